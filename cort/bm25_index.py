@@ -1,0 +1,106 @@
+"""Build the Lucene index of the passages with Anserini, as its authors' recipe for MS MARCO does.
+
+JsonCollection and DefaultEnglishAnalyzer: Porter stemming and Lucene's stop words. Only what BM25 needs is stored: with
+positions, document vectors and raw text the index of 20,958 paragraphs took 23 MB instead of 3, and searching it twice
+as long, for the same run. Segments depend on how threads were scheduled; rankings do not, because BM25's statistics
+are those of the whole collection.
+
+Reads: the passages (parquet). Writes: a folder with the index.
+Usage: python -m cort.bm25_index --passages passages.parquet --output lucene --threads 2 --memory-mb 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from cort import anserini, cli
+from cort.errors import input_error
+from cort.files import atomic_folder
+from cort.formats import tables
+from cort.progress import track
+
+# A part is the unit that Anserini's threads share out.
+ROWS_PER_PART = 16_384
+MAIN_CLASS = "io.anserini.index.IndexCollection"
+COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
+
+log = logging.getLogger(__name__)
+
+
+def write_parts(batches: Iterable[pa.RecordBatch], folder: Path) -> int:
+    """Write each batch of (doc_id, text) as one JSON lines file for Anserini's JsonCollection; the number of rows."""
+    rows = 0
+    for number, batch in enumerate(batches):
+        with open(folder / f"{number:06d}.jsonl", "w", encoding="ascii", newline="\n") as part:
+            for doc_id, text in zip(batch["doc_id"].to_pylist(), batch["text"].to_pylist(), strict=True):
+                part.write(json.dumps({"id": doc_id, "contents": text}) + "\n")
+        rows += batch.num_rows
+    return rows
+
+
+def index_parts(parts: Path, index: Path, threads: int, memory_mb: int) -> dict[str, int]:
+    """Index the JSON lines files in `parts`; Anserini's counts of documents indexed, empty, skipped, ..."""
+    arguments = {
+        "-collection": "JsonCollection",
+        "-generator": "DefaultLuceneDocumentGenerator",
+        "-input": str(parts.resolve()),
+        "-index": str(index.resolve()),
+        "-threads": str(threads),
+        # Lucene writes a segment when its buffer is full; the rest of the heap is for analysis and merging.
+        "-memoryBuffer": str(max(16, memory_mb // 4)),
+    }
+    words = [word for option in arguments.items() for word in option]
+    return parse_counters(anserini.run_java(MAIN_CLASS, words, memory_mb, threads))
+
+
+def parse_counters(lines: Iterable[str]) -> dict[str, int]:
+    """Read the "Final Counter Values" that IndexCollection ends with."""
+    matches = filter(None, map(COUNTER.search, lines))
+    return {match.group(1): int(match.group(2).replace(",", "")) for match in matches}
+
+
+def check_counters(counters: dict[str, int], rows: int, source: str | Path) -> None:
+    """Refuse an index that lacks passages; empty ones, which no query can match, are left out rightly."""
+    if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
+        found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
+        raise input_error(
+            source, f"after indexing {found}", f"{rows} indexed or empty, and some indexed", "mend these passages"
+        )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Options of this stage."""
+    parser = cli.make_parser("cort.bm25_index", __doc__)
+    parser.add_argument("--passages", required=True, metavar="PARQUET")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="the index")
+    parser.add_argument("--threads", type=int, default=1, metavar="N")
+    parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Stream the passages to temporary JSON lines, index them, compare the counts."""
+    rows = tables.count_rows(args.passages, tables.PASSAGES)
+    batches = tables.iter_batches(args.passages, tables.PASSAGES, ROWS_PER_PART)
+    with anserini.temporary_folder(args.output) as parts, atomic_folder(args.output) as index:
+        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), parts)
+        counters = index_parts(parts, index, args.threads, args.memory_mb)
+        check_counters(counters, rows, args.passages)
+    log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

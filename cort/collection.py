@@ -1,0 +1,68 @@
+"""Turn a passage collection as published into the table that every other stage reads.
+
+Reads:  passages as MS MARCO .tsv or BEIR .jsonl, plain or .gz (see cort/formats/raw.py)
+Writes: passages.parquet with doc_id and text, in the order of the file; ids occur once
+Usage:  python -m cort.collection --passages collection.tsv --output passages.parquet
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from cort import cli
+from cort.errors import input_error
+from cort.formats.raw import iter_passages, iter_record_batches, refuse_duplicates
+from cort.formats.tables import PASSAGES, ROW_GROUP, open_writer
+from cort.progress import track
+from cort.records import Passage
+
+log = logging.getLogger(__name__)
+
+
+def write_passages(source: str | Path, passages: Iterable[tuple[int, Passage]], output: str | Path) -> int:
+    """Stream (row, passage) pairs into a table and return their number; duplicate ids and no passages are refused.
+
+    Of all passages only the ids stay in memory. The table appears under `output` after the last check.
+
+    :param source: the file the passages come from, for complaints.
+    """
+    ids: list[pa.Array] = []
+    with open_writer(output, PASSAGES) as writer:
+        for _, batch in iter_record_batches(passages, PASSAGES):
+            writer.write_batch(batch, row_group_size=ROW_GROUP)
+            ids.append(batch["doc_id"])
+        if not ids:
+            raise input_error(source, "no passages", "one passage to a line", "name the file that holds the passages")
+        column = pa.chunked_array(ids)
+        refuse_duplicates(source, column, "doc_id")
+    return len(column)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Command line of the stage."""
+    parser = cli.make_parser("cort.collection", __doc__)
+    parser.add_argument("--passages", required=True, metavar="FILE", help="MS MARCO .tsv or BEIR .jsonl, plain or .gz")
+    parser.add_argument("--output", required=True, metavar="FILE", help="parquet table to write")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Read, write, log counts."""
+    passages = track(iter_passages(args.passages), None, "passages")
+    count = write_passages(args.passages, passages, args.output)
+    log.info("%d passages from %s", count, args.passages)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

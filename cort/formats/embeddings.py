@@ -1,0 +1,139 @@
+"""Embedding shards: Arrow IPC files with ids, vectors, count, dimension and the fingerprint of the model.
+
+Columns ``id: string`` and ``embedding: fixed_size_list<float32 | float16>[dimension]``; read memory-mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.errors import input_error
+from cort.files import atomic_file
+
+STORAGE = {"fp32": pa.float32(), "fp16": pa.float16()}
+
+Matrix = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One checked embedding file."""
+
+    path: Path
+    table: pa.Table
+    model: str
+    dimension: int
+    storage: str
+
+    def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
+        """Yield (ids, vectors of shape (rows, dimension)) without copying."""
+        for batch in self.table.to_batches():
+            yield batch["id"], _matrix(batch["embedding"], self.dimension)
+
+
+def write_shard(
+    path: str | Path,
+    blocks: Iterable[tuple[Sequence[str] | pa.Array, Matrix]],
+    *,
+    model: str,
+    dimension: int,
+    count: int,
+    storage: str = "fp32",
+) -> None:
+    """Write (ids, vectors of shape (rows, dimension)) blocks atomically.
+
+    :param model: fingerprint of the model that made the vectors.
+    :param count: rows to come; checked, and again by every reader.
+    :param storage: "fp32" or "fp16".
+    """
+    kind = pa.list_(STORAGE[storage], dimension)
+    metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
+    schema = pa.schema([("id", pa.string()), ("embedding", kind)], metadata=metadata)
+    written = 0
+    with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        for ids, vectors in blocks:
+            values = np.ascontiguousarray(vectors, dtype=STORAGE[storage].to_pandas_dtype()).reshape(-1)
+            embeddings = pa.FixedSizeListArray.from_arrays(pa.array(values), type=kind)
+            file.write_batch(pa.record_batch([pa.array(ids, pa.string()), embeddings], schema=schema))
+            written += len(embeddings)
+        if written != count:
+            raise RuntimeError(f"{path}: {written} vectors written where {count} were announced")
+
+
+def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[Shard]:
+    """Open the shards of one set: same model, dimension and storage, no id twice.
+
+    :param model: the fingerprint the vectors must carry; None takes the first shard's.
+    """
+    shards = [_open(Path(path)) for path in paths]
+    expected = shards[0]
+    for shard in shards:
+        if shard.model != (model or expected.model):
+            raise input_error(
+                shard.path,
+                f"embeddings of model {shard.model}",
+                f"model {model or expected.model}",
+                "delete the file and encode again",
+            )
+        if (shard.dimension, shard.storage) != (expected.dimension, expected.storage):
+            raise input_error(
+                shard.path,
+                f"{shard.dimension} dimensions in {shard.storage}",
+                f"{expected.dimension} in {expected.storage} as in {expected.path}",
+                "delete the file and encode again",
+            )
+    ids = pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
+    if pc.count_distinct(ids).as_py() != len(ids):
+        raise input_error(
+            ", ".join(str(path) for path in paths), "an id twice", "each id once", "delete the shards and encode again"
+        )
+    return shards
+
+
+def all_ids(shards: Sequence[Shard]) -> pa.ChunkedArray:
+    """Chain the ids of all shards, in order."""
+    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
+
+
+def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
+    """Copy all vectors into one float32 matrix of shape (rows, dimension); only for sets that fit in memory."""
+    parts = [np.asarray(vectors, dtype=np.float32) for shard in shards for _, vectors in shard.blocks()]
+    return np.concatenate(parts) if parts else np.zeros((0, shards[0].dimension), dtype=np.float32)
+
+
+def _open(path: Path) -> Shard:
+    try:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
+        if not path.exists():
+            raise
+        raise input_error(
+            path, f"unreadable bytes ({error})", "a whole embedding shard", "delete it and encode again"
+        ) from error
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    missing = {"model", "count", "dimension", "storage"} - set(metadata)
+    if missing or table.column_names != ["id", "embedding"]:
+        raise input_error(path, "another Arrow file", "an embedding shard", "name the file that `encode` wrote")
+    dimension, count = int(metadata["dimension"]), int(metadata["count"])
+    if table.num_rows != count or table.schema.field("embedding").type != pa.list_(
+        STORAGE[metadata["storage"]], dimension
+    ):
+        raise input_error(
+            path,
+            f"{table.num_rows} vectors of type {table.schema.field('embedding').type}",
+            f"{count} of {dimension} x {metadata['storage']}",
+            "delete it and encode again",
+        )
+    return Shard(path, table, metadata["model"], dimension, metadata["storage"])
+
+
+def _matrix(column: pa.FixedSizeListArray, dimension: int) -> Matrix:
+    matrix: Matrix = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, dimension)
+    return matrix

@@ -1,0 +1,93 @@
+"""Token caches: Arrow IPC files of ids and token ids, memory-mapped, with the tokenizer's fingerprint.
+
+Columns ``id: string`` and ``tokens: list<int32>``, without special tokens and not truncated: readers cut as they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.errors import input_error, shorten
+from cort.files import atomic_file
+
+SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
+
+
+class Tokens:
+    """Token ids of many texts, by row."""
+
+    def __init__(self, path: str | Path, tokenizer: str | None = None) -> None:
+        """Open a cache.
+
+        :param tokenizer: fingerprint the cache must carry; None accepts any.
+        """
+        self.path = Path(path)
+        table = _open(self.path)
+        self.tokenizer = (table.schema.metadata or {}).get(b"tokenizer", b"").decode()
+        if tokenizer is not None and self.tokenizer != tokenizer:
+            raise input_error(
+                path, f"tokens of tokenizer {self.tokenizer}", f"tokenizer {tokenizer}", "delete it and tokenize again"
+            )
+        self.ids: pa.ChunkedArray = table["id"]
+        self._values = [chunk.values.to_numpy() for chunk in table["tokens"].chunks]
+        self._offsets = [chunk.offsets.to_numpy() for chunk in table["tokens"].chunks]
+        rows = [len(offsets) - 1 for offsets in self._offsets]
+        self._first_row = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        #: number of tokens of each row, shape (rows,)
+        self.lengths: npt.NDArray[np.int64] = (
+            np.concatenate([np.diff(offsets) for offsets in self._offsets]).astype(np.int64)
+            if rows
+            else np.zeros(0, dtype=np.int64)
+        )
+
+    def __len__(self) -> int:
+        return int(self._first_row[-1])
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
+        chunk = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        local = row - int(self._first_row[chunk])
+        offsets = self._offsets[chunk]
+        tokens: npt.NDArray[np.int32] = self._values[chunk][offsets[local] : offsets[local + 1]]
+        return tokens
+
+    def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> npt.NDArray[np.int64]:
+        """Rows of the given ids; an unknown id is the fault of `source`."""
+        rows = pc.index_in(ids, value_set=self.ids)
+        if rows.null_count:
+            unknown = ids.filter(pc.is_null(rows))[0].as_py()
+            raise input_error(
+                source, f"the unknown id {shorten(unknown)}", f"ids of {self.path}", "rebuild both from one collection"
+            )
+        found: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
+        return found
+
+
+def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]]]], tokenizer: str) -> int:
+    """Write (ids, token ids) batches atomically; the number of rows."""
+    schema = SCHEMA.with_metadata({"tokenizer": tokenizer})
+    rows = 0
+    with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        for ids, tokens in batches:
+            file.write_batch(pa.record_batch([ids, pa.array(tokens, SCHEMA.field("tokens").type)], schema=schema))
+            rows += len(ids)
+    return rows
+
+
+def _open(path: Path) -> pa.Table:
+    try:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
+        if not path.exists():
+            raise
+        raise input_error(
+            path, f"unreadable bytes ({error})", "a whole token cache", "delete it and tokenize again"
+        ) from error
+    if not table.schema.remove_metadata().equals(SCHEMA):
+        raise input_error(path, "another Arrow file", "a token cache", "name the file that `tokenize` wrote")
+    return table

@@ -1,0 +1,209 @@
+"""Take in a run that somebody else published: check its ids, cut it to a depth, write it as a run of this project.
+
+Two forms are read, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, and MS MARCO's three,
+``query_id doc_id rank``. Six fields are ordered as trec_eval orders them, whatever their rank column says: by score in
+single precision, descending, ties by doc id, descending. Published numbers were computed on that order, so they survive
+the import; this project's own order of ties (doc id ascending) would change them. Three fields are ordered by rank,
+with scores 1/rank.
+
+Reads:  the run, queries.parquet, passages.parquet
+Writes: run.trec
+Usage:  python -m cort.import_run --run published.trec --queries queries.parquet --passages passages.parquet
+            --depth 1000 --tag NAME --output run.trec
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort import cli
+from cort.errors import input_error, shorten
+from cort.formats import tables
+from cort.formats.lines import iter_lines
+from cort.formats.runs import Run, read_run, write_run
+from cort.records import Ranking
+
+log = logging.getLogger(__name__)
+
+TREC_FIELDS = 6
+RANKED_FIELDS = 3
+LINES_PER_BLOCK = 100_000
+QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
+DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
+
+
+def read_published(path: str | Path) -> Run:
+    """Read a run of either form, each ranking in the order its publisher evaluated (see the module's text).
+
+    :raises InputError: wrong fields, scores or ranks; a document or a rank twice in one ranking.
+    """
+    fields = len(next((line for _, line in iter_lines(path)), "").split())
+    if fields == RANKED_FIELDS:
+        return _read_ranked(path)
+    if fields not in (0, TREC_FIELDS):
+        expected = "the 6 fields `query_id Q0 doc_id rank score tag` or the 3 fields `query_id doc_id rank`"
+        raise input_error(path, f"{fields} fields", expected, "convert the file to one of the two", 1)
+    return trec_eval_order(read_run(path), path)
+
+
+def trec_eval_order(run: Run, source: str | Path) -> Run:
+    """Order each ranking as trec_eval does: by single-precision score, then doc id, both descending."""
+    with np.errstate(over="ignore"):
+        scores = run.scores.astype(np.float32)
+    if not np.isfinite(scores).all():
+        found = f"the score {run.scores[~np.isfinite(scores)][0]}"
+        raise input_error(source, found, "scores within single precision (3.4e38)", "scale the scores")
+    queries = np.repeat(np.arange(len(run)), np.diff(run.offsets))
+    by = np.lexsort((-_byte_order(run.doc_ids), -scores, queries))
+    return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
+
+
+def cut(run: Run, depth: int) -> Iterator[Ranking]:
+    """Yield the first `depth` results of each query."""
+    for query_id, doc_ids, scores in run:
+        yield Ranking(query_id, doc_ids[:depth], scores[:depth])
+
+
+def refuse_unknown_queries(run: Run, queries: pa.Table, source: str | Path) -> None:
+    """Check that the run answers only queries of the split.
+
+    :raises InputError: names the first that is not.
+    """
+    ids = pa.array(run.query_ids, pa.string())
+    unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=queries["query_id"].combine_chunks())))
+    if len(unknown):
+        first = unknown[0].as_py()
+        row = next(row for row, line in iter_lines(source) if line.split()[:1] == [first])
+        raise input_error(
+            source,
+            f"query {shorten(first)} ({len(unknown)} such queries)",
+            "queries of this split only",
+            "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it",
+            row,
+        )
+
+
+def refuse_unknown_documents(run: Run, passages: pa.Table, source: str | Path) -> None:
+    """Check that the run ranks only documents of the collection.
+
+    :raises InputError: names the first line that does not.
+    """
+    unknown = run.doc_ids.filter(pc.invert(pc.is_in(run.doc_ids, value_set=passages["doc_id"].combine_chunks())))
+    if len(unknown):
+        absent = set(unknown.to_pylist())
+        rows = ((row, _doc_id(line)) for row, line in iter_lines(source))
+        row, doc_id = next((row, doc_id) for row, doc_id in rows if doc_id in absent)
+        raise input_error(
+            source,
+            f"document {shorten(doc_id)} ({len(unknown)} results are no passages)",
+            "documents of this collection only",
+            "name a run over the same collection",
+            row,
+        )
+
+
+def _read_ranked(path: str | Path) -> Run:
+    table = pa.concat_tables([_ranked_block(path, block) for block in _blocks(path)])
+    encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
+    queries = encoded.indices.to_numpy().astype(np.int64)
+    doc_ids = table["doc_id"].combine_chunks()
+    ranks = table["rank"].to_numpy()
+    for name, values, shown in (("document", _byte_order(doc_ids), doc_ids), ("rank", ranks, table["rank"])):
+        row = _first_repeat(queries, values)
+        if row is not None:
+            query_id = shorten(table["query_id"][row].as_py())
+            found = f"{name} {shorten(str(shown[row].as_py()))} again in the ranking of query {query_id}"
+            raise input_error(path, found, f"each {name} once per query", "drop or mend the line", row + 1)
+    by = np.lexsort((ranks, queries))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=len(encoded.dictionary)))])
+    query_ids: list[str] = encoded.dictionary.to_pylist()
+    return Run(query_ids, offsets.astype(np.int64), doc_ids.take(pa.array(by)), 1.0 / ranks[by])
+
+
+def _blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
+    lines = iter_lines(path)
+    while block := list(itertools.islice(lines, LINES_PER_BLOCK)):
+        yield block
+
+
+def _ranked_block(path: str | Path, block: Sequence[tuple[int, str]]) -> pa.Table:
+    query_ids, doc_ids, ranks = [], [], []
+    for row, line in block:
+        fields = line.split()
+        if len(fields) != RANKED_FIELDS:
+            raise input_error(
+                path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "mend the line", row
+            )
+        query_id, doc_id, rank = fields
+        if not (rank.isascii() and rank.isdigit() and 1 <= int(rank) < 2**31):
+            raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "mend the line", row)
+        query_ids.append(query_id)
+        doc_ids.append(doc_id)
+        ranks.append(int(rank))
+    columns = [pa.array(query_ids, pa.string()), pa.array(doc_ids, pa.string()), pa.array(ranks, pa.int64())]
+    return pa.table(columns, names=["query_id", "doc_id", "rank"])
+
+
+def _doc_id(line: str) -> str:
+    fields = line.split()
+    # Blank lines are none of this function's business; no document has the empty id.
+    return fields[1 if len(fields) == RANKED_FIELDS else 2] if fields else ""
+
+
+def _byte_order(ids: pa.Array) -> npt.NDArray[np.int64]:
+    """Numbers that sort as the bytes of the ids do (trec_eval compares with strcmp)."""
+    encoded = pc.dictionary_encode(ids)
+    positions = np.empty(len(encoded.dictionary), dtype=np.int64)
+    positions[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(positions))
+    numbers: npt.NDArray[np.int64] = positions[encoded.indices.to_numpy()]
+    return numbers
+
+
+def _first_repeat(queries: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> int | None:
+    """Lowest position whose (query, value) pair occurred before; None when there is none."""
+    pairs = queries * (int(values.max(initial=0)) + 1) + values
+    by = np.argsort(pairs, kind="stable")
+    repeated = by[1:][pairs[by][1:] == pairs[by][:-1]]
+    return int(repeated.min()) if len(repeated) else None
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Options of this stage."""
+    parser = cli.make_parser("cort.import_run", __doc__)
+    parser.add_argument("--run", required=True, metavar="FILE", help="the published run, plain or .gz")
+    parser.add_argument("--queries", required=True, metavar="PARQUET", help="all queries of the split")
+    parser.add_argument("--passages", required=True, metavar="PARQUET", help="the collection")
+    parser.add_argument("--depth", type=int, default=1000, metavar="N", help="results kept per query")
+    parser.add_argument("--tag", required=True, metavar="NAME", help="last field of each line")
+    parser.add_argument("--output", required=True, metavar="TREC")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Read, check, cut, write."""
+    if args.depth < 1:
+        raise input_error("--depth", str(args.depth), "1 or more", "give the number of results to keep")
+    run = read_published(args.run)
+    refuse_unknown_queries(run, tables.read_table(args.queries, QUERY_IDS), args.run)
+    refuse_unknown_documents(run, tables.read_table(args.passages, DOC_IDS), args.run)
+    lines = write_run(args.output, cut(run, args.depth), args.tag)
+    log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

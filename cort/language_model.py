@@ -1,0 +1,174 @@
+"""Provide the starting point of training: a language model and its tokenizer, in one local folder.
+
+Either pretrained (a hub name with a pinned revision, or a folder), or from scratch: weights drawn from a seed for the
+architecture given, and a WordPiece tokenizer trained on the passages. Safetensors only, no remote code.
+
+Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json.
+
+Usage: python -m cort.language_model --pretrained albert/albert-base-v2 --revision 8e2f239 --output models/albert
+       python -m cort.language_model --architecture '{"model_type": "bert", "hidden_size": 256}'
+              --vocabulary-size 16000 --passages passages.parquet --seed 42 --output models/small
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cort import cli
+from cort.errors import InputError, input_error
+from cort.files import atomic_folder
+from cort.formats import tables
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+log = logging.getLogger(__name__)
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROWS = 1_000
+
+
+def train_tokenizer(texts: Iterator[list[str]], vocabulary_size: int) -> Tokenizer:
+    """Train a lower-casing WordPiece tokenizer framed as BERT's: ``[CLS] a [SEP]``, ``[CLS] a [SEP] b [SEP]``."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - a token of text, not a secret
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
+    )
+    return tokenizer
+
+
+def build_from_scratch(
+    architecture: dict[str, Any], vocabulary_size: int, passages: str, seed: int, folder: Path
+) -> None:
+    """Train a tokenizer on the passages, draw weights, save both."""
+    import torch
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+    tokenizer = train_tokenizer(_texts(passages), vocabulary_size)
+    log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
+    settings = dict(architecture)
+    try:
+        config = AutoConfig.for_model(
+            settings.pop("model_type", ""), vocab_size=tokenizer.get_vocab_size(), pad_token_id=0, **settings
+        )
+        torch.manual_seed(seed)
+        model = AutoModel.from_config(config)
+    except (ValueError, TypeError) as error:
+        raise input_error(
+            "--architecture", f"{architecture} ({error})", "a transformers configuration", "mend the named value"
+        ) from error
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",  # noqa: S106
+        unk_token="[UNK]",  # noqa: S106
+        cls_token="[CLS]",  # noqa: S106
+        sep_token="[SEP]",  # noqa: S106
+        mask_token="[MASK]",  # noqa: S106
+        model_max_length=config.max_position_embeddings,
+    ).save_pretrained(folder)
+    model.save_pretrained(folder)
+    log.info("drew %d weights of a %s with seed %d", model.num_parameters(), config.model_type, seed)
+
+
+def fetch_pretrained(name: str, revision: str | None, folder: Path) -> None:
+    """Load a model from a folder or the hub and save it; weights in other formats than safetensors are refused."""
+    from transformers import AutoModel, AutoTokenizer
+
+    if Path(name).is_dir():
+        _check_folder(Path(name))
+    elif revision is None:
+        raise input_error(
+            "--pretrained",
+            f"{name!r}, no folder, without a revision",
+            "a folder, or a hub name with its revision",
+            "name the commit to use",
+        )
+    options = {"revision": revision, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
+        model = AutoModel.from_pretrained(name, use_safetensors=True, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"--pretrained: cannot load {name!r} at revision {revision} ({reason}); "
+            "check name, revision and network, or name a local folder"
+        ) from error
+    if len(tokenizer) > model.config.vocab_size:
+        raise input_error(
+            name, f"{len(tokenizer)} tokens", f"at most the model's {model.config.vocab_size}", "use its own tokenizer"
+        )
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").exists():
+        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
+    if not any(folder.glob("*.safetensors")):
+        raise input_error(
+            folder,
+            "no safetensors weights",
+            "model.safetensors",
+            "convert it with save_pretrained; pickles are refused",
+        )
+
+
+def _texts(passages: str) -> Iterator[list[str]]:
+    for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
+        yield batch["text"].to_pylist()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("cort.language_model", __doc__)
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--pretrained", metavar="NAME_OR_FOLDER")
+    origin.add_argument("--architecture", type=json.loads, metavar="JSON", help="model_type and its settings")
+    parser.add_argument("--revision", help="commit of the hub repository; required for a hub name")
+    parser.add_argument("--vocabulary-size", type=int, default=16_000)
+    parser.add_argument("--passages", metavar="PARQUET", help="texts the tokenizer is trained on")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--output", required=True, metavar="FOLDER")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Build the folder, whole or not at all."""
+    # Merges of equal frequency could otherwise be counted in another order by other threads.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    with atomic_folder(args.output) as folder:
+        if args.pretrained:
+            fetch_pretrained(args.pretrained, args.revision, folder)
+        elif args.passages is None:
+            raise input_error("--passages", "nothing", "the table to train the tokenizer on", "name it")
+        else:
+            build_from_scratch(args.architecture, args.vocabulary_size, args.passages, args.seed, folder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Progress of long work: a bar when a person watches the terminal, plain log lines when not."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+def track(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
+    """Yield `items` unchanged and show how many of `total` are done.
+
+    :param total: None when unknown.
+    :param what: what is counted, in plural ("passages").
+    """
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        yield from tqdm(items, total=total, desc=what, leave=False, dynamic_ncols=True)
+        return
+    started = last = time.monotonic()
+    for count, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            rate = count / (now - started)
+            log.info("%d%s %s, %.1f per second", count, f" of {total}" if total else "", what, rate)

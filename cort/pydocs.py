@@ -1,0 +1,262 @@
+"""Build a real test collection from the docstrings of the Python packages at hand: find an entity by its summary.
+
+A docstring's first paragraph is a query, the rest of it the one passage judged relevant. Nothing is imported or run:
+source files are parsed only. Packages come from a lock file and must be installed in exactly the pinned version; the
+standard library of the running Python joins them. Tests and vendored copies are left out.
+
+Reads:  a lock file of ``name==version`` lines; the .py files of these packages and of the standard library
+Writes: F/collection.tsv, F/queries.{train,validation,test}.tsv, F/qrels.{train,validation,test}.tsv, F/filters.json
+Usage:  python -m cort.pydocs --lock requirements.lock --output-folder F --min-query-words 4 --max-query-words 30
+            --min-passage-words 20 --validation-queries 500 --test-queries 500 --seed 42
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import logging
+import multiprocessing
+import os
+import platform
+import random
+import re
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from cort import cli
+from cort.docstrings import Docstring, Source, parse_file
+from cort.errors import input_error, shorten
+from cort.files import atomic_file
+from cort.formats.lines import iter_lines
+from cort.progress import track
+from cort.records import Passage, Query
+
+log = logging.getLogger(__name__)
+
+STANDARD_LIBRARY = "standard library"
+# Tests describe no entity, copies of other packages would be judged under one of two names.
+EXCLUDED_FOLDERS = frozenset(
+    (
+        *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
+        *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
+    )
+)
+SPLITS = ("train", "validation", "test")
+TOP_PACKAGES = 10
+FILES_PER_TASK = 32
+
+_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
+
+
+class Limits(NamedTuple):
+    """Bounds in whitespace-separated words, all inclusive."""
+
+    min_query: int
+    max_query: int
+    min_passage: int
+
+
+def read_lock(path: str | Path) -> dict[str, str]:
+    """Read the pins, name to version; comments, pip's options and hashes are skipped, anything else is refused."""
+    pins: dict[str, str] = {}
+    for row, line in iter_lines(path):
+        pin = line.split(" #")[0].removesuffix("\\").strip()
+        if not pin or pin.startswith(("#", "-")):
+            continue
+        match = _PIN.fullmatch(pin)
+        if match is None:
+            raise input_error(path, shorten(line), "name==version", "pin each package exactly (`pip freeze`)", row)
+        pins[match[1]] = match[2]
+    if not pins:
+        raise input_error(path, "no packages", "lines of name==version", "name the lock file")
+    return pins
+
+
+def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Source]:
+    """List the Python files of the pinned packages, as their installers recorded them."""
+    for package, version in pins.items():
+        try:
+            distribution = importlib.metadata.distribution(package)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise _wrong_installation(lock, f"{package} not installed", f"{package}=={version}") from error
+        # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
+        if version not in (distribution.version, distribution.version.split("+")[0]):
+            raise _wrong_installation(lock, f"{package} {distribution.version} installed", f"{package}=={version}")
+        if distribution.files is None:
+            raise _wrong_installation(lock, f"{package} without a list of its files", "a package installed by pip")
+        for file in distribution.files:
+            if file.suffix == ".py" and ".." not in file.parts and EXCLUDED_FOLDERS.isdisjoint(file.parts):
+                yield Source(file.as_posix(), str(distribution.locate_file(file)), package)
+
+
+def list_library_files(root: str | Path) -> Iterator[Source]:
+    """List the Python files below the folder of the standard library."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(set(folders) - EXCLUDED_FOLDERS)
+        for file in sorted(files):
+            if file.endswith(".py"):
+                path = Path(folder, file)
+                yield Source(path.relative_to(root).as_posix(), str(path), STANDARD_LIBRARY)
+
+
+def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
+    """Order all files by name; of two packages that own one file the first keeps it.
+
+    Names with whitespace are left out: they would become ids that run files cannot hold.
+    """
+    sources: dict[str, Source] = {}
+    for source in (*packages, *library):
+        if source.name.split() == [source.name]:
+            sources.setdefault(source.name, source)
+    return [sources[name] for name in sorted(sources)]
+
+
+def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Docstring] | None]:
+    """Parse the files, in order; None for a file that is no valid Python."""
+    if threads == 1:
+        yield from map(parse_file, sources)
+        return
+    # Spawned workers inherit no state: they behave alike on every platform and hold no copy of this process.
+    with ProcessPoolExecutor(threads, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(parse_file, sources, chunksize=FILES_PER_TASK)
+
+
+def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passage], list[Query], dict[str, int]]:
+    """Choose passages and queries; also how many each filter dropped, in the order of the filters.
+
+    Of equal bodies and of equal summaries the first by id stays. A repeated summary drops the query alone: its passage
+    remains in the collection, unjudged.
+    """
+    dropped = dict.fromkeys(("docstrings", "summary_length", "passage_length", "passage_repeated", "query_repeated"), 0)
+    passages: list[Passage] = []
+    queries: list[Query] = []
+    bodies: set[bytes] = set()
+    summaries: set[str] = set()
+    for doc_id, summary, body in sorted(docstrings):
+        dropped["docstrings"] += 1
+        digest = hashlib.sha256(body.encode()).digest()
+        if not limits.min_query <= len(summary.split()) <= limits.max_query:
+            dropped["summary_length"] += 1
+        elif len(body.split()) < limits.min_passage:
+            dropped["passage_length"] += 1
+        elif digest in bodies:
+            dropped["passage_repeated"] += 1
+        else:
+            bodies.add(digest)
+            passages.append(Passage(doc_id, body))
+            if summary in summaries:
+                dropped["query_repeated"] += 1
+            else:
+                summaries.add(summary)
+                queries.append(Query(f"q:{doc_id}", summary))
+    return passages, queries, {**dropped, "passages": len(passages), "queries": len(queries)}
+
+
+def split_queries(queries: Sequence[Query], validation: int, test: int, seed: int) -> dict[str, list[Query]]:
+    """Draw validation and test queries; train is the rest. Each split keeps the order of `queries`."""
+    if min(validation, test) < 1 or validation + test >= len(queries):
+        raise input_error(
+            "--validation-queries and --test-queries",
+            f"{validation} and {test} of {len(queries)} queries",
+            "at least one each, and some left for training",
+            "ask for fewer queries or loosen the word limits",
+        )
+    drawn = random.Random(seed).sample(sorted(query.query_id for query in queries), validation + test)  # noqa: S311
+    names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
+    splits: dict[str, list[Query]] = {name: [] for name in SPLITS}
+    for query in queries:
+        splits[names.get(query.query_id, "train")].append(query)
+    return splits
+
+
+def write_folder(
+    folder: str | Path, passages: Sequence[Passage], splits: dict[str, list[Query]], filters: dict[str, int]
+) -> None:
+    """Write all files; none appears before every one is whole."""
+    contents: dict[str, Iterable[str]] = {
+        "collection.tsv": (f"{doc_id}\t{text}\n" for doc_id, text in passages),
+        "filters.json": [json.dumps(filters, indent=2) + "\n"],
+    }
+    for name, queries in splits.items():
+        contents[f"queries.{name}.tsv"] = [f"{query_id}\t{text}\n" for query_id, text in queries]
+        contents[f"qrels.{name}.tsv"] = [f"{query_id}\t0\t{query_id[2:]}\t1\n" for query_id, _ in queries]
+    with ExitStack() as stack:
+        for file, lines in contents.items():
+            temporary = stack.enter_context(atomic_file(Path(folder) / file))
+            with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+                handle.writelines(lines)
+
+
+def _wrong_installation(lock: str | Path, found: str, expected: str) -> Exception:
+    return input_error(lock, found, expected, f"run `pip install -r {lock}`")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Command line of the stage."""
+    parser = cli.make_parser("cort.pydocs", __doc__)
+    parser.add_argument("--lock", required=True, metavar="FILE", help="lines of name==version")
+    parser.add_argument("--output-folder", required=True, metavar="FOLDER", help="where to write")
+    parser.add_argument("--min-query-words", type=int, default=4, help="shorter summaries are dropped (default: 4)")
+    parser.add_argument("--max-query-words", type=int, default=30, help="longer summaries are dropped (default: 30)")
+    parser.add_argument("--min-passage-words", type=int, default=20, help="shorter bodies are dropped (default: 20)")
+    parser.add_argument("--validation-queries", type=int, required=True, metavar="N", help="queries to validate with")
+    parser.add_argument("--test-queries", type=int, required=True, metavar="N", help="queries to test with")
+    parser.add_argument("--seed", type=int, required=True, help="seed of the split")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="processes that parse (default: 1)")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """List files, parse, select, split, write, log counts."""
+    limits = _checked_limits(args)
+    pins = read_lock(args.lock)
+    library = list_library_files(sysconfig.get_path("stdlib"))
+    sources = list_sources(list_package_files(args.lock, pins), library)
+    log.info("%d files of %d packages and Python %s", len(sources), len(pins), platform.python_version())
+    results = list(track(read_docstrings(sources, args.threads), len(sources), "files"))
+    docstrings = [docstring for result in results if result for docstring in result]
+    passages, queries, counts = select(docstrings, limits)
+    unparsed = [source.name for source, result in zip(sources, results, strict=True) if result is None]
+    filters = {"files": len(sources), "files_not_parsed": len(unparsed), **counts}
+    splits = split_queries(queries, args.validation_queries, args.test_queries, args.seed)
+    write_folder(args.output_folder, passages, splits, filters)
+    log.info("filters: %s", ", ".join(f"{name} {count}" for name, count in filters.items()))
+    log.info("files not parsed: %s", ", ".join(unparsed) or "none")
+    log.info("queries: %s", ", ".join(f"{name} {len(queries)}" for name, queries in splits.items()))
+    log.info("most passages: %s", _largest_packages(sources, passages))
+
+
+def _checked_limits(args: argparse.Namespace) -> Limits:
+    limits = Limits(args.min_query_words, args.max_query_words, args.min_passage_words)
+    if not 1 <= limits.min_query <= limits.max_query or limits.min_passage < 1 or args.threads < 1:
+        raise input_error(
+            "command line",
+            f"{limits.min_query} to {limits.max_query} query words, {limits.min_passage} passage words, "
+            f"{args.threads} threads",
+            "positive numbers, and no larger minimum than maximum",
+            "correct the options",
+        )
+    return limits
+
+
+def _largest_packages(sources: Sequence[Source], passages: Sequence[Passage]) -> str:
+    packages = {source.name: source.package for source in sources}
+    counts = Counter(packages[passage.doc_id.partition(":")[0]] for passage in passages)
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common(TOP_PACKAGES))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The vocabulary of the project: the field's own names, ids as strings end to end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Passage(NamedTuple):
+    """One unit of retrieval."""
+
+    doc_id: str
+    text: str
+
+
+class Query(NamedTuple):
+    """One information need."""
+
+    query_id: str
+    text: str
+
+
+class Qrel(NamedTuple):
+    """One judgement; `relevance` is the grade, 0 and below meaning not relevant."""
+
+    query_id: str
+    doc_id: str
+    relevance: int
+
+
+class Ranking(NamedTuple):
+    """The result list of one query, best first; ``doc_ids[i]`` has rank ``i + 1`` and ``scores[i]``."""
+
+    query_id: str
+    doc_ids: list[str]
+    scores: npt.NDArray[np.floating]

@@ -1,0 +1,179 @@
+"""Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
+
+Reads: measures per system and split; if given, measures by re-ranking depth, training curves, examples, what filters
+       kept and dropped, and the benchmark files of the stages.
+Writes: index.html, tables/{systems,stages}.{csv,md,tex}, figures/{recall,depths,training}.svg in the output folder;
+       the page leaves out what was not given, the files are always there.
+Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
+       --baseline bm25 --output-folder report
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cort import cli
+from cort.errors import input_error, shorten
+from cort.files import write_text
+from cort.reporting import figures, panels
+from cort.reporting.checks import parse_assignments
+from cort.reporting.curves import Curve, read_curve, summarize
+from cort.reporting.headline import headlines
+from cort.reporting.inputs import (
+    Comparison,
+    Depths,
+    Filter,
+    Measures,
+    read_comparison,
+    read_depths,
+    read_filter,
+    read_measures,
+)
+from cort.reporting.page import Page, render, saturation_rows, systems_blocks
+from cort.reporting.panels import Panel
+from cort.reporting.stages import Stage, read_stages
+from cort.reporting.tables import Table, stages_table, systems_table, to_csv, to_latex, to_markdown
+
+log = logging.getLogger(__name__)
+
+FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+PAGE = "index.html"
+NO_DATA = {
+    "recall": "No recall figure: recall was not evaluated at two or more cutoffs.",
+    "depths": "No depth figure: nothing was re-ranked at several depths.",
+    "training": "No training figure: no training curve was given.",
+}
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that was read."""
+
+    measures: list[Measures]
+    depths: list[Depths] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    filters: list[Filter] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+
+
+def build(
+    title: str,
+    dataset: str,
+    contents: Contents,
+    *,
+    baseline: str | None = None,
+    contender: str | None = None,
+    descriptions: dict[str, str] | None = None,
+) -> dict[str, str]:
+    """Make every file of the report: path in the output folder -> text, the page last."""
+    drawn = figure_panels(contents, baseline)
+    files = {
+        f"tables/{name}.{ending}": write(table)
+        for name, table in (
+            ("systems", systems_table(contents.measures)),
+            ("stages", stages_table(contents.stages)),
+        )
+        for ending, write in FORMATS.items()
+    }
+    for name, found in drawn.items():
+        files[f"figures/{name}.svg"] = figures.draw(found, name) if found else figures.missing(NO_DATA[name])
+    inline = {
+        name: [figures.draw_inline(panel, f"{name}-{number}") for number, panel in enumerate(found, start=1)]
+        for name, found in drawn.items()
+    }
+    page = Page(
+        title,
+        dataset,
+        headlines(dataset, contents.measures, baseline, contender),
+        baseline,
+        systems_blocks(contents.measures, baseline),
+        descriptions or {},
+        inline["recall"],
+        inline["depths"],
+        saturation_rows(contents.depths),
+        inline["training"],
+        [summarize(curve) for curve in contents.curves],
+        contents.comparisons,
+        contents.filters,
+        contents.stages,
+    )
+    return files | {PAGE: render(page)}
+
+
+def figure_panels(contents: Contents, baseline: str | None) -> dict[str, list[Panel]]:
+    """Make the panels of each figure; none where there is nothing to draw."""
+    systems = [one.system for one in contents.measures] + [one.system for one in contents.depths]
+    look = panels.looks(systems, baseline)
+    return {
+        "recall": panels.recall_panels(contents.measures, look),
+        "depths": panels.depth_panels(contents.depths, look),
+        "training": panels.training_panels(contents.curves),
+    }
+
+
+def read(args: argparse.Namespace) -> Contents:
+    """Read and check all inputs."""
+    curves = parse_assignments("--curves", args.curves)
+    filters = parse_assignments("--filters", args.filters)
+    return Contents(
+        read_measures(args.measures_files),
+        read_depths(args.depths_files),
+        [read_curve(name, path) for name, path in curves.items()],
+        [read_comparison(path) for path in args.examples],
+        [read_filter(name, path) for name, path in filters.items()],
+        read_stages(args.benchmarks) if args.benchmarks else [],
+    )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the options."""
+    parser = cli.make_parser("cort.report", __doc__)
+    add = parser.add_argument
+    add("--title", required=True, help="heading of the page")
+    add("--dataset", required=True, help="name of the dataset")
+    add("--measures-files", metavar="JSON", nargs="+", required=True, help="measures of one system on one split each")
+    add("--description-of-systems", metavar="NAME=TEXT", nargs="*", default=[], help="how each system is made")
+    add("--baseline", metavar="NAME", help="system to which the differences are shown")
+    add("--contender", metavar="NAME", help="system of the headline (default: the best by the first measure)")
+    add("--depths-files", metavar="JSON", nargs="*", default=[], help="measures by number of re-ranked candidates")
+    add("--curves", metavar="NAME=CSV", nargs="*", default=[], help="training curves")
+    add("--examples", metavar="JSON", nargs="*", default=[], help="what `cort.examples` wrote")
+    add("--filters", metavar="NAME=JSON", nargs="*", default=[], help="counts of what each filter kept and dropped")
+    add("--benchmarks", metavar="FOLDER", help="benchmark files, <rule>/**/*.tsv; a missing folder is no error")
+    add("--output-folder", metavar="FOLDER", required=True)
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Read, build, write; the page last, so that it never shows what is not there."""
+    contents = read(args)
+    for option, name in (("--baseline", args.baseline), ("--contender", args.contender)):
+        if name is not None and name not in {one.system for one in contents.measures}:
+            systems = ", ".join(dict.fromkeys(one.system for one in contents.measures))
+            raise input_error(option, shorten(name), f"one of {systems}", "name a system that was measured")
+    files = build(
+        args.title,
+        args.dataset,
+        contents,
+        baseline=args.baseline,
+        contender=args.contender,
+        descriptions=parse_assignments("--description-of-systems", args.description_of_systems),
+    )
+    for name, text in files.items():
+        write_text(Path(args.output_folder) / name, text)
+    log.info("%d measures files, %d files written to %s", len(contents.measures), len(files), args.output_folder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; its exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Drawing panels as SVG: the same bytes from the same data, readable in print, without colours and in the dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from math import log2
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from cort.reporting.panels import Line, Panel
+
+INK, PAPER, GRID, SOFT = "#1b1b1b", "#ffffff", "#dcdcdc", "#5c5c5c"
+# After Okabe and Ito, darkened where needed to at least 3:1 against white; the page has a lighter set for the dark.
+COLOURS = (INK, "#0072b2", "#d55e00", "#00805c", "#a8478c", "#96690a", "#3a8fc4", "#7a1f4b", "#6b6b6b")
+VARIABLES = {colour: f"var(--line-{number})" for number, colour in enumerate(COLOURS)} | {
+    INK: "var(--ink)",
+    SOFT: "var(--soft)",
+    GRID: "var(--rule)",
+    PAPER: "var(--paper)",
+}
+MARKERS = ("s", "o", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+WIDTH, HEIGHT = 4.2, 2.75
+"""Inches, of one panel; the legend below adds to its height."""
+LEGEND_ROW, LEGEND_OFFSET = 0.185, 0.53
+"""Inches: one row of a legend, and from the axes down to the first of them."""
+LETTER, HANDLE = 4.8, 40.0
+"""Points: the mean width of a letter in a legend, and of the line beside it with its gaps."""
+FONT_SIZE = 9.0
+STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": FONT_SIZE,
+    "axes.titlesize": FONT_SIZE + 0.5,
+    "axes.labelsize": FONT_SIZE,
+    "legend.fontsize": FONT_SIZE - 0.5,
+    "xtick.labelsize": FONT_SIZE - 0.5,
+    "ytick.labelsize": FONT_SIZE - 0.5,
+    "text.color": INK,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+}
+
+
+def draw(panels: Sequence[Panel], salt: str) -> str:
+    """Draw panels side by side, two in a row, as one SVG file on white.
+
+    :param salt: makes the ids inside the file; the same salt and panels give the same bytes.
+    """
+    svg = _draw(panels, salt, PAPER)
+    svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", svg)
+    return _describe(svg, "; ".join(one.title for one in panels), " ".join(one.summary for one in panels), salt)
+
+
+def draw_inline(panel: Panel, salt: str) -> Markup:
+    """Draw one panel to stand inside a page: its colours follow the page's, its text the page's letters."""
+    svg = _draw([panel], salt, "none")
+    svg = svg[svg.index("<svg ") :]
+    svg = re.sub(r" *<defs>\s*<style.*?</style>\s*</defs>\n", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r'width="([\d.]+)pt" height="[\d.]+pt" ', "", svg, count=1)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    # Ids must not clash with those of the page's other figures.
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{salt}-", svg)
+    return Markup(_describe(svg, panel.title, panel.summary, salt))  # noqa: S704  # all text in it was escaped
+
+
+def missing(what: str) -> str:
+    """Write an SVG file that says why there is no figure."""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="480pt" height="60pt" viewBox="0 0 480 60" role="img">\n'
+        f" <title>{escape(what)}</title>\n"
+        f' <rect width="480" height="60" fill="{PAPER}"/>\n'
+        f' <text x="240" y="34" font-size="11" font-family="sans-serif" text-anchor="middle" fill="{SOFT}">'
+        f"{escape(what)}</text>\n</svg>\n"
+    )
+
+
+def _describe(svg: str, title: str, text: str, salt: str) -> str:
+    """Give an SVG a title and a description that assistive technology reads."""
+    names = f'<title id="{salt}-title">{escape(title)}</title>\n <desc id="{salt}-desc">{escape(text)}</desc>'
+    opened = f'<svg role="img" aria-labelledby="{salt}-title {salt}-desc" '
+    return re.sub(r"<svg ([^>]*>)", lambda match: f"{opened}{match.group(1)}\n {names}", svg, count=1)
+
+
+def _draw(panels: Sequence[Panel], salt: str, background: str) -> str:
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    heights = [HEIGHT + LEGEND_OFFSET + LEGEND_ROW * max(map(_legend_rows, panels)) for _ in range(rows)]
+    with matplotlib.rc_context():
+        # The reader's own matplotlib settings must not change the figures.
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**STYLE, "svg.hashsalt": salt})
+        layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
+        figure = Figure(figsize=(WIDTH * columns, sum(heights)), layout=layout, facecolor=background)
+        FigureCanvasSVG(figure)
+        for position, panel in enumerate(panels, start=1):
+            _draw_panel(figure.add_subplot(rows, columns, position, facecolor="none"), panel)
+        text = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", metadata=nothing, facecolor=background)
+    return text.getvalue()
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+    from matplotlib.transforms import ScaledTranslation
+
+    handles = [_draw_line(axes, line) for line in panel.lines]
+    named = [(handle, line.label) for handle, line in zip(handles, panel.lines, strict=True) if line.label]
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    if panel.ticks:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(spread(panel.ticks)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    _draw_drops(axes, panel.lines)
+    axes.legend(
+        *zip(*named, strict=True),
+        loc="upper left",
+        # A fixed way below the axes: room for the tick labels and the axis label.
+        bbox_to_anchor=(0, 0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, -LEGEND_OFFSET, axes.figure.dpi_scale_trans),
+        borderaxespad=0,
+        borderpad=0,
+        labelspacing=0.35,
+        columnspacing=1.6,
+        handlelength=3.2,
+        ncols=_legend_columns(panel),
+    )
+
+
+def _draw_line(axes: Any, line: Line) -> Any:
+    values = [float("nan") if value is None else value for value in line.y]
+    colour, marker, dashes = style_of(line.look)
+    if line.kind == "faint":
+        return axes.plot(line.x, values, color=colour, linewidth=0.6, alpha=0.35)[0]
+    if line.kind == "line":
+        marker, dashes = None, "-"
+    return axes.plot(line.x, values, color=colour, marker=marker, linestyle=dashes, markeredgewidth=0)[0]
+
+
+def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
+    """Drop a dashed line to the x axis from each point of saturation."""
+    bottom, top = axes.get_ylim()
+    for line in lines:
+        if line.drop is not None and (height := line.y[line.x.index(line.drop)]) is not None:
+            # Each look has its own phase, so that two lines at the same place show both colours.
+            phase = (line.look * 3.5, (3.5, 3.5))
+            colour = style_of(line.look)[0]
+            axes.plot([line.drop, line.drop], [bottom, height], color=colour, linewidth=1.0, linestyle=phase)
+    axes.set_ylim(bottom, top)
+
+
+def style_of(look: int) -> tuple[str, str | None, Any]:
+    """Give colour, marker and dashes of a look: 0 is black and solid, the others repeat only after 32."""
+    if look == 0:
+        return COLOURS[0], MARKERS[0], DASHES[0]
+    turn, colour = divmod(look - 1, len(COLOURS) - 1)
+    # Each turn through the colours takes other dashes, so that no colour meets the same dashes again soon.
+    return COLOURS[1 + colour], MARKERS[look % len(MARKERS)], DASHES[(colour + turn) % len(DASHES)]
+
+
+def spread(ticks: Sequence[float]) -> list[float]:
+    """Pick the marks of a logarithmic axis whose labels do not touch: one too near to its right neighbour goes."""
+    if len(ticks) < 2:
+        return list(ticks)
+    least = (log2(ticks[-1]) - log2(ticks[0])) / 13
+    kept = [ticks[-1]]
+    for tick in reversed(ticks[:-1]):
+        if log2(kept[-1]) - log2(tick) >= least:
+            kept.append(tick)
+    return kept[::-1]
+
+
+def _legend_columns(panel: Panel) -> int:
+    longest = max((len(line.label) for line in panel.lines), default=0)
+    return max(1, min(3, int((WIDTH - 0.5) * 72 // (longest * LETTER + HANDLE))))
+
+
+def _legend_rows(panel: Panel) -> int:
+    return -(-sum(bool(line.label) for line in panel.lines) // _legend_columns(panel))

@@ -1,0 +1,123 @@
+"""What each figure shows, as plain data: panels, lines, and the words that say the same to who cannot see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cort.reporting.curves import Curve, smooth, thin
+from cort.reporting.inputs import Depths, Measures
+from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff
+from cort.reporting.tables import names_of_measures, splits_of
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel.
+
+    :ivar look: number of the colour, marker and dash pattern; 0 is the baseline's black.
+    :ivar kind: "points" (line with markers), "line", or "faint" (what a smoothed line was made from).
+    :ivar drop: the x at which a dashed line drops to the axis; None for none.
+    """
+
+    label: str
+    x: list[float]
+    y: list[float | None]
+    look: int
+    kind: str = "points"
+    drop: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes; `ticks` given means a logarithmic x axis with exactly these marks."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    summary: str
+    ticks: list[float] | None = None
+
+
+def looks(systems: Iterable[str], baseline: str | None) -> dict[str, int]:
+    """Give a look to each system, the same in every figure; 0 is kept for the baseline."""
+    others = [name for name in dict.fromkeys(systems) if name != baseline]
+    found = {name: number for number, name in enumerate(others, start=1)}
+    return found if baseline is None else {baseline: 0, **found}
+
+
+def recall_panels(measures: Sequence[Measures], look: Mapping[str, int]) -> list[Panel]:
+    """Draw up recall against the cutoff: one panel per split with two cutoffs or more, one line per system."""
+    panels = []
+    for split in splits_of(measures):
+        block = [one for one in measures if one.split == split]
+        cutoffs = sorted({k for name in names_of_measures(block) if (k := recall_cutoff(name)) is not None})
+        lines = []
+        for one in block:
+            values = [one.mean.get(f"R@{k}") for k in cutoffs]
+            if any(value is not None for value in values):
+                lines.append(Line(one.system, [float(k) for k in cutoffs], values, look[one.system]))
+        if lines and len(cutoffs) > 1:
+            title = f"{split} ({plural(block[0].queries, 'query', 'queries')})"
+            summary = f"Recall against the cutoff on {title}. {_last_values(lines)}"
+            panels.append(
+                Panel(title, "cutoff k (passages per query)", "recall@k", lines, summary, [float(k) for k in cutoffs])
+            )
+    return panels
+
+
+def depth_panels(depths: Sequence[Depths], look: Mapping[str, int]) -> list[Panel]:
+    """Draw up quality after re-ranking against the number of candidates: one panel per split and measure."""
+    panels = []
+    for split in dict.fromkeys(one.split for one in depths):
+        block = [one for one in depths if one.split == split]
+        for name in dict.fromkeys(name for one in block for name in one.measures):
+            systems = [one for one in block if name in one.measures]
+            lines = [_depth_line(one, name, look[one.system]) for one in systems]
+            ticks = sorted({float(depth) for one in systems for depth in one.depths})
+            label = measure_label(name)
+            summary = f"{label} on {split} against the number of re-ranked candidates. {_last_values(lines)}"
+            panels.append(Panel(f"{label}, {split}", "re-ranked candidates per query", label, lines, summary, ticks))
+    return panels
+
+
+def _depth_line(one: Depths, name: str, look: int) -> Line:
+    saturation = one.saturation.get(name)
+    if saturation is not None:
+        label = f"{one.system} (saturates at {count(saturation)})"
+    else:
+        label = f"{one.system} (no saturation)" if name in one.saturation else one.system
+    drop = None if saturation is None else float(saturation)
+    return Line(label, [float(depth) for depth in one.depths], one.measures[name], look, drop=drop)
+
+
+def training_panels(curves: Iterable[Curve]) -> list[Panel]:
+    """Draw up training loss, smoothed over the raw one, and validation loss: one panel per training."""
+    panels = []
+    for curve in curves:
+        steps, losses = curve.known("loss")
+        lines = []
+        if len(steps):
+            raw_x, raw_y = thin(steps, losses)
+            x, y = thin(steps, smooth(losses))
+            lines.append(Line("", raw_x.tolist(), raw_y.tolist(), 1, "faint"))
+            lines.append(Line("training loss (moving mean)", x.tolist(), y.tolist(), 1, "line"))
+        steps, losses = curve.known("validation_loss")
+        if len(steps):
+            x, y = thin(steps, losses)
+            lines.append(Line("validation loss", x.tolist(), y.tolist(), 2))
+        if lines:
+            summary = f"Loss of {curve.name} against the update step. {_last_values(lines)}"
+            panels.append(Panel(curve.name, "update step", "loss", lines, summary))
+    return panels
+
+
+def _last_values(lines: Iterable[Line]) -> str:
+    """Say what a reader would take from the right end of the lines."""
+    found = []
+    for line in lines:
+        known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+        if line.label and known:
+            found.append(f"{line.label}: {fixed(known[-1][1])} at {fixed(known[-1][0], 0)}")
+    return "; ".join(found) + "." if found else ""

@@ -1,0 +1,145 @@
+"""Tables, and the same table as CSV (all digits), Markdown and LaTeX (three decimals, best values bold)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cort.reporting.inputs import Measures
+from cort.reporting.labels import MINUS, MISSING, fixed, measure_label
+from cort.reporting.stages import Stage
+
+Cell: TypeAlias = str | int | float | None
+
+MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
+LATEX_SPECIAL = str.maketrans(
+    {one: f"\\{one}" for one in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
+    # Typewriter habits of TeX: these would become ligatures or quotes of another shape.
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", MISSING: "--", MINUS: "$-$"}
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name in CSV, its heading for readers, the decimals of its numbers."""
+
+    key: str
+    heading: str
+    digits: int = 3
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; `best` holds (row, column) of what is set bold, `blocks` the rows that begin a new block."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    best: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+    blocks: frozenset[int] = field(default_factory=frozenset)
+
+
+def names_of_measures(measures: Iterable[Measures]) -> list[str]:
+    """List all measures, in the order in which they first appear."""
+    return list(dict.fromkeys(name for one in measures for name in one.mean))
+
+
+def splits_of(measures: Iterable[Measures]) -> list[str]:
+    """List all splits, in the order in which they first appear."""
+    return list(dict.fromkeys(one.split for one in measures))
+
+
+def best_shown(values: Sequence[float | None]) -> set[int]:
+    """Find the positions whose value is the largest as a reader sees it: equal three decimals are equally best."""
+    shown = [None if value is None else round(value, 3) for value in values]
+    known = [value for value in shown if value is not None]
+    return {position for position, value in enumerate(shown) if known and value == max(known)}
+
+
+def systems_table(measures: Sequence[Measures]) -> Table:
+    """Put together all systems with all measures, one block per split, the best of each block and measure marked."""
+    names = names_of_measures(measures)
+    columns = [Column("split", "split"), Column("system", "system"), Column("queries", "queries")]
+    columns += [Column("relevance_level", "relevant from")]
+    columns += [Column(name, measure_label(name)) for name in names]
+    first = len(columns) - len(names)
+    rows: list[list[Cell]] = []
+    best: set[tuple[int, int]] = set()
+    blocks: set[int] = set()
+    for split in splits_of(measures):
+        block = [one for one in measures if one.split == split]
+        blocks.add(len(rows))
+        for position, name in enumerate(names):
+            column = [one.mean.get(name) for one in block]
+            best |= {(len(rows) + row, first + position) for row in best_shown(column)}
+        for one in block:
+            values = [one.mean.get(name) for name in names]
+            rows.append([split, one.system, one.queries, one.relevance_level, *values])
+    return Table(columns, rows, frozenset(best), frozenset(blocks))
+
+
+def stages_table(stages: Iterable[Stage]) -> Table:
+    """Put together wall time and memory per stage."""
+    columns = [
+        Column("stage", "stage"),
+        Column("jobs", "jobs"),
+        Column("seconds", "total (s)"),
+        Column("longest_seconds", "longest job (s)"),
+        Column("peak_memory_mb", "peak memory (MB)"),
+    ]
+    return Table(columns, [[one.rule, one.jobs, one.seconds, one.longest, one.peak_mb] for one in stages])
+
+
+def to_csv(table: Table) -> str:
+    """Write comma-separated values with every digit; an unknown value is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows(table.rows)
+    return text.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    """Write a pipe table, columns aligned in the source too."""
+    grid = _shown(table, lambda text: text.translate(MARKDOWN_SPECIAL), "**{}**")
+    widths = [max(3, *(len(row[position]) for row in grid)) for position in range(len(table.columns))]
+    right = [_is_numeric(table, position) for position in range(len(table.columns))]
+    rules = ["-" * (width - 1) + ":" if number else "-" * width for width, number in zip(widths, right, strict=True)]
+    lines = [
+        [f"{cell:{'>' if number else '<'}{width}}" for cell, width, number in zip(row, widths, right, strict=True)]
+        for row in grid
+    ]
+    lines.insert(1, rules)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_latex(table: Table) -> str:
+    """Write a tabular with the rules of the package booktabs."""
+    grid = _shown(table, lambda text: text.translate(LATEX_SPECIAL), r"\textbf{{{}}}")
+    kinds = "".join("r" if _is_numeric(table, position) else "l" for position in range(len(table.columns)))
+    lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
+    for row, cells in enumerate(grid[1:]):
+        if row in table.blocks and row > 0:
+            lines.append(r"\midrule")
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    grid = [[escape(column.heading) for column in table.columns]]
+    for row, cells in enumerate(table.rows):
+        line = []
+        for position, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
+            shown = escape(
+                cell if isinstance(cell, str) else fixed(cell, 0 if isinstance(cell, int) else column.digits)
+            )
+            line.append(bold.format(shown) if (row, position) in table.best else shown)
+        grid.append(line)
+    return grid
+
+
+def _is_numeric(table: Table, position: int) -> bool:
+    return not any(isinstance(row[position], str) for row in table.rows)

@@ -1,0 +1,114 @@
+"""Score query-passage pairs with the re-ranker, each pair once however many systems and depths need it.
+
+Reads a re-ranker folder, token caches and one or more candidate runs; writes scores.parquet, from which `rerank` makes
+runs of any depth.
+
+Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
+              --queries queries.test.arrow --passages passages.arrow --output scores.parquet
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from cort import cli
+from cort.formats import tables
+from cort.formats.runs import Run, read_run
+from cort.formats.tokens import Tokens
+from cort.progress import track
+from cort.tokenization import fingerprint
+
+if TYPE_CHECKING:
+    import torch
+
+    from cort.cross_encoder import CrossEncoder, Pairs
+
+log = logging.getLogger(__name__)
+
+# Pairs sorted by length together. Part of the result, as padding changes the last bits: not a setting.
+BLOCK = 8_192
+TOKEN_BUDGET = 16_384
+
+
+def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
+    """Collect the pairs within `depth` of any run, each once, by query and document id."""
+    parts = []
+    for run in runs:
+        lengths = np.minimum(np.diff(run.offsets), depth)
+        kept = np.concatenate(
+            [np.arange(start, start + length) for start, length in zip(run.offsets[:-1], lengths, strict=True)]
+            or [np.zeros(0, dtype=np.int64)]
+        )
+        queries = pa.array(run.query_ids, pa.string()).take(pa.array(np.repeat(np.arange(len(run)), lengths)))
+        parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(pa.array(kept))}))
+    pairs = pa.concat_tables(parts).group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
+    return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
+
+
+def score_blocks(
+    model: CrossEncoder, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
+) -> Iterator[pa.Table]:
+    """Yield the scored pairs block by block."""
+    import torch
+
+    queries = pairs.queries.rows_of(table["query_id"], source)
+    passages = pairs.passages.rows_of(table["doc_id"], source)
+    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    starts = range(0, len(queries), BLOCK)
+    for start in track(starts, len(starts), f"blocks of {BLOCK} pairs"):
+        part = slice(start, start + BLOCK)
+        with (
+            torch.inference_mode(),
+            torch.autocast(device.type, kinds.get(precision, torch.bfloat16), enabled=precision in kinds),
+        ):
+            logits = pairs.score(model, queries[part], passages[part], device, TOKEN_BUDGET)  # (block,)
+        yield table.slice(start, BLOCK).append_column("score", pa.array(logits.float().cpu().numpy()))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("cort.score", __doc__)
+    parser.add_argument("--model", required=True, metavar="FOLDER")
+    parser.add_argument("--candidates", required=True, nargs="+", metavar="TREC")
+    parser.add_argument("--depth", type=int, default=1000, help="candidates per query and run")
+    parser.add_argument("--queries", required=True, metavar="ARROW", help="token cache")
+    parser.add_argument("--passages", required=True, metavar="ARROW", help="token cache")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", required=True, metavar="PARQUET")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Score and write."""
+    import torch
+
+    from cort.cross_encoder import Pairs, load_cross_encoder
+
+    torch.set_num_threads(args.threads)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, template = load_cross_encoder(args.model)
+    tokenizer = fingerprint(args.model)
+    pairs = Pairs(Tokens(args.queries, tokenizer), Tokens(args.passages, tokenizer), template, model.settings)
+    table = distinct_pairs((read_run(path) for path in args.candidates), args.depth)
+    log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(args.candidates), args.depth)
+    source = ", ".join(args.candidates)
+    with tables.open_writer(args.output, tables.SCORES) as writer:
+        for block in score_blocks(model.to(device), pairs, table, source, device, args.precision):
+            writer.write_table(block)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Make one split (train, dev, test) from queries and judgements, checked against the collection; hold queries out.
+
+Reads:  queries as MS MARCO .tsv or BEIR .jsonl, qrels as TREC or BEIR (see cort/formats/raw.py), passages.parquet
+Writes: queries and qrels as parquet, in the order of their files
+Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
+            --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort import cli
+from cort.errors import InputError, input_error, shorten
+from cort.formats.raw import Record, iter_qrels, iter_queries, iter_record_batches, refuse_duplicates
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer
+
+log = logging.getLogger(__name__)
+
+HELD_OUT, REST = "held-out", "rest"
+
+
+def read_queries(path: str | Path) -> pa.Table:
+    """Read the queries; an id twice is refused."""
+    first_row, queries = _gather(iter_queries(path), QUERIES)
+    refuse_duplicates(path, queries["query_id"], "query_id", first_row)
+    return queries
+
+
+def read_qrels(path: str | Path, queries: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
+    """Read the judgements; refuse a pair judged twice, an unknown query and a document outside the collection.
+
+    :param queries: the table of all queries a judgement may name.
+    :param doc_ids: the ids of the whole collection.
+    """
+    first_row, qrels = _gather(iter_qrels(path), QRELS)
+    # Ids hold no whitespace, so the joined pair is unambiguous.
+    pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
+    refuse_duplicates(path, pairs, "judgement (query_id doc_id)", first_row)
+    _refuse_unknown(path, qrels["query_id"], queries["query_id"], "query_id", "one of the queries", first_row)
+    _refuse_unknown(path, qrels["doc_id"], doc_ids, "doc_id", "a passage of the collection", first_row)
+    return qrels
+
+
+def drop_unjudged(queries: pa.Table, qrels: pa.Table) -> pa.Table:
+    """Keep the queries with at least one judgement, of whatever grade."""
+    return queries.filter(pc.is_in(queries["query_id"], value_set=qrels["query_id"]))
+
+
+def hold_out(queries: pa.Table, qrels: pa.Table, count: int, part: str, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Draw `count` judged queries; return them ("held-out") or all others ("rest"), each with its judgements.
+
+    The draw depends on nothing but the set of judged ids, `count` and `seed`, so that the two parts of two calls
+    complement each other. Unjudged queries belong to the rest.
+    """
+    judged = sorted(pc.unique(qrels["query_id"]).to_pylist())
+    if not 0 < count < len(judged):
+        raise input_error(
+            "--hold-out",
+            f"{count} queries to hold out of {len(judged)} judged ones",
+            f"between 1 and {len(judged) - 1}" if len(judged) > 1 else "at least 2 judged queries",
+            "change --hold-out or bring more judged queries",
+        )
+    held = pa.array(random.Random(seed).sample(judged, count), pa.string())  # noqa: S311 (a draw, not a secret)
+
+    def select(table: pa.Table) -> pa.Table:
+        inside = pc.is_in(table["query_id"], value_set=held)
+        return table.filter(inside if part == HELD_OUT else pc.invert(inside))
+
+    return select(queries), select(qrels)
+
+
+def _gather(records: Iterable[tuple[int, Record]], schema: pa.Schema) -> tuple[int, pa.Table]:
+    """Row of the first record, and all records as a table."""
+    batches = list(iter_record_batches(records, schema))
+    return batches[0][0] if batches else 1, pa.Table.from_batches([batch for _, batch in batches], schema)
+
+
+def _refuse_unknown(
+    path: str | Path, ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str, expected: str, first_row: int
+) -> None:
+    unknown = pc.index(pc.is_in(ids, value_set=known), False).as_py()
+    if unknown >= 0:
+        raise input_error(
+            path,
+            f"the {what} {shorten(ids[unknown].as_py())}",
+            expected,
+            "remove the row or name the files that belong together",
+            unknown + first_row,
+        )
+
+
+def _read_doc_ids(path: str | Path) -> pa.ChunkedArray:
+    # The texts are never read: they are fifty times the size of the ids.
+    schema = pa.schema([PASSAGES.field("doc_id")])
+    return pa.Table.from_batches(iter_batches(path, schema), schema)["doc_id"]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Command line of the stage."""
+    parser = cli.make_parser("cort.split", __doc__)
+    parser.add_argument("--queries", required=True, metavar="FILE", help="MS MARCO .tsv or BEIR .jsonl, plain or .gz")
+    parser.add_argument("--qrels", required=True, metavar="FILE", help="TREC or BEIR judgements, plain or .gz")
+    parser.add_argument("--passages", required=True, metavar="FILE", help="table that cort.collection wrote")
+    parser.add_argument("--output-queries", required=True, metavar="FILE", help="parquet table to write")
+    parser.add_argument("--output-qrels", required=True, metavar="FILE", help="parquet table to write")
+    parser.add_argument(
+        "--unjudged-queries",
+        choices=("drop", "keep"),
+        default="drop",
+        help="queries without judgements (default: drop)",
+    )
+    parser.add_argument("--hold-out", type=int, metavar="N", help="split off N judged queries, drawn at random")
+    parser.add_argument("--part", choices=(HELD_OUT, REST), help="which side of --hold-out to write")
+    parser.add_argument("--seed", type=int, help="seed of the draw; required by --hold-out")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Read, check, select, write, log counts."""
+    if len({args.hold_out is None, args.part is None, args.seed is None}) != 1:
+        raise _incomplete_hold_out(args)
+    all_queries = read_queries(args.queries)
+    qrels = read_qrels(args.qrels, all_queries, _read_doc_ids(args.passages))
+    if not qrels.num_rows:
+        raise input_error(args.qrels, "no judgements", "at least one", "name the file that holds the judgements")
+    judged = drop_unjudged(all_queries, qrels)
+    queries = judged if args.unjudged_queries == "drop" else all_queries
+    log.info(
+        "%d queries, %d of them without judgements (%s), %d judgements",
+        all_queries.num_rows,
+        all_queries.num_rows - judged.num_rows,
+        "dropped" if args.unjudged_queries == "drop" else "kept",
+        qrels.num_rows,
+    )
+    if args.hold_out is not None:
+        queries, qrels = hold_out(queries, qrels, args.hold_out, args.part, args.seed)
+    with (
+        open_writer(args.output_queries, QUERIES) as queries_writer,
+        open_writer(args.output_qrels, QRELS) as qrels_writer,
+    ):
+        queries_writer.write_table(queries)
+        qrels_writer.write_table(qrels)
+    log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
+
+
+def _incomplete_hold_out(args: argparse.Namespace) -> InputError:
+    options = {"--hold-out": args.hold_out, "--part": args.part, "--seed": args.seed}
+    given = [name for name, value in options.items() if value is not None]
+    return input_error(
+        "command line",
+        f"{' and '.join(given)} alone",
+        "--hold-out, --part and --seed together or none",
+        "add the others",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

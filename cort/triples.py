@@ -1,0 +1,102 @@
+"""Sample training triples: per epoch and query one judged positive and one negative from a ranker's run.
+
+The ranker is the one to be complemented, so its high ranks are what the encoder learns to tell apart (CoRT, section
+3.3; ranks 8 to 100 in the authors' experiments). Rows are in training order.
+
+Reads a qrels table and a run; writes triples.parquet, and how many queries each filter dropped as JSON.
+
+Usage: python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epochs 10 --output triples.parquet
+              --output-counts triples.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from cort import cli
+from cort.errors import input_error
+from cort.files import write_text
+from cort.formats import tables
+from cort.formats.runs import read_run
+from cort.sampling import Pool, build_pools, positives_by_query, shuffled
+
+log = logging.getLogger(__name__)
+
+
+def sample_epoch(pools: list[Pool], seed: int, epoch: int) -> pa.Table:
+    """Draw one triple per query, in random order."""
+    rows: list[tuple[int, str, str, str, int]] = []
+    for pool, generator in shuffled(pools, seed, epoch):
+        positive = pool.positives[generator.integers(len(pool.positives))]
+        drawn = generator.integers(len(pool.negatives))
+        rows.append((epoch, pool.query_id, positive, pool.negatives[drawn], pool.ranks[drawn]))
+    columns = zip(*rows, strict=True)
+    return pa.table(dict(zip(tables.TRIPLES.names, map(list, columns), strict=True)), schema=tables.TRIPLES)
+
+
+def sample(pools: list[Pool], seed: int, epochs: int) -> Iterator[pa.Table]:
+    """Draw the triples of all epochs."""
+    for epoch in range(epochs):
+        yield sample_epoch(pools, seed, epoch)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("cort.triples", __doc__)
+    add_sampling_arguments(parser)
+    return parser
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `triples` and `pairs` have in common."""
+    parser.add_argument("--qrels", required=True, metavar="PARQUET")
+    parser.add_argument("--run", required=True, metavar="TREC", help="where negatives come from")
+    parser.add_argument("--relevance-level", type=int, default=1, help="lowest grade that counts as positive")
+    parser.add_argument("--first-rank", type=int, default=8)
+    parser.add_argument("--last-rank", type=int, default=100)
+    parser.add_argument("--minimum-results", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--output", required=True, metavar="PARQUET")
+    parser.add_argument("--output-counts", required=True, metavar="JSON")
+
+
+def read_pools(args: argparse.Namespace) -> list[Pool]:
+    """Build the pools the arguments ask for; log and write the counts."""
+    positives = positives_by_query(tables.read_table(args.qrels, tables.QRELS), args.relevance_level)
+    pools, counts = build_pools(positives, read_run(args.run), args.first_rank, args.last_rank, args.minimum_results)
+    for name, count in counts.items():
+        log.info("%s: %d", name, count)
+    if not pools:
+        raise input_error(
+            args.run,
+            f"no query to train on ({counts})",
+            "at least one",
+            "check that run and qrels belong together, or widen the ranks",
+        )
+    write_text(args.output_counts, json.dumps(counts, indent=2) + "\n")
+    return pools
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Sample and write."""
+    pools = read_pools(args)
+    with tables.open_writer(args.output, tables.TRIPLES) as writer:
+        for table in sample(pools, args.seed, args.epochs):
+            writer.write_table(table)
+    log.info("wrote %d triples of %d epochs", len(pools) * args.epochs, args.epochs)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,403 @@
+"""The config, wildcard constraints and every helper; the rules are in the other files."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from workflow.experiment import (
+    ConfigError,
+    check_duplicate_keys,
+    complete,
+    describe,
+    evaluated_splits,
+    kind_of,
+    names_of_kind,
+    reranked_by,
+    splits_of,
+)
+
+# Jobs run the Python that runs Snakemake, whether its environment was activated or not.
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+)
+
+try:
+    for file in workflow.configfiles:
+        check_duplicate_keys(file)
+    config.update(
+        complete(
+            config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"
+        )
+    )
+except ConfigError as error:
+    raise WorkflowError(str(error)) from None
+
+
+wildcard_constraints:
+    dataset=config["dataset"],
+    split="|".join(config["splits"]),
+    system="[^/]+",
+    encoder="[^/]+",
+    reranker="[^/]+",
+    language_model="[^/]+",
+    text=r"passages|queries\.[^/]+",
+
+
+def setting(*path):
+    """Value of the config at `path`, in which "{encoder}" and the like stand for wildcards."""
+
+    def get(wildcards):
+        value = config
+        for key in path:
+            value = value[key.format(**wildcards)]
+        return value
+
+    return get
+
+
+def options(section, *names):
+    """Long options of a stage for the config values `names` of a section given like `setting`'s path."""
+
+    def get(wildcards):
+        values = setting(*section)(wildcards)
+        return [
+            word
+            for name in names
+            for word in (f"--{name.replace('_', '-')}", str(values[name]))
+        ]
+
+    return get
+
+
+MODEL_FILES = (
+    "model.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "tre")
+TRAINING_NAMES = (
+    "batch_size",
+    "accumulate",
+    "learning_rate",
+    "weight_decay",
+    "warmup_updates",
+    "validate_every",
+    "max_gradient_norm",
+    "precision",
+)
+
+
+def get_raw_passages(wildcards):
+    """File the collection is built from."""
+    default = f"results/{wildcards.dataset}/raw/collection.tsv"
+    return config["collection"].get("passages", default)
+
+
+def get_raw_split(kind):
+    """File of `kind` ("queries" or "qrels") a split is built from; a held-out split is a part of train."""
+
+    def get(wildcards):
+        split = config["splits"][wildcards.split]
+        if "hold_out" in split:
+            split = config["splits"]["train"]
+        return split.get(
+            kind, f"results/{wildcards.dataset}/raw/{kind}.{wildcards.split}.tsv"
+        )
+
+    return get
+
+
+def get_hold_out(wildcards):
+    """Options that part the held-out queries from those of train."""
+    held = [name for name, split in config["splits"].items() if "hold_out" in split]
+    if not held or wildcards.split not in (*held, "train"):
+        return []
+    part = "held-out" if wildcards.split in held else "rest"
+    return [
+        *("--hold-out", str(config["splits"][held[0]]["hold_out"])),
+        *("--part", part),
+        *("--seed", str(config["seed"])),
+    ]
+
+
+def get_depth(wildcards):
+    """Results per query of a split's runs."""
+    return config[
+        "depth" if wildcards.split in evaluated_splits(config) else "training_depth"
+    ]
+
+
+def get_bm25_parameters(wildcards):
+    """Options for (k1, b): from the config, or from the grid search."""
+    bm25 = config["bm25"]
+    if "tune" in bm25:
+        return ["--parameters", f"results/{wildcards.dataset}/bm25/parameters.json"]
+    return ["--k1", str(bm25["k1"]), "--b", str(bm25["b"])]
+
+
+def get_tuned(wildcards):
+    """The grid search's choice, if it is asked for."""
+    return (
+        f"results/{wildcards.dataset}/bm25/parameters.json"
+        if "tune" in config["bm25"]
+        else []
+    )
+
+
+def get_language_model_source(wildcards):
+    """Options for a pretrained model, or for one from scratch."""
+    model = config["language_models"][wildcards.language_model]
+    if "pretrained" in model:
+        revision = ["--revision", model["revision"]] if "revision" in model else []
+        return ["--pretrained", model["pretrained"], *revision]
+    return [
+        *("--architecture", json.dumps(model["architecture"], sort_keys=True)),
+        *("--vocabulary-size", str(model["vocabulary_size"])),
+        *("--passages", f"results/{wildcards.dataset}/collection/passages.parquet"),
+    ]
+
+
+def get_tokenizer_texts(wildcards):
+    """The passages, where the tokenizer is trained on them."""
+    scratch = "architecture" in config["language_models"][wildcards.language_model]
+    return f"results/{wildcards.dataset}/collection/passages.parquet" if scratch else []
+
+
+def language_model_of(section):
+    """The language model of an encoder or re-ranker."""
+
+    def get(wildcards):
+        model = config[section][
+            wildcards.encoder if section == "encoders" else wildcards.reranker
+        ]
+        return f"results/{wildcards.dataset}/language_models/{model['language_model']}/model.safetensors"
+
+    return get
+
+
+def tokens_of(section, text):
+    """Token cache of `text` for an encoder or re-ranker."""
+
+    def get(wildcards):
+        model = config[section][
+            wildcards.encoder if section == "encoders" else wildcards.reranker
+        ]
+        name = text.format(**wildcards)
+        return (
+            f"results/{wildcards.dataset}/tokens/{model['language_model']}/{name}.arrow"
+        )
+
+    return get
+
+
+def teacher_of(section, source):
+    """Run of the system whose results give the negatives of an encoder or re-ranker."""
+
+    def get(wildcards):
+        model = config[section][
+            wildcards.encoder if section == "encoders" else wildcards.reranker
+        ]
+        return f"results/{wildcards.dataset}/runs/{wildcards.split}/{model[source]['system']}.trec"
+
+    return get
+
+
+def checkpoint_of(section):
+    """Weights of an encoder or re-ranker: of its best or its last model."""
+
+    def get(wildcards):
+        name = wildcards.encoder if section == "encoders" else wildcards.reranker
+        kept = config[section][name]["checkpoint"]
+        return f"results/{wildcards.dataset}/{section}/{name}/{kept}/model.safetensors"
+
+    return get
+
+
+def get_epochs(section):
+    """Epochs to sample: all for training, one for validation."""
+
+    def get(wildcards):
+        name = wildcards.encoder if section == "encoders" else wildcards.reranker
+        return (
+            config[section][name]["training"]["epochs"]
+            if wildcards.split == "train"
+            else 1
+        )
+
+    return get
+
+
+def get_vectors(wildcards):
+    """All passage shards of the encoder a system retrieves with."""
+    encoder = config["systems"][wildcards.system]["retrieve"]
+    return gather.encode(
+        f"results/{wildcards.dataset}/embeddings/{encoder}/passages.{{scatteritem}}.arrow"
+    )
+
+
+def get_query_vectors(wildcards):
+    """Query vectors of the encoder a system retrieves with."""
+    encoder = config["systems"][wildcards.system]["retrieve"]
+    return f"results/{wildcards.dataset}/embeddings/{encoder}/queries.{wildcards.split}.arrow"
+
+
+def get_onng(wildcards):
+    """Graph index of the encoder a system retrieves with."""
+    encoder = config["systems"][wildcards.system]["retrieve"]
+    return f"results/{wildcards.dataset}/onng/{encoder}/meta.json"
+
+
+def get_interleaved(wildcards):
+    """Runs a system interleaves, the first-named first."""
+    names = config["systems"][wildcards.system]["interleave"]
+    return [
+        f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
+        for name in names
+    ]
+
+
+def get_candidates(wildcards):
+    """Run a system re-ranks."""
+    name = config["systems"][wildcards.system]["rerank"]
+    return f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
+
+
+def get_scores(wildcards):
+    """Scores of the pairs a system re-ranks."""
+    reranker = config["systems"][wildcards.system]["reranker"]
+    return f"results/{wildcards.dataset}/scores/{reranker}/{wildcards.split}.parquet"
+
+
+def get_all_candidates(wildcards):
+    """Runs whose candidates a re-ranker scores."""
+    names = [
+        name
+        for name in reranked_by(config, wildcards.reranker)
+        if wildcards.split not in evaluated_splits(config)
+        or wildcards.split in splits_of(config, name)
+    ]
+    return [
+        f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
+        for name in names
+    ]
+
+
+def get_published_run(wildcards):
+    """File of a published run for a split."""
+    run = config["systems"][wildcards.system]["run"]
+    return (
+        run[wildcards.split]
+        if isinstance(run, dict)
+        else run.replace("{split}", wildcards.split)
+    )
+
+
+def pairs_of_split_and_system(*kinds):
+    """(split, system) of all evaluated runs, of some kinds only if any is named."""
+    return [
+        (split, name)
+        for split in evaluated_splits(config)
+        for name, system in config["systems"].items()
+        if split in splits_of(config, name) and (not kinds or kind_of(system) in kinds)
+    ]
+
+
+def get_measures(dataset):
+    """Measures of every system on every evaluated split."""
+    return [
+        f"results/{dataset}/measures/{split}/{name}.json"
+        for split, name in pairs_of_split_and_system()
+    ]
+
+
+def get_depth_curves(dataset):
+    """Curves of every re-ranked system on every evaluated split."""
+    return [
+        f"results/{dataset}/depths/{split}/{name}.json"
+        for split, name in pairs_of_split_and_system("rerank")
+    ]
+
+
+def get_curve_depths(wildcards):
+    """Depths of the curve up to what was scored."""
+    reranker = config["systems"][wildcards.system]["reranker"]
+    limit = min(config["rerankers"][reranker]["depth"], config["depth"])
+    return [depth for depth in config["evaluation"]["depths"] if depth <= limit]
+
+
+def get_contender(config):
+    """First interleaved system: what the report's headline compares with the baseline."""
+    names = [
+        name
+        for name, system in config["systems"].items()
+        if kind_of(system) == "interleave"
+    ]
+    return ["--contender", names[0]] if names else []
+
+
+def get_examples(dataset):
+    """Examples of every evaluated split that has runs of both systems."""
+    both = config["evaluation"]["examples"]
+    splits = [
+        split
+        for split in evaluated_splits(config)
+        if all(split in splits_of(config, name) for name in both)
+    ]
+    return (
+        [f"results/{dataset}/examples/{split}.json" for split in splits] if both else []
+    )
+
+
+def used_models(section, key):
+    """Encoders or re-rankers that some system needs, in config order."""
+    return [
+        name
+        for name in config[section]
+        if any(system.get(key) == name for system in config["systems"].values())
+    ]
+
+
+def get_curves(dataset):
+    """Training curves by name."""
+    return {
+        name: f"results/{dataset}/{section}/{name}/curve.csv"
+        for section, key in (("encoders", "retrieve"), ("rerankers", "reranker"))
+        for name in used_models(section, key)
+    }
+
+
+def get_filters(dataset):
+    """Counts of what was dropped, by a title."""
+    found = (
+        {"docstrings": f"results/{dataset}/raw/filters.json"}
+        if "pydocs" in config["collection"]
+        else {}
+    )
+    for section, key, source in (
+        ("encoders", "retrieve", "triples"),
+        ("rerankers", "reranker", "pairs"),
+    ):
+        for name in used_models(section, key):
+            found[f"{source} of {name}"] = (
+                f"results/{dataset}/{source}/{name}.train.json"
+            )
+    return found
+
+
+def named(files):
+    """NAME=FILE words of a mapping."""
+    return [f"{name}={file}" for name, file in files.items()]
+
+
+def get_examples_pair(position):
+    """Run of the first or second system whose disagreements are shown."""
+
+    def get(wildcards):
+        name = config["evaluation"]["examples"][position]
+        return f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
+
+    return get

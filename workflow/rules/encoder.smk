@@ -1,0 +1,138 @@
+"""The dense ranker: triples, training, vectors."""
+
+
+rule triples:
+    input:
+        script="cort/triples.py",
+        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        run=teacher_of("encoders", "triples"),
+    output:
+        triples="results/{dataset}/triples/{encoder}.{split}.parquet",
+        counts="results/{dataset}/triples/{encoder}.{split}.json",
+    log:
+        "logs/{dataset}/triples/{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        options=options(
+            ("encoders", "{encoder}", "triples"),
+            "first_rank",
+            "last_rank",
+            "minimum_results",
+        ),
+        relevance_level=setting("splits", "{split}", "relevance_level"),
+        epochs=get_epochs("encoders"),
+        seed=setting("seed"),
+    message:
+        "Sample triples of {wildcards.split} for {wildcards.encoder}"
+    shell:
+        "python -m {params.module} --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
+        " --relevance-level {params.relevance_level} --epochs {params.epochs} --seed {params.seed}"
+        " --output {output.triples:q} --output-counts {output.counts:q} --log {log:q}"
+
+
+rule train:
+    input:
+        script="cort/train.py",
+        language_model=language_model_of("encoders"),
+        triples="results/{dataset}/triples/{encoder}.train.parquet",
+        validation_triples="results/{dataset}/triples/{encoder}.validation.parquet",
+        passages=tokens_of("encoders", "passages"),
+        queries=tokens_of("encoders", "queries.train"),
+        validation_queries=tokens_of("encoders", "queries.validation"),
+    output:
+        best=multiext(
+            "results/{dataset}/encoders/{encoder}/best/",
+            *MODEL_FILES,
+            "projection.safetensors",
+            "cort.json",
+        ),
+        last=multiext(
+            "results/{dataset}/encoders/{encoder}/last/",
+            *MODEL_FILES,
+            "projection.safetensors",
+            "cort.json",
+        ),
+        curve="results/{dataset}/encoders/{encoder}/curve.csv",
+    log:
+        "logs/{dataset}/train/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/train/{encoder}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        language_model=subpath(input.language_model, parent=True),
+        folder=subpath(output.curve, parent=True),
+        options=options(
+            ("encoders", "{encoder}"),
+            "pooling",
+            "dimension",
+            "query_length",
+            "passage_length",
+            "margin",
+        ),
+        training=options(("encoders", "{encoder}", "training"), *TRAINING_NAMES),
+        seed=setting("seed"),
+    message:
+        "Train the encoder {wildcards.encoder}"
+    shell:
+        "python -m {params.module} --language-model {params.language_model:q} --triples {input.triples:q}"
+        " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
+        " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
+        " --seed {params.seed} --threads {threads} --output {params.folder:q} --output-curve {output.curve:q}"
+        " --log {log:q}"
+
+
+rule encode:
+    input:
+        script="cort/encode.py",
+        model=checkpoint_of("encoders"),
+        tokens=tokens_of("encoders", "passages"),
+    output:
+        "results/{dataset}/embeddings/{encoder}/passages.{scatteritem}.arrow",
+    log:
+        "logs/{dataset}/encode/{encoder}.{scatteritem}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode/{encoder}.{scatteritem}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        model=subpath(input.model, parent=True),
+        options=options(("encoders", "{encoder}"), "precision", "storage"),
+    message:
+        "Encode the passages with {wildcards.encoder}, shard {wildcards.scatteritem}"
+    shell:
+        "python -m {params.module} --model {params.model:q} --tokens {input.tokens:q} --kind passage"
+        " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule encode_queries:
+    input:
+        script="cort/encode.py",
+        model=checkpoint_of("encoders"),
+        tokens=tokens_of("encoders", "queries.{split}"),
+    output:
+        "results/{dataset}/embeddings/{encoder}/queries.{split}.arrow",
+    log:
+        "logs/{dataset}/encode_queries/{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        model=subpath(input.model, parent=True),
+        options=options(("encoders", "{encoder}"), "precision", "storage"),
+    message:
+        "Encode the queries of {wildcards.split} with {wildcards.encoder}"
+    shell:
+        "python -m {params.module} --model {params.model:q} --tokens {input.tokens:q} --kind query"
+        " {params.options:q} --threads {threads} --output {output:q} --log {log:q}"

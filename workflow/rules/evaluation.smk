@@ -1,0 +1,147 @@
+"""From runs to measures, curves, examples and the report."""
+
+
+rule evaluate:
+    input:
+        script="cort/evaluate.py",
+        run="results/{dataset}/runs/{split}/{system}.trec",
+        queries="results/{dataset}/collection/queries.{split}.parquet",
+        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+    output:
+        measures="results/{dataset}/measures/{split}/{system}.json",
+        per_query="results/{dataset}/measures/{split}/{system}.parquet",
+    log:
+        "logs/{dataset}/evaluate/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        measures=setting("evaluation", "measures"),
+        relevance_level=setting("splits", "{split}", "relevance_level"),
+    message:
+        "Measure {wildcards.system} on {wildcards.split}"
+    shell:
+        "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " --measures {params.measures:q} --relevance-level {params.relevance_level} --system {wildcards.system:q}"
+        " --split {wildcards.split} --output {output.measures:q} --output-per-query {output.per_query:q}"
+        " --log {log:q}"
+
+
+rule depths:
+    input:
+        script="cort/depths.py",
+        candidates=get_candidates,
+        scores=get_scores,
+        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+    output:
+        "results/{dataset}/depths/{split}/{system}.json",
+    log:
+        "logs/{dataset}/depths/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/depths/{split}.{system}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        depths=get_curve_depths,
+        measures=setting("evaluation", "depth_measures"),
+        relevance_level=setting("splits", "{split}", "relevance_level"),
+    message:
+        "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
+    shell:
+        "python -m {params.module} --candidates {input.candidates:q} --scores {input.scores:q}"
+        " --qrels {input.qrels:q} --depths {params.depths} --measures {params.measures:q}"
+        " --relevance-level {params.relevance_level} --system {wildcards.system:q} --split {wildcards.split}"
+        " --output {output:q} --log {log:q}"
+
+
+rule examples:
+    input:
+        script="cort/examples.py",
+        first=get_examples_pair(0),
+        second=get_examples_pair(1),
+        queries="results/{dataset}/collection/queries.{split}.parquet",
+        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        passages="results/{dataset}/collection/passages.parquet",
+    output:
+        "results/{dataset}/examples/{split}.json",
+    log:
+        "logs/{dataset}/examples/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/examples/{split}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        names=setting("evaluation", "examples"),
+        number=setting("evaluation", "number_of_examples"),
+        relevance_level=setting("splits", "{split}", "relevance_level"),
+    message:
+        "Find where systems disagree most on {wildcards.split}"
+    shell:
+        "python -m {params.module} --first {input.first:q} --second {input.second:q} --first-name {params.names[0]:q}"
+        " --second-name {params.names[1]:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " --passages {input.passages:q} --number {params.number} --relevance-level {params.relevance_level} --split {wildcards.split}"
+        " --output {output:q} --log {log:q}"
+
+
+rule report:
+    input:
+        script="cort/report.py",
+        measures=get_measures(config["dataset"]),
+        depths=get_depth_curves(config["dataset"]),
+        examples=get_examples(config["dataset"]),
+        curves=get_curves(config["dataset"]).values(),
+        filters=get_filters(config["dataset"]).values(),
+    output:
+        page=report(
+            "results/{dataset}/report/index.html",
+            caption="../report/page.rst",
+            category="Report",
+        ),
+        systems=report(
+            multiext("results/{dataset}/report/tables/systems", ".csv", ".md", ".tex"),
+            caption="../report/systems.rst",
+            category="Tables",
+        ),
+        stages=report(
+            multiext("results/{dataset}/report/tables/stages", ".csv", ".md", ".tex"),
+            caption="../report/stages.rst",
+            category="Tables",
+        ),
+        figures=report(
+            multiext(
+                "results/{dataset}/report/figures/",
+                "recall.svg",
+                "depths.svg",
+                "training.svg",
+            ),
+            caption="../report/figures.rst",
+            category="Figures",
+        ),
+    log:
+        "logs/{dataset}/report.log",
+    benchmark:
+        "benchmarks/{dataset}/report/report.tsv"
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        title=setting("title"),
+        descriptions=[f"{name}={describe(config, name)}" for name in config["systems"]],
+        baseline=setting("evaluation", "baseline"),
+        contender=get_contender(config),
+        curves=named(get_curves(config["dataset"])),
+        filters=named(get_filters(config["dataset"])),
+        benchmarks=f"benchmarks/{config['dataset']}",
+        folder=subpath(output.page, parent=True),
+    message:
+        "Write the report of {wildcards.dataset}"
+    shell:
+        "python -m {params.module} --title {params.title:q} --dataset {wildcards.dataset:q}"
+        " --measures-files {input.measures:q} --description-of-systems {params.descriptions:q}"
+        " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
+        " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
+        " --benchmarks {params.benchmarks:q} --output-folder {params.folder:q} --log {log:q}"

@@ -1,0 +1,133 @@
+"""The cross-encoder: pairs, training, scores, re-ranked runs."""
+
+
+rule pairs:
+    input:
+        script="cort/pairs.py",
+        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        run=teacher_of("rerankers", "pairs"),
+    output:
+        pairs="results/{dataset}/pairs/{reranker}.{split}.parquet",
+        counts="results/{dataset}/pairs/{reranker}.{split}.json",
+    log:
+        "logs/{dataset}/pairs/{reranker}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        options=options(
+            ("rerankers", "{reranker}", "pairs"),
+            "first_rank",
+            "last_rank",
+            "minimum_results",
+            "negatives",
+        ),
+        relevance_level=setting("splits", "{split}", "relevance_level"),
+        epochs=get_epochs("rerankers"),
+        seed=setting("seed"),
+    message:
+        "Sample pairs of {wildcards.split} for {wildcards.reranker}"
+    shell:
+        "python -m {params.module} --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
+        " --relevance-level {params.relevance_level} --epochs {params.epochs} --seed {params.seed}"
+        " --output {output.pairs:q} --output-counts {output.counts:q} --log {log:q}"
+
+
+rule train_reranker:
+    input:
+        script="cort/train_reranker.py",
+        language_model=language_model_of("rerankers"),
+        pairs="results/{dataset}/pairs/{reranker}.train.parquet",
+        validation_pairs="results/{dataset}/pairs/{reranker}.validation.parquet",
+        passages=tokens_of("rerankers", "passages"),
+        queries=tokens_of("rerankers", "queries.train"),
+        validation_queries=tokens_of("rerankers", "queries.validation"),
+    output:
+        best=multiext(
+            "results/{dataset}/rerankers/{reranker}/best/",
+            *MODEL_FILES,
+            "reranker.json",
+        ),
+        last=multiext(
+            "results/{dataset}/rerankers/{reranker}/last/",
+            *MODEL_FILES,
+            "reranker.json",
+        ),
+        curve="results/{dataset}/rerankers/{reranker}/curve.csv",
+    log:
+        "logs/{dataset}/train_reranker/{reranker}.log",
+    benchmark:
+        "benchmarks/{dataset}/train_reranker/{reranker}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        language_model=subpath(input.language_model, parent=True),
+        folder=subpath(output.curve, parent=True),
+        options=options(("rerankers", "{reranker}"), "query_length", "max_length"),
+        training=options(("rerankers", "{reranker}", "training"), *TRAINING_NAMES),
+        seed=setting("seed"),
+    message:
+        "Train the re-ranker {wildcards.reranker}"
+    shell:
+        "python -m {params.module} --language-model {params.language_model:q} --pairs {input.pairs:q}"
+        " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
+        " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
+        " --seed {params.seed} --threads {threads} --output {params.folder:q} --output-curve {output.curve:q}"
+        " --log {log:q}"
+
+
+rule score:
+    input:
+        script="cort/score.py",
+        model=checkpoint_of("rerankers"),
+        candidates=get_all_candidates,
+        queries=tokens_of("rerankers", "queries.{split}"),
+        passages=tokens_of("rerankers", "passages"),
+    output:
+        "results/{dataset}/scores/{reranker}/{split}.parquet",
+    log:
+        "logs/{dataset}/score/{reranker}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        model=subpath(input.model, parent=True),
+        options=options(("rerankers", "{reranker}"), "depth", "precision"),
+    message:
+        "Score the candidates of {wildcards.split} with {wildcards.reranker}, each pair once"
+    shell:
+        "python -m {params.module} --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
+        " --queries {input.queries:q} --passages {input.passages:q} --threads {threads}"
+        " --output {output:q} --log {log:q}"
+
+
+rule rerank:
+    input:
+        script="cort/rerank.py",
+        candidates=get_candidates,
+        scores=get_scores,
+    output:
+        "results/{dataset}/runs/{split}/{system}.trec",
+    log:
+        "logs/{dataset}/rerank/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/rerank/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=names_of_kind(config, "rerank"),
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        depth=setting("systems", "{system}", "depth"),
+    message:
+        "Re-rank {wildcards.split} for {wildcards.system}"
+    shell:
+        "python -m {params.module} --candidates {input.candidates:q} --scores {input.scores:q}"
+        " --depth {params.depth} --tag {wildcards.system:q} --output {output:q} --log {log:q}"

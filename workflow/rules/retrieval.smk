@@ -1,0 +1,133 @@
+"""Systems that turn vectors or other runs into runs."""
+
+
+rule onng:
+    input:
+        script="cort/onng.py",
+        passages=gather.encode(
+            "results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"
+        ),
+    output:
+        multiext("results/{dataset}/onng/{encoder}/", *ONNG_FILES),
+    log:
+        "logs/{dataset}/onng/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/onng/{encoder}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        folder=subpath(output[0], parent=True),
+        options=options(
+            ("encoders", "{encoder}", "onng"), "edges", "outgoing", "incoming"
+        ),
+    message:
+        "Build the graph index over the vectors of {wildcards.encoder}"
+    shell:
+        "python -m {params.module} --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --output {params.folder:q} --log {log:q}"
+
+
+rule retrieve:
+    input:
+        script="cort/retrieve.py",
+        queries=get_query_vectors,
+        passages=get_vectors,
+    output:
+        "results/{dataset}/runs/{split}/{system}.trec",
+    log:
+        "logs/{dataset}/retrieve/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/retrieve/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=names_of_kind(config, "exact"),
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        depth=get_depth,
+    message:
+        "Retrieve {wildcards.split} with {wildcards.system}, exactly"
+    shell:
+        "python -m {params.module} --queries {input.queries:q} --passages {input.passages:q} --depth {params.depth}"
+        " --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+
+
+rule retrieve_onng:
+    input:
+        script="cort/retrieve_onng.py",
+        queries=get_query_vectors,
+        index=get_onng,
+    output:
+        "results/{dataset}/runs/{split}/{system}.trec",
+    log:
+        "logs/{dataset}/retrieve_onng/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/retrieve_onng/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=names_of_kind(config, "onng"),
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    params:
+        module=as_py_module(),
+        index=subpath(input.index, parent=True),
+        epsilon=setting("systems", "{system}", "onng", "epsilon"),
+        depth=get_depth,
+    message:
+        "Retrieve {wildcards.split} with {wildcards.system}, through the graph index"
+    shell:
+        "python -m {params.module} --queries {input.queries:q} --index {params.index:q} --epsilon {params.epsilon}"
+        " --depth {params.depth} --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+
+
+rule interleave:
+    input:
+        script="cort/interleave.py",
+        runs=get_interleaved,
+    output:
+        "results/{dataset}/runs/{split}/{system}.trec",
+    log:
+        "logs/{dataset}/interleave/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/interleave/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=names_of_kind(config, "interleave"),
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        depth=get_depth,
+    message:
+        "Interleave the runs of {wildcards.system} on {wildcards.split}"
+    shell:
+        "python -m {params.module} --runs {input.runs:q} --depth {params.depth} --tag {wildcards.system:q}"
+        " --output {output:q} --log {log:q}"
+
+
+rule import_run:
+    input:
+        script="cort/import_run.py",
+        run=get_published_run,
+        queries="results/{dataset}/collection/queries.{split}.parquet",
+        passages="results/{dataset}/collection/passages.parquet",
+    output:
+        "results/{dataset}/runs/{split}/{system}.trec",
+    log:
+        "logs/{dataset}/import_run/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_run/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=names_of_kind(config, "run"),
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        depth=get_depth,
+    message:
+        "Import the published run {wildcards.system} for {wildcards.split}"
+    shell:
+        "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " --depth {params.depth} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
