@@ -114,7 +114,7 @@ def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     return CrossEncoder(_load(folder), settings).eval(), load_template(folder)
 
 
-def _load(folder: str | Path, **changes: Any) -> nn.Module:  # noqa: ANN401 - settings of any transformers config
+def _load(folder: str | Path, **changes: Any) -> nn.Module:
     from transformers import AutoModelForSequenceClassification
 
     model: nn.Module = AutoModelForSequenceClassification.from_pretrained(

@@ -49,12 +49,12 @@ class EncoderSettings:
 class Encoder(nn.Module):
     """Map token ids to vectors in (-1, 1)^e."""
 
-    def __init__(self, transformer: nn.Module, settings: EncoderSettings) -> None:
+    def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
         super().__init__()
         self.settings = settings
         self.transformer = without_pooler(transformer)
-        self.projection = nn.Linear(int(self.transformer.config.hidden_size), settings.dimension)
-        self.inputs = accepted_inputs(self.transformer)
+        self.projection = nn.Linear(transformer.config.hidden_size, settings.dimension)
+        self.inputs = accepted_inputs(transformer)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch, e)."""
@@ -99,11 +99,12 @@ def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
     return (states.float() * weights).sum(1) / weights.sum(1)  # (batch, h)
 
 
-def without_pooler(transformer: nn.Module) -> nn.Module:
+def without_pooler(transformer: Any) -> nn.Module:
     """Drop the pretrained pooler: neither pooling uses it, and unused weights are neither trained nor saved."""
     if getattr(transformer, "pooler", None) is not None:
         transformer.pooler = None
-    return transformer
+    model: nn.Module = transformer
+    return model
 
 
 def accepted_inputs(transformer: nn.Module) -> tuple[str, ...]:

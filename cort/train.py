@@ -46,6 +46,10 @@ class TripleRows(NamedTuple):
     positives: Rows
     negatives: Rows
 
+    def part(self, start: int, size: int) -> TripleRows:
+        """Cut out one mini-batch."""
+        return TripleRows(*(rows[start : start + size] for rows in self))
+
 
 def read_triples(path: str, queries: Tokens, passages: Tokens) -> TripleRows:
     """Look up the rows of all triples; refuse unknown ids and empty tables."""
@@ -89,17 +93,16 @@ def train(args: argparse.Namespace, encoder: Encoder) -> None:
     epochs = int(tables.read_table(args.triples, tables.TRIPLES)["epoch"][-1].as_py()) + 1
 
     def loss(model: nn.Module, start: int, end: int, device: torch.device) -> Tensor:
-        part = TripleRows(*(rows[start:end] for rows in triples))
-        return triples_loss(model, part, queries, passages, args.margin, device)
+        return triples_loss(model, triples.part(start, end - start), queries, passages, args.margin, device)
 
     def validate(model: nn.Module, device: torch.device) -> float:
         # Whole mini-batches as in training, so that both losses count the same number of negatives per query.
         batches = max(len(validation.queries) // args.batch_size, 1)
         total = 0.0
         for start in range(0, batches * args.batch_size, args.batch_size):
-            part = TripleRows(*(rows[start : start + args.batch_size] for rows in validation))
+            part = validation.part(start, args.batch_size)
             total += triples_loss(model, part, validation_queries, passages, args.margin, device).item()
-        return total / batches
+        return float(total / batches)
 
     def save(name: str) -> None:
         save_encoder(encoder, args.language_model, Path(args.output) / name)

@@ -45,6 +45,11 @@ class PairRows(NamedTuple):
     passages: Rows
     relevance: npt.NDArray[np.int32]
 
+    def part(self, start: int, size: int) -> PairRows:
+        """Cut out one mini-batch."""
+        cut = slice(start, start + size)
+        return PairRows(self.queries[cut], self.passages[cut], self.relevance[cut])
+
 
 def read_pairs(path: str, queries: Tokens, passages: Tokens) -> PairRows:
     """Look up the rows of all pairs; refuse unknown ids and empty tables."""
@@ -85,12 +90,12 @@ def train(args: argparse.Namespace, model: CrossEncoder) -> None:
     epochs = int(tables.read_table(args.pairs, tables.PAIRS)["epoch"][-1].as_py()) + 1
 
     def loss(model: nn.Module, start: int, end: int, device: torch.device) -> Tensor:
-        return pairs_loss(model, PairRows(*(column[start:end] for column in rows)), training, device)
+        return pairs_loss(model, rows.part(start, end - start), training, device)
 
     def validate(model: nn.Module, device: torch.device) -> float:
         total = 0.0
         for start in range(0, len(validation_rows.queries), args.batch_size):
-            part = PairRows(*(column[start : start + args.batch_size] for column in validation_rows))
+            part = validation_rows.part(start, args.batch_size)
             total += pairs_loss(model, part, validation, device).item() * len(part.queries)
         return total / len(validation_rows.queries)
 

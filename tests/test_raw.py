@@ -288,3 +288,10 @@ def test_no_keys_hold_no_duplicate():
 def test_real_files_have_their_published_counts(reader, name, count):
     rows = [row for row, _ in reader(DATA / name)]
     assert rows == list(range(1, count + 1))
+
+
+def test_ids_with_a_quotation_mark_are_refused(tmp_path):
+    assert refusal(iter_passages, write(tmp_path, "p.tsv", 'a"b\ttext\n')) == (
+        "row 1: found doc_id 'a\"b' with a quotation mark, "
+        "expected a doc_id without any, as run files need it; give the row another id"
+    )

@@ -70,7 +70,7 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
     monkeypatch.setattr(retrieve, "NUMBERS_PER_BLOCK", rows * 16)
     monkeypatch.setattr(retrieve, "SCORES_PER_PRODUCT", scores)
     monkeypatch.setattr(retrieve, "QUERIES_PER_PASS", 7)
-    monkeypatch.setitem(retrieve.PAIRS_AT_ONCE, "cpu", 5)
+    monkeypatch.setattr(retrieve, "PAIRS_AT_ONCE", 5)
     check(tmp_path, names("q", 17), unit(generator, 17, 16), names("d", 300), unit(generator, 300, 16), 20)
 
 

@@ -209,6 +209,9 @@ def _checked_id(path: str | Path, row: int, name: str, value: str) -> str:
         raise input_error(
             path, found, f"a {name} without whitespace, as run files need it", "give the row another id", row
         )
+    if '"' in value:
+        found = f"{name} {shorten(value)} with a quotation mark"
+        raise input_error(path, found, f"a {name} without any, as run files need it", "give the row another id", row)
     return value
 
 

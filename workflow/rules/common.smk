@@ -78,7 +78,7 @@ MODEL_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
-ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "tre")
+ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "robj", "tre")
 TRAINING_NAMES = (
     "batch_size",
     "accumulate",

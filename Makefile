@@ -1,0 +1,52 @@
+# `make results` builds the environment and the default experiment, `make test` checks the project.
+# All is installed into .venv; nothing outside this folder changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONFIG ?= config/pydocs.yaml
+# torch comes first and alone: whatever else asks for torch then finds it installed.
+TORCH := $(shell grep '^torch==' requirements.lock)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := results
+.PHONY: results environment test lint bench lock clean
+
+results: environment
+	$(BIN)/snakemake --cores all --configfile $(CONFIG)
+
+environment: $(VENV)/.installed
+
+$(VENV)/.installed: requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install $(TORCH)
+	$(PIP) install --no-deps --requirement requirements.lock
+	touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	$(PIP) install --no-deps --requirement requirements-dev.lock
+	touch $@
+
+# Fast tests first, so that a mistake shows within a minute.
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+	$(BIN)/python scripts/config_reference.py --check
+
+bench: environment
+	$(BIN)/python scripts/benchmark.py
+
+# Resolve anew what pyproject.toml asks for, in an environment of its own.
+lock:
+	scripts/lock
+
+clean:
+	rm -rf results logs benchmarks .snakemake
