@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import resource
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from cort import __version__
 from cort.errors import InputError
@@ -34,10 +37,13 @@ def run(
 ) -> int:
     """Parse, run `stage`, log what was done; 0, or 1 with a one-line error when the input is at fault."""
     args = parser.parse_args(argv)
-    _configure_logging(args.log)
+    _be_quiet()
+    # A scheduler's SIGTERM then unwinds as an exception does, and temporary files go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     started = time.perf_counter()
-    log.info("cort %s: %s %s", __version__, parser.prog, shlex.join(sys.argv[1:] if argv is None else argv))
     try:
+        _configure_logging(args.log)
+        log.info("cort %s: %s %s", __version__, parser.prog, shlex.join(sys.argv[1:] if argv is None else argv))
         stage(args)
     except InputError as error:
         log.error("%s", error)
@@ -61,14 +67,23 @@ def peak_memory_mb() -> int:
     return max(own, children) // 1024
 
 
+def _be_quiet() -> None:
+    """Keep the bars and notes of libraries, not yet imported here, out of the log."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
 def _configure_logging(path: str | None) -> None:
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    if path is not None:
-        handlers.append(logging.FileHandler(path, mode="w", encoding="utf-8"))
+    terminal = logging.StreamHandler(sys.stderr)
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
-        handlers=handlers,
+        handlers=[terminal],
         force=True,
     )
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        file = logging.FileHandler(path, mode="w", encoding="utf-8")
+        file.setFormatter(terminal.formatter)
+        logging.getLogger().addHandler(file)

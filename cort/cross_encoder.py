@@ -17,13 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from cort.batching import by_length, frame_pair, pad
-from cort.encoder import TOKENIZER_FILES, accepted_inputs
+from cort.encoder import TOKENIZER_FILES, accepted_inputs, check_length, load_transformer, most_tokens
 from cort.errors import input_error
 from cort.files import atomic_folder
 from cort.formats.tokens import Tokens
 from cort.tokenization import Template, load_template
 
 Rows = npt.NDArray[np.int64]
+CLASSIFIER = "AutoModelForSequenceClassification"
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,11 @@ class Pairs:
 def new_cross_encoder(language_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
     """Put a fresh one-logit classification head, drawn from `seed`, on a language model folder."""
     torch.manual_seed(seed)
-    classifier = _load(language_model, num_labels=1)
-    limit = int(getattr(classifier.config, "max_position_embeddings", settings.max_length))
-    if settings.max_length > limit:
-        raise input_error("max_length", str(settings.max_length), f"at most the model's {limit} positions", "lower it")
+    classifier = load_transformer(language_model, CLASSIFIER, num_labels=1)
+    template, longest = load_template(language_model), most_tokens(classifier)
+    check_length("query_length", settings.query_length, template.extra + 1, longest)
+    # A query of full length still leaves one token for the passage.
+    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, longest)
     return CrossEncoder(classifier, settings)
 
 
@@ -111,18 +113,4 @@ def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
         raise input_error(
             folder, f"no re-ranker ({error})", "a folder that `train_reranker` wrote", "name it, or train again"
         ) from error
-    return CrossEncoder(_load(folder), settings).eval(), load_template(folder)
-
-
-def _load(folder: str | Path, **changes: Any) -> nn.Module:
-    from transformers import AutoModelForSequenceClassification
-
-    model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-        str(folder),
-        use_safetensors=True,
-        trust_remote_code=False,
-        local_files_only=True,
-        dtype=torch.float32,
-        **changes,
-    )
-    return model
+    return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)

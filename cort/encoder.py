@@ -10,6 +10,7 @@ import inspect
 import json
 import logging
 import shutil
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.batching import by_length, frame_text, pad
-from cort.errors import input_error
+from cort.errors import input_error, shorten
 from cort.files import atomic_folder
 from cort.formats.tokens import Tokens
 from cort.tokenization import Template, load_template
@@ -121,21 +122,52 @@ def accepted_inputs(transformer: nn.Module) -> tuple[str, ...]:
 def new_encoder(language_model: str | Path, settings: EncoderSettings, seed: int) -> Encoder:
     """Put a fresh projection, drawn from `seed`, on a language model folder."""
     transformer = load_transformer(language_model)
-    limit = int(getattr(transformer.config, "max_position_embeddings", settings.passage_length))
-    for name in ("query_length", "passage_length"):
-        if getattr(settings, name) > limit:
-            raise input_error(name, str(getattr(settings, name)), f"at most the model's {limit} positions", "lower it")
+    shortest, longest = load_template(language_model).extra + 1, most_tokens(transformer)
+    check_length("query_length", settings.query_length, shortest, longest)
+    check_length("passage_length", settings.passage_length, shortest, longest)
     torch.manual_seed(seed)
     return Encoder(transformer, settings)
 
 
-def load_transformer(folder: str | Path) -> nn.Module:
-    """Load a transformers folder: safetensors only, no remote code, single precision."""
-    from transformers import AutoModel
+def check_length(name: str, length: int, shortest: int, longest: int) -> None:
+    """Refuse a length in tokens that leaves no room for text or has no position embeddings."""
+    if not shortest <= length <= longest:
+        raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
 
-    model: nn.Module = AutoModel.from_pretrained(
-        str(folder), use_safetensors=True, trust_remote_code=False, local_files_only=True, dtype=torch.float32
-    )
+
+def most_tokens(transformer: nn.Module) -> int:
+    """Count the positions of a model; those like RoBERTa number them from the padding token's id on."""
+    base: Any = transformer.base_model
+    positions = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
+    padding = getattr(positions, "padding_idx", None)
+    limit = int(getattr(base.config, "max_position_embeddings", sys.maxsize))
+    return limit - (0 if padding is None else padding + 1)
+
+
+def load_transformer(folder: str | Path, kind: str = "AutoModel", **changes: Any) -> nn.Module:
+    """Load a transformers folder: safetensors only, no remote code, single precision.
+
+    :param kind: transformers' class; `changes` are settings of the model to replace.
+    """
+    import transformers
+    from safetensors import SafetensorError
+
+    try:
+        model: nn.Module = getattr(transformers, kind).from_pretrained(
+            str(folder),
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            dtype=torch.float32,
+            **changes,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise input_error(
+            folder,
+            f"no whole model ({shorten(str(error), 200)})",
+            "a transformers folder with config.json and model.safetensors",
+            "name it, or build it again",
+        ) from error
     return model
 
 

@@ -76,6 +76,14 @@ def build_pools(
     return pools, counts
 
 
+def limit_pools(pools: list[Pool], maximum: int, seed: int) -> list[Pool]:
+    """Keep at most `maximum` pools drawn at random, in their order; 0 keeps all."""
+    if not 0 < maximum < len(pools):
+        return pools
+    drawn = np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)
+    return [pools[position] for position in np.sort(drawn)]
+
+
 def shuffled(pools: list[Pool], seed: int, epoch: int) -> Iterator[tuple[Pool, np.random.Generator]]:
     """Yield the pools in the random order of one epoch, with the generator to draw examples from."""
     generator = np.random.default_rng([seed, epoch])

@@ -57,7 +57,7 @@ def stage(args: argparse.Namespace) -> None:
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)
     rows = tokens.write_tokens(args.output, token_batches(args.tokenizer, args.texts), fingerprint(args.tokenizer))
     cache = tokens.Tokens(args.output)
-    log.info("%d texts, %d tokens, %.1f on average", rows, cache.lengths.sum(), cache.lengths.mean())
+    log.info("%d texts, %d tokens, %.1f on average", rows, cache.lengths.sum(), cache.lengths.sum() / max(rows, 1))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cort.errors import input_error
+from cort.errors import InputError, input_error
 from cort.files import atomic_file
 from cort.progress import track
 
@@ -148,16 +148,12 @@ class _Loop:
     def _update(self, step: int) -> tuple[float, int]:
         total, size = 0.0, 0
         self.model.train()
-        for start, end in self._mini_batches(step):
+        batches = list(self._mini_batches(step))  # fewer than `accumulate` in the last update, perhaps
+        for start, end in batches:
             with self.accelerator.autocast():
-                loss = self.task.loss(self.model, start, end, self.accelerator.device) / self.settings.accumulate
+                loss = self.task.loss(self.model, start, end, self.accelerator.device) / len(batches)
             if not torch.isfinite(loss):
-                raise input_error(
-                    f"update {step}",
-                    f"the loss {loss.item()} on the examples {start} to {end}",
-                    "a finite number",
-                    "lower learning_rate, set max_gradient_norm, or train in fp32",
-                )
+                raise _diverged(step, f"the loss {loss.item()} on the examples {start} to {end}")
             self.accelerator.backward(loss)
             total += loss.item()
             size += end - start
@@ -179,6 +175,8 @@ class _Loop:
         with torch.inference_mode(), self.accelerator.autocast():
             validation_loss = self.task.validate(self.model, self.accelerator.device)
         log.info("update %d of %d: validation loss %.5f", step, self.updates, validation_loss)
+        if not math.isfinite(validation_loss):
+            raise _diverged(step, f"the validation loss {validation_loss}")
         if validation_loss < self.best:
             self.best = validation_loss
             self.task.save("best")
@@ -188,6 +186,11 @@ class _Loop:
         seen = min(step * self.settings.accumulate * self.settings.batch_size, self.task.examples)
         rate_now = self.schedule.get_last_lr()[0]
         self.curve.append(CurvePoint(step, seen / self.task.examples_per_epoch, loss, validation_loss, rate_now, rate))
+
+
+def _diverged(step: int, found: str) -> InputError:
+    fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
+    return input_error(f"update {step}", found, "a finite number", fix)
 
 
 def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:

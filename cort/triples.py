@@ -24,7 +24,7 @@ from cort.errors import input_error
 from cort.files import write_text
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.sampling import Pool, build_pools, positives_by_query, shuffled
+from cort.sampling import Pool, build_pools, limit_pools, positives_by_query, shuffled
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first-rank", type=int, default=8)
     parser.add_argument("--last-rank", type=int, default=100)
     parser.add_argument("--minimum-results", type=int, default=10)
+    parser.add_argument("--maximum-queries", type=int, default=0, help="draw this many queries at random; 0: all")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--output", required=True, metavar="PARQUET")
@@ -69,8 +70,13 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_pools(args: argparse.Namespace) -> list[Pool]:
     """Build the pools the arguments ask for; log and write the counts."""
+    if args.first_rank < 1:
+        raise input_error("--first-rank", str(args.first_rank), "1 or more", "ranks count from 1")
     positives = positives_by_query(tables.read_table(args.qrels, tables.QRELS), args.relevance_level)
     pools, counts = build_pools(positives, read_run(args.run), args.first_rank, args.last_rank, args.minimum_results)
+    pools = limit_pools(pools, args.maximum_queries, args.seed)
+    counts["dropped: more than maximum_queries"] = counts["queries kept"] - len(pools)
+    counts["queries kept"] = len(pools)
     for name, count in counts.items():
         log.info("%s: %d", name, count)
     if not pools:

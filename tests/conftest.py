@@ -1,0 +1,205 @@
+"""A tiny seeded world of texts and the models made from it, shared by the tests of the neural stages."""
+
+import json
+import os
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+# No test may reach for the network. Set before any library reads it.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+ROOT = Path(__file__).parents[1]
+
+TOPICS, WORDS_PER_TOPIC = 6, 10
+ARCHITECTURE = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 48,
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """Paths of the files; the first 20 queries are for training, the other 10 for validation."""
+
+    folder: Path
+    doc_ids: list[str]
+    texts: list[str]
+    query_ids: list[str]
+    query_texts: list[str]
+    #: target[query_id] is the one relevant passage
+    target: dict[str, str]
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+
+def word(number):
+    syllables = ["ba", "ko", "ri", "lu", "ne", "sa", "to", "mi", "ga", "du"]
+    return "".join(syllables[int(digit)] for digit in f"{number:03d}")
+
+
+def topic_words(topic):
+    return [word(topic * WORDS_PER_TOPIC + number) for number in range(WORDS_PER_TOPIC)]
+
+
+def make_texts(generator):
+    """Passages of one topic and one word of their own each; queries ask for the own word and the topic."""
+    common = [word(900 + number) for number in range(12)]
+    passages, queries = [], []
+    for number in range(60):
+        length = generator.randint(3, 9)
+        words = [*generator.choices(topic_words(number % TOPICS), k=length), *generator.choices(common, k=length)]
+        passages.append(" ".join([*words, word(300 + number)]))
+    for number in range(30):
+        topic = topic_words(number * 2 % TOPICS)
+        queries.append(" ".join([word(300 + number * 2), *generator.choices(topic, k=generator.randint(1, 3))]))
+    return passages, queries
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    """Tables passages, queries.{train,validation}, qrels and the run ranking.trec of 30 passages per query."""
+    from cort.formats import tables
+    from cort.formats.runs import write_run
+    from cort.records import Ranking
+
+    folder = tmp_path_factory.mktemp("world")
+    generator = random.Random(5)  # noqa: S311
+    texts, query_texts = make_texts(generator)
+    doc_ids = [f"d{number}" for number in range(len(texts))]
+    query_ids = [f"q{number}" for number in range(len(query_texts))]
+    target = {query_id: doc_ids[number * 2] for number, query_id in enumerate(query_ids)}
+    tables.write_table(
+        folder / "passages.parquet", pa.table({"doc_id": doc_ids, "text": texts}, schema=tables.PASSAGES)
+    )
+    for name, part in {"train": slice(0, 20), "validation": slice(20, 30)}.items():
+        table = pa.table({"query_id": query_ids[part], "text": query_texts[part]}, schema=tables.QUERIES)
+        tables.write_table(folder / f"queries.{name}.parquet", table)
+    columns = {"query_id": query_ids, "doc_id": list(target.values()), "relevance": [1] * len(query_ids)}
+    tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
+    rankings = []
+    for query_id, text in zip(query_ids, query_texts, strict=True):
+        shared = [len(set(text.split()) & set(passage.split())) + generator.random() for passage in texts]
+        by = np.argsort(-np.array(shared))[:30]
+        rankings.append(Ranking(query_id, [doc_ids[i] for i in by], np.array(shared)[by]))
+    write_run(folder / "ranking.trec", rankings, "overlap")
+    return World(folder, doc_ids, texts, query_ids, query_texts, target)
+
+
+@pytest.fixture(scope="session")
+def make_language_model(world, tmp_path_factory):
+    """Build a from-scratch language model through the stage; settings replace those of `ARCHITECTURE`."""
+    from cort import language_model
+
+    def build(seed=1, folder=None, **settings):
+        folder = folder or tmp_path_factory.mktemp("language_model") / "model"
+        architecture = json.dumps({**ARCHITECTURE, **settings})
+        options = ["--architecture", architecture, "--vocabulary-size", "160", "--seed", str(seed)]
+        assert (
+            language_model.main([*options, "--passages", world.path("passages.parquet"), "--output", str(folder)]) == 0
+        )
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def lm(make_language_model):
+    """Folder of a BERT of 2 layers x 32, 48 positions, with dropout, random weights."""
+    import torch
+
+    torch.set_num_threads(1)
+    return make_language_model()
+
+
+@pytest.fixture(scope="session")
+def caches(world, lm):
+    """Token caches of passages, train and validation queries, by name."""
+    from cort import tokenize
+
+    paths = {}
+    for name in ("passages", "queries.train", "queries.validation"):
+        paths[name] = world.path(f"{name}.arrow")
+        options = ["--tokenizer", str(lm), "--texts", world.path(f"{name}.parquet"), "--output", paths[name]]
+        assert tokenize.main(options) == 0
+    return paths
+
+
+@pytest.fixture(scope="session")
+def make_encoder(lm, tmp_path_factory):
+    """Save a new encoder with random weights; its folder."""
+    from cort.encoder import EncoderSettings, new_encoder, save_encoder
+
+    def build(pooling="mean", dimension=8, seed=3, query_length=12, passage_length=16, model=lm):
+        folder = tmp_path_factory.mktemp("encoder") / "model"
+        settings = EncoderSettings(pooling, dimension, query_length, passage_length)
+        save_encoder(new_encoder(model, settings, seed), model, folder)
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def make_reranker(lm, tmp_path_factory):
+    """Save a new cross-encoder with random weights; its folder."""
+    from cort.cross_encoder import PairSettings, new_cross_encoder, save_cross_encoder
+
+    def build(query_length=8, max_length=24, seed=4, model=lm):
+        folder = tmp_path_factory.mktemp("reranker") / "model"
+        save_cross_encoder(new_cross_encoder(model, PairSettings(query_length, max_length), seed), model, folder)
+        return folder
+
+    return build
+
+
+@pytest.fixture
+def training_process():
+    """Leave the process as it was: training fixes threads and algorithms, and accelerate keeps one state for all."""
+    import torch
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def complaint(capsys):
+    """Run a stage that must fail on its input: status 1, one line, no traceback; returns that line."""
+
+    def check(main, argv, output=None):
+        capsys.readouterr()
+        assert main([str(part) for part in argv]) == 1
+        lines = [line for line in capsys.readouterr().err.splitlines() if " ERROR " in line]
+        assert len(lines) == 1
+        if output is not None:
+            assert not Path(output).exists()
+            assert not list(Path(output).parent.glob(".*.tmp"))
+        return lines[0].split(" ERROR ", 1)[1]
+
+    return check
+
+
+@pytest.fixture
+def python():
+    """Run `python -m module` in a process of its own."""
+    import subprocess
+
+    def run(module, *argv, check=True):
+        command = [sys.executable, "-m", module, *map(str, argv)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=check)
+
+    return run

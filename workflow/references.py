@@ -1,0 +1,259 @@
+"""Check what the parts of an experiment's config say about each other: names, files, ranks, depths, circles.
+
+The parts have the right shape; one that has not is None here and is passed over, but its name counts as known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from workflow.circles import find_circles
+from workflow.experiment import (
+    KINDS,
+    LEARNERS,
+    TRAINING_SPLITS,
+    Config,
+    evaluated_splits,
+    parts_of,
+    splits_of,
+)
+
+PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
+# As cort/measures.py knows them.
+MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k"
+MEASURE = re.compile(r"(RR|nDCG|AP|(RR|nDCG|AP|R|P|Success)@[1-9][0-9]{0,8})")
+
+
+def check_references(config: Config) -> Iterator[str]:
+    """Yield a line for each mistake: place, what was found, what was expected, what to do.
+
+    :param config: with defaults; parts of a wrong shape are None.
+    """
+    if config["collection"] is not None:
+        yield from _check_collection(config)
+    yield from _check_language_models(config)
+    yield from _check_learners(config)
+    yield from _check_systems(config)
+    sound = _sound(config)
+    circles = list(_check_circles(sound))
+    yield from circles
+    yield from _check_published(config)
+    if not circles:
+        yield from _check_splits(sound)
+    if config["evaluation"] is not None:
+        yield from _check_evaluation(config)
+    if config["bm25"] is not None and "tune" in config["bm25"]:
+        if "train" not in config["splits"]:
+            yield "bm25.tune: found no split train, expected training queries to tune on; add the split"
+        yield from _check_measures("bm25.tune.measure", [config["bm25"]["tune"]["measure"]])
+
+
+def _entries(config: Config, section: str) -> list[tuple[str, Config]]:
+    return [(name, entry) for name, entry in config[section].items() if entry is not None]
+
+
+def _check_collection(config: Config) -> Iterator[str]:
+    collection, splits = config["collection"], config["splits"]
+    if len(collection.keys() & {"passages", "pydocs"}) != 1:
+        yield f"collection: found {_list(collection)}, expected exactly one of passages and pydocs; keep one"
+        return
+    if not evaluated_splits(config):
+        yield f"splits: found only {_list(splits)}, expected a split to evaluate besides train and validation; add one"
+    for name, split in _entries(config, "splits"):
+        files = sorted(split.keys() & {"queries", "qrels", "hold_out"})
+        check = _check_pydocs_split if "pydocs" in collection else _check_files
+        yield from check(f"splits.{name}", name, files, splits)
+    held = [name for name, split in _entries(config, "splits") if "hold_out" in split]
+    if len(held) > 1:
+        yield f"splits: found hold_out in {_list(held)}, expected it in one split; name files for the others"
+
+
+def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> Iterator[str]:
+    if name not in PYDOCS_SPLITS:
+        yield f"{place}: found the split {name}, expected {_list(PYDOCS_SPLITS)}, as pydocs makes them; remove it"
+    for key in files:
+        yield f"{place}: found {key}, expected none, as pydocs makes the split; remove it"
+
+
+def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
+    if files not in (["hold_out"], ["qrels", "queries"]):
+        yield f"{place}: found {_list(files)}, expected queries and qrels, or hold_out alone; mend the split"
+    if "hold_out" in files and (name == "train" or "train" not in splits):
+        yield f"{place}: found hold_out, expected a split train beside it to draw from; name files"
+
+
+def _check_language_models(config: Config) -> Iterator[str]:
+    for name, model in _entries(config, "language_models"):
+        place = f"language_models.{name}"
+        origins = sorted(model.keys() & {"pretrained", "architecture"})
+        if len(origins) != 1:
+            yield f"{place}: found {_list(origins)}, expected exactly one of pretrained and architecture; keep one"
+        elif "revision" in model and "architecture" in model:
+            yield f"{place}: found revision, expected it with pretrained alone; remove it"
+
+
+def _check_learners(config: Config) -> Iterator[str]:
+    for section, (_, source) in LEARNERS.items():
+        for name, model in _entries(config, section):
+            place, options, depth = f"{section}.{name}", model[source], config["training_depth"]
+            yield from _check_name(f"{place}.language_model", model["language_model"], config["language_models"])
+            yield from _check_name(f"{place}.{source}.system", options["system"], config["systems"])
+            first, last = options["first_rank"], options["last_rank"]
+            if not first <= last <= depth:
+                yield (
+                    f"{place}.{source}: found the ranks {first} to {last}, expected them in order and within "
+                    f"training_depth ({depth}); mend the ranks or raise training_depth"
+                )
+            if options["minimum_results"] > depth:
+                yield (
+                    f"{place}.{source}.minimum_results: found {options['minimum_results']}, expected at most "
+                    f"training_depth ({depth}), or no query is left; lower it or raise training_depth"
+                )
+            for split in TRAINING_SPLITS:
+                if split not in config["splits"]:
+                    yield f"splits: found no split {split}, expected it for training {place}; add it"
+    if "bm25" in config["encoders"]:
+        yield "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it"
+    for name in config["encoders"].keys() & config["rerankers"].keys():
+        yield f"rerankers.{name}: found the name of an encoder, expected another, as reports show both; rename one"
+
+
+def _check_systems(config: Config) -> Iterator[str]:
+    for name, system in _entries(config, "systems"):
+        place = f"systems.{name}"
+        kinds = [kind for kind in KINDS if kind in system]
+        if len(kinds) != 1:
+            yield f"{place}: found {_list(kinds)}, expected exactly one of {_list(KINDS)}; keep one"
+            continue
+        allowed = {"retrieve": {"onng"}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
+        for key in system.keys() - {kinds[0]} - allowed:
+            yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
+        if kinds == ["retrieve"] and system["retrieve"] == "bm25" and "onng" in system:
+            yield f"{place}.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it"
+        for section, other in _named_by(system):
+            key = "reranker" if section == "rerankers" else kinds[0]
+            yield from _check_name(f"{place}.{key}", other, config[section])
+        for part, times in Counter(parts_of(system)).items():
+            if times > 1:
+                yield f"{place}.interleave: found {part} {times} times, expected each system once; remove one"
+        if kinds == ["rerank"]:
+            yield from _check_rerank(place, system, config)
+
+
+def _named_by(system: Config) -> Iterator[tuple[str, str]]:
+    """Yield what a system refers to, as (section, name)."""
+    if system.get("retrieve", "bm25") != "bm25":
+        yield "encoders", system["retrieve"]
+    yield from (("systems", part) for part in parts_of(system))
+    if "reranker" in system and "rerank" in system:
+        yield "rerankers", system["reranker"]
+
+
+def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:
+    if "reranker" not in system:
+        yield f"{place}: found no reranker, expected one of {_list(config['rerankers'])}; name it"
+        return
+    reranker = config["rerankers"].get(system["reranker"])
+    if reranker is not None:
+        limit = min(reranker["depth"], config["depth"])
+        if system.get("depth", limit) > limit:
+            yield (
+                f"{place}.depth: found {system['depth']}, expected at most {limit}, the candidates that are retrieved "
+                f"(depth) and scored (rerankers.{system['reranker']}.depth); lower it or raise these"
+            )
+
+
+def _sound(config: Config) -> Config:
+    """Copy the config with those systems and models alone whose references lead to something, however far followed."""
+    kept: Config = {section: dict(_entries(config, section)) for section in ("systems", *LEARNERS)}
+    for name, system in list(kept["systems"].items()):
+        kinds = [kind for kind in KINDS if kind in system]
+        if len(kinds) != 1 or ("rerank" in system) != ("reranker" in system):
+            del kept["systems"][name]
+    while lost := list(_leading_nowhere(kept)):
+        for section, name in lost:
+            del kept[section][name]
+    return config | kept
+
+
+def _leading_nowhere(kept: Config) -> Iterator[tuple[str, str]]:
+    for name, system in kept["systems"].items():
+        if any(other not in kept[section] for section, other in _named_by(system)):
+            yield "systems", name
+    for section, (_, source) in LEARNERS.items():
+        for name, model in kept[section].items():
+            if model[source]["system"] not in kept["systems"]:
+                yield section, name
+
+
+def _check_circles(config: Config) -> Iterator[str]:
+    for circle in find_circles(config):
+        yield (
+            f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
+            "break it, or give a re-ranker of several of them a copy under another name"
+        )
+
+
+def _check_published(config: Config) -> Iterator[str]:
+    splits = evaluated_splits(config)
+    for name, system in _entries(config, "systems"):
+        run = system.get("run")
+        if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
+            yield f"systems.{name}.run: found one path for the splits {_list(splits)}, expected {{split}} in it; add it"
+        for split in run if isinstance(run, dict) else []:
+            if split not in splits:
+                yield f"systems.{name}.run: found the split {split!r}, expected one of {_list(splits)}; mend the name"
+
+
+def _check_splits(config: Config) -> Iterator[str]:
+    for name in config["systems"]:
+        if evaluated_splits(config) and not splits_of(config, name):
+            yield f"systems.{name}: found no split its published runs share, expected one at least; add run files"
+    for section, (_, source) in LEARNERS.items():
+        for name, model in config[section].items():
+            teacher = model[source]["system"]
+            if _needs_published(config, teacher):
+                place = f"{section}.{name}.{source}.system"
+                yield (
+                    f"{place}: found {teacher!r}, made from a published run, expected a system that can rank the "
+                    "training queries; name another"
+                )
+
+
+def _needs_published(config: Config, name: str) -> bool:
+    system = config["systems"][name]
+    return "run" in system or any(_needs_published(config, part) for part in parts_of(system))
+
+
+def _check_evaluation(config: Config) -> Iterator[str]:
+    evaluation = config["evaluation"]
+    yield from _check_name("evaluation.baseline", evaluation["baseline"], config["systems"])
+    both = evaluation["examples"]
+    for name in both:
+        yield from _check_name("evaluation.examples", name, config["systems"])
+    if both and len(set(both)) < 2:
+        yield f"evaluation.examples: found {both[0]} alone, expected two systems or none; name another"
+    for key in ("measures", "depth_measures"):
+        yield from _check_measures(f"evaluation.{key}", evaluation[key])
+
+
+def _check_measures(place: str, names: list[str]) -> Iterator[str]:
+    for name, times in Counter(names).items():
+        if not MEASURE.fullmatch(name):
+            yield f"{place}: found {name!r}, expected one of {MEASURES}; mend it"
+        if times > 1:
+            yield f"{place}: found {name} {times} times, expected each measure once; remove one"
+
+
+def _check_name(place: str, name: str, known: Iterable[str]) -> Iterator[str]:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        fix = f"did you mean {near[0]}?" if near else "add it or mend the name"
+        yield f"{place}: found {name!r}, expected one of {_list(known, '(none is defined)')}; {fix}"
+
+
+def _list(names: Iterable[str], nothing: str = "nothing") -> str:
+    return ", ".join(names) or nothing
