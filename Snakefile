@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 # An experiment file is complete in itself: nothing of the default one leaks into another.
-if "dataset" not in config:
+if not workflow.configfiles:
 
     configfile: "config/pydocs.yaml"
 

@@ -193,13 +193,12 @@ def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
 
     try:
         settings = EncoderSettings(**json.loads((Path(folder) / "cort.json").read_text(encoding="utf-8")))
-        weights = load_file(Path(folder) / "projection.safetensors")
-    except (FileNotFoundError, TypeError, json.JSONDecodeError, SafetensorError) as error:
+        encoder = Encoder(load_transformer(folder), settings)
+        encoder.projection.load_state_dict(load_file(Path(folder) / "projection.safetensors"))
+    except (FileNotFoundError, TypeError, RuntimeError, json.JSONDecodeError, SafetensorError) as error:
         raise input_error(
             folder, f"no CoRT encoder ({error})", "a folder that `train` wrote", "name it, or train again"
         ) from error
-    encoder = Encoder(load_transformer(folder), settings)
-    encoder.projection.load_state_dict(weights)
     return encoder.eval(), load_template(folder)
 
 

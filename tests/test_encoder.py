@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ CPU = torch.device("cpu")
 MEAN = EncoderSettings("mean", 8, 12, 16)
 
 # From scratch, in the words of each configuration; the last number is how many tokens its 48 positions allow.
+DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+BERT_ONLY = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 MODELS = {
     "bert": ({}, 48),
     "albert": ({"embedding_size": 20}, 48),
@@ -34,7 +37,7 @@ MODELS = {
     "roberta": ({}, 47),
     "roberta, one segment": ({"model_type": "roberta", "type_vocab_size": 1}, 47),
     "xlm-roberta": ({}, 47),
-    "distilbert": ({"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, 48),
+    "distilbert": ({**dict.fromkeys(BERT_ONLY), **DISTILBERT}, 48),
     "mpnet": ({}, 46),
 }
 
@@ -43,20 +46,7 @@ MODELS = {
 def model_type(request, make_language_model):
     """Folder of a tiny model of each type, and its longest input."""
     settings, longest = MODELS[request.param]
-    if request.param == "distilbert":
-        unused = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-        return build_without(make_language_model, unused, model_type="distilbert", **settings), longest
     return make_language_model(**{"model_type": request.param, **settings}), longest
-
-
-def build_without(make_language_model, unused, **settings):
-    from conftest import ARCHITECTURE
-
-    kept = {name: ARCHITECTURE.pop(name) for name in unused}
-    try:
-        return make_language_model(**settings)
-    finally:
-        ARCHITECTURE.update(kept)
 
 
 def encode(encoder, template, frames):
@@ -107,7 +97,7 @@ def test_padding_changes_nothing(model_type, caches, pooling):
     together = encode(encoder, template, frames)
     alone = torch.cat([encode(encoder, template, [frame]) for frame in frames])
     assert torch.allclose(together, alone, atol=1e-6)
-    assert together.std(0).min() > 1e-4
+    assert together.std(0).min() > 0.01
 
 
 def test_every_type_takes_its_longest_input_and_no_longer(model_type):
@@ -134,17 +124,22 @@ def test_every_type_trains_saves_and_loads(model_type, tmp_path, caches):
     vectors = texts.encode(encoder, np.arange(10), CPU, 64)
     vectors.sum().backward()
     without = [name for name, weight in encoder.named_parameters() if weight.grad is None]
-    # ALBERT's embedding of the query's segment is one table with the passage's: every weight takes part.
     assert without == []
     save_encoder(encoder, folder, tmp_path / "e")
     loaded, loaded_template = load_encoder(tmp_path / "e")
     assert loaded_template == template
     assert not loaded.training
+    before, after = encoder.state_dict(), loaded.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
     with torch.inference_mode():
-        assert torch.equal(texts.encode(loaded, np.arange(10), CPU, 64), vectors.detach())
+        # Not equal to the last bit: weights mapped from a file are aligned otherwise in memory.
+        assert torch.allclose(texts.encode(loaded, np.arange(10), CPU, 64), vectors, atol=1e-6)
+        again, _ = load_encoder(tmp_path / "e")
+        assert torch.equal(*(texts.encode(other, np.arange(10), CPU, 64) for other in (loaded, again)))
 
 
-def test_segments_tell_query_and_passage_apart_where_the_model_has_two(model_type, caches, request):
+def test_segments_tell_query_and_passage_apart_where_the_model_has_two(model_type, caches):
     folder, _ = model_type
     encoder, template = new_encoder(folder, MEAN, 3).eval(), load_template(folder)
     with torch.inference_mode():
@@ -249,9 +244,7 @@ def test_the_fingerprint_is_of_weights_settings_and_tokenizer(make_encoder, tmp_
 
 @pytest.mark.parametrize(("name", "length"), [("query_length", 2), ("passage_length", 0), ("passage_length", 49)])
 def test_lengths_the_model_cannot_take(lm, name, length):
-    settings = EncoderSettings(
-        **{"pooling": "cls", "dimension": 8, "query_length": 8, "passage_length": 8, name: length}
-    )
+    settings = replace(MEAN, **{name: length})
     with pytest.raises(
         InputError, match=f"^{name}: found {length}, expected 3 to 48 tokens for this model; change it$"
     ):
@@ -274,9 +267,7 @@ def test_a_folder_that_is_no_encoder(make_encoder, tmp_path, name, content):
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content)
-    with pytest.raises(
-        InputError, match=rf"^{folder}: found no CoRT encoder \(.*\), expected a folder that `train` wr"
-    ):
+    with pytest.raises(InputError, match=rf"^{folder}: found no CoRT encoder \(.*\), expected a folder that `train`"):
         load_encoder(folder)
 
 
@@ -288,9 +279,7 @@ def test_a_damaged_transformer(make_encoder, tmp_path, name, missing):
     (folder / name).write_bytes((folder / name).read_bytes()[:100])
     if missing:
         (folder / name).unlink()
-    with pytest.raises(
-        InputError, match=rf"^{folder}: found no whole model \(.*\), expected a transformers folder with"
-    ):
+    with pytest.raises(InputError, match=rf"^{folder}: found no whole model \(.*\), expected a transformers folder"):
         load_encoder(folder)
 
 

@@ -219,8 +219,11 @@ class Payload:
 @pytest.mark.parametrize("decoy", [False, True])
 def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
     import torch
+    from transformers import AutoModel
 
-    torch.save(Payload(tmp_path / "opened"), folder / "pytorch_model.bin")
+    # In the one case code, in the other honest weights, which transformers would load if it were let.
+    weights = AutoModel.from_pretrained(folder).state_dict() if decoy else Payload(tmp_path / "opened")
+    torch.save(weights, folder / "pytorch_model.bin")
     (folder / "model.safetensors").rename(folder / "adapter.safetensors")
     if not decoy:
         (folder / "adapter.safetensors").unlink()

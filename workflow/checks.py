@@ -77,7 +77,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(with_defaults(sound, schema)))
-    return sorted(lines)
+    return sorted(lines, key=lambda line: (line.split(": found")[0], line))
 
 
 def with_defaults(value: Any, schema: Config) -> Any:

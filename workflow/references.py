@@ -22,6 +22,7 @@ from workflow.experiment import (
 )
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
+BM25: Config = {"retrieve": "bm25"}
 # As cort/measures.py knows them.
 MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k"
 MEASURE = re.compile(r"(RR|nDCG|AP|(RR|nDCG|AP|R|P|Success)@[1-9][0-9]{0,8})")
@@ -167,26 +168,30 @@ def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:
 
 
 def _sound(config: Config) -> Config:
-    """Copy the config with those systems and models alone whose references lead to something, however far followed."""
-    kept: Config = {section: dict(_entries(config, section)) for section in ("systems", *LEARNERS)}
-    for name, system in list(kept["systems"].items()):
-        kinds = [kind for kind in KINDS if kind in system]
-        if len(kinds) != 1 or ("rerank" in system) != ("reranker" in system):
-            del kept["systems"][name]
-    while lost := list(_leading_nowhere(kept)):
-        for section, name in lost:
-            del kept[section][name]
-    return config | kept
+    """Copy the config with BM25 in the place of what is broken or leads nowhere, so that the rest can be followed."""
+    systems = config["systems"]
+    models = {
+        section: {name: model for name, model in _entries(config, section) if model[source]["system"] in systems}
+        for section, (_, source) in LEARNERS.items()
+    }
+    models["encoders"].pop("bm25", None)
+    config = config | models
+    return config | {"systems": {name: _sound_system(system, config) for name, system in systems.items()}}
 
 
-def _leading_nowhere(kept: Config) -> Iterator[tuple[str, str]]:
-    for name, system in kept["systems"].items():
-        if any(other not in kept[section] for section, other in _named_by(system)):
-            yield "systems", name
-    for section, (_, source) in LEARNERS.items():
-        for name, model in kept[section].items():
-            if model[source]["system"] not in kept["systems"]:
-                yield section, name
+def _sound_system(system: Config | None, config: Config) -> Config:
+    kinds = [kind for kind in KINDS if kind in system] if system is not None else []
+    if system is None or len(kinds) != 1:
+        return BM25
+    if kinds == ["retrieve"]:
+        return system if system["retrieve"] in config["encoders"] else BM25
+    if kinds == ["interleave"]:
+        return {"interleave": [part for part in system["interleave"] if part in config["systems"]]}
+    if kinds == ["rerank"]:
+        candidates = [system["rerank"]] if system["rerank"] in config["systems"] else []
+        known = candidates and system.get("reranker") in config["rerankers"]
+        return system if known else {"interleave": candidates}
+    return system
 
 
 def _check_circles(config: Config) -> Iterator[str]:

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from workflow.checks import ConfigError, check_duplicate_keys, complete
 from workflow.experiment import (
-    ConfigError,
-    check_duplicate_keys,
-    complete,
+    LEARNERS,
     describe,
     evaluated_splits,
     kind_of,
     names_of_kind,
     reranked_by,
     splits_of,
+    used_models,
 )
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
-os.environ["PATH"] = os.pathsep.join(
-    [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+os.environ.update(
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
 )
 
 try:
@@ -274,15 +274,9 @@ def get_scores(wildcards):
 
 def get_all_candidates(wildcards):
     """Runs whose candidates a re-ranker scores."""
-    names = [
-        name
-        for name in reranked_by(config, wildcards.reranker)
-        if wildcards.split not in evaluated_splits(config)
-        or wildcards.split in splits_of(config, name)
-    ]
     return [
         f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
-        for name in names
+        for name in reranked_by(config, wildcards.reranker, wildcards.split)
     ]
 
 
@@ -352,21 +346,12 @@ def get_examples(dataset):
     )
 
 
-def used_models(section, key):
-    """Encoders or re-rankers that some system needs, in config order."""
-    return [
-        name
-        for name in config[section]
-        if any(system.get(key) == name for system in config["systems"].values())
-    ]
-
-
 def get_curves(dataset):
     """Training curves by name."""
     return {
         name: f"results/{dataset}/{section}/{name}/curve.csv"
-        for section, key in (("encoders", "retrieve"), ("rerankers", "reranker"))
-        for name in used_models(section, key)
+        for section in LEARNERS
+        for name in used_models(config, section)
     }
 
 
@@ -377,11 +362,8 @@ def get_filters(dataset):
         if "pydocs" in config["collection"]
         else {}
     )
-    for section, key, source in (
-        ("encoders", "retrieve", "triples"),
-        ("rerankers", "reranker", "pairs"),
-    ):
-        for name in used_models(section, key):
+    for section, (_, source) in LEARNERS.items():
+        for name in used_models(config, section):
             found[f"{source} of {name}"] = (
                 f"results/{dataset}/{source}/{name}.train.json"
             )

@@ -22,6 +22,7 @@ rule triples:
             "first_rank",
             "last_rank",
             "minimum_results",
+            "maximum_queries",
         ),
         relevance_level=setting("splits", "{split}", "relevance_level"),
         epochs=get_epochs("encoders"),

@@ -22,6 +22,7 @@ rule pairs:
             "first_rank",
             "last_rank",
             "minimum_results",
+            "maximum_queries",
             "negatives",
         ),
         relevance_level=setting("splits", "{split}", "relevance_level"),

@@ -1,0 +1,139 @@
+"""Write the reference of all config keys in config/README.md from the schema, between its two marker lines.
+
+Usage: python scripts/config_reference.py           rewrites the reference
+       python scripts/config_reference.py --check   exits with status 1 if it is not what the schema says
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+Schema: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = ROOT / "workflow" / "schemas" / "experiment.schema.yaml"
+README = ROOT / "config" / "README.md"
+BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
+END = "<!-- end of the reference -->"
+HEADER = "| Key | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n"
+TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number"}
+
+
+def render(schema: Schema) -> str:
+    """Write a table for the keys that stand alone, then one for each section."""
+    properties = schema["properties"]
+    alone = {key: part for key, part in properties.items() if part.get("type") != "object"}
+    parts = [f"### Top level\n\n{_table(_rows(schema | {'properties': alone}, ''))}"]
+    for key, part in properties.items():
+        if key not in alone:
+            need = " Required." if key in schema["required"] else ""
+            parts.append(f"### `{key}`\n\n{part['description']}{need}{_names(part)}\n\n{_table(_rows(part, key))}")
+    return "\n".join(parts)
+
+
+def insert(readme: str, reference: str) -> str:
+    """Put the reference between the markers.
+
+    :raises ValueError: when a marker is missing.
+    """
+    match = re.fullmatch(f"(.*{re.escape(BEGIN)}\n).*({re.escape(END)}.*)", readme, re.DOTALL)
+    if match is None:
+        raise ValueError(f"{README}: found no reference, expected the lines {BEGIN!r} and {END!r}; add them")
+    return f"{match[1]}\n{reference}\n{match[2]}"
+
+
+def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str, str]]:
+    rest = schema.get("additionalProperties")
+    if isinstance(rest, dict) and rest.get("type") == "object":
+        yield from _rows(rest, f"{path}.<name>")
+    for key, part in schema.get("properties", {}).items():
+        place = f"{path}.{key}".lstrip(".")
+        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), part["description"]
+        yield from _rows(part, place)
+
+
+def _type(part: Schema) -> str:
+    if "enum" in part:
+        return "choice"
+    names = [part["type"]] if isinstance(part["type"], str) else part["type"]
+    words = " or ".join(TYPES.get(name, name) for name in names)
+    return f"{words} of {_plural(_type(part['items']))}" if "items" in part else words
+
+
+def _plural(word: str) -> str:
+    return word if word == "text" else f"{word}s"
+
+
+def _default(key: str, part: Schema, schema: Schema) -> str:
+    if key in schema.get("required", []):
+        return "required"
+    if "default" not in part:
+        return "not set"
+    text = json.dumps(part["default"], ensure_ascii=False)
+    if isinstance(part["default"], float) and "." not in text:
+        # YAML takes 2e-05 for text.
+        text = text.replace("e", ".0e")
+    return "" if part["default"] == {} else f"`{text}`"
+
+
+def _allowed(part: Schema) -> str:
+    items = part.get("items", {})
+    bounds = [
+        ", ".join(f"`{value}`" for value in part.get("enum", [])),
+        _letters(part["pattern"]) if "pattern" in part else "",
+        _range(part),
+        _range(items) and f"each {_range(items)}",
+        f"at least {part['minItems']}" if "minItems" in part else "",
+        f"at most {part['maxItems']}" if "maxItems" in part else "",
+    ]
+    return ", ".join(bound for bound in bounds if bound)
+
+
+def _range(part: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+    return ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
+
+
+def _names(part: Schema) -> str:
+    pattern = part.get("propertyNames", {}).get("pattern")
+    return f" Names have {_letters(pattern)}." if pattern else ""
+
+
+def _letters(pattern: str) -> str:
+    match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
+    return f"letters, digits and `{' '.join(match[1])}`" if match else f"`{pattern}`"
+
+
+def _table(rows: Iterator[tuple[str, ...]]) -> str:
+    return HEADER + "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Rewrite or check; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if the reference is old")
+    parser.add_argument("--readme", type=Path, default=README, metavar="FILE", help="file to rewrite or check")
+    args = parser.parse_args(argv)
+    old = args.readme.read_text(encoding="utf-8")
+    new = insert(old, render(yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
+    if args.check and new != old:
+        sys.stderr.write(
+            f"{args.readme}: found a reference that is not the schema's, expected them in step; "
+            "run scripts/config_reference.py\n"
+        )
+        return 1
+    if not args.check:
+        args.readme.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort.formats import tables
+from cort.formats.runs import read_run, write_run
+from cort.records import Ranking
+from cort.sampling import Pool, build_pools, limit_pools, positives_by_query, shuffled
+
+NONE = {
+    "queries in the ranking": 0,
+    "dropped: no judged positive": 0,
+    "dropped: ranking too short": 0,
+    "dropped: no negative left on these ranks": 0,
+    "judged positives excluded from the negatives": 0,
+    "queries kept": 0,
+    "queries without results": 0,
+}
+
+
+def qrels(*rows):
+    return pa.Table.from_pylist([dict(zip(tables.QRELS.names, row, strict=True)) for row in rows], schema=tables.QRELS)
+
+
+def run(folder, rankings):
+    ranked = [Ranking(query_id, list(docs), -np.arange(len(docs), dtype=float)) for query_id, docs in rankings.items()]
+    write_run(folder / "run.trec", ranked, "x")
+    return read_run(folder / "run.trec")
+
+
+def test_positives_have_the_level_at_least_and_keep_the_order_of_the_file():
+    table = qrels(("2", "b", 1), ("1", "x", 2), ("2", "a", 3), ("3", "y", 0), ("2", "c", 0), ("4", "z", -1))
+    assert positives_by_query(table, 1) == {"2": ["b", "a"], "1": ["x"]}
+    assert positives_by_query(table, 2) == {"1": ["x"], "2": ["a"]}
+    assert positives_by_query(table, 4) == {}
+
+
+def test_each_filter_by_hand(tmp_path):
+    rankings = {
+        "unjudged": "abcd",
+        "short": "ab",
+        "exactly": "abc",
+        "all_relevant": "abcd",
+        "some_relevant": "dcbae",
+    }
+    positives = {
+        "short": ["a"],
+        "exactly": ["z"],
+        "all_relevant": ["b", "c", "a"],
+        "some_relevant": ["b", "a", "q"],
+        "not_in_the_run": ["a"],
+        "nor_this_one": ["b"],
+    }
+    pools, counts = build_pools(positives, run(tmp_path, rankings), first_rank=2, last_rank=3, minimum_results=3)
+    assert pools == [
+        Pool("exactly", ["z"], ["b", "c"], [2, 3]),
+        Pool("some_relevant", ["b", "a", "q"], ["c"], [2]),
+    ]
+    assert counts == {
+        "queries in the ranking": 5,
+        "dropped: no judged positive": 1,
+        "dropped: ranking too short": 1,
+        "dropped: no negative left on these ranks": 1,
+        "judged positives excluded from the negatives": 2 + 1,
+        "queries kept": 2,
+        "queries without results": 2,
+    }
+
+
+def test_ranks_beyond_the_ranking_leave_nothing(tmp_path):
+    pools, counts = build_pools({"q": ["x"]}, run(tmp_path, {"q": "abc"}), 4, 100, 1)
+    assert pools == []
+    assert counts == {**NONE, "queries in the ranking": 1, "dropped: no negative left on these ranks": 1}
+
+
+def test_an_empty_run(tmp_path):
+    pools, counts = build_pools({"q": ["x"]}, run(tmp_path, {}), 1, 100, 1)
+    assert (pools, counts) == ([], {**NONE, "queries without results": 1})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pools_against_brute_force(tmp_path, seed):
+    generator = np.random.default_rng(seed)
+    docs = np.array([f"d{number}" for number in range(40)])
+    rankings = {f"q{q}": list(generator.permutation(docs)[: generator.integers(1, 30)]) for q in range(25)}
+    judged = [
+        (f"q{q}", doc, int(generator.integers(0, 3)))
+        for q in range(30)
+        for doc in generator.permutation(docs)[: generator.integers(0, 15)]
+    ]
+    level, first, minimum = (int(generator.integers(1, bound)) for bound in (3, 6, 12))
+    last = first + int(generator.integers(0, 20))
+    pools, counts = build_pools(
+        positives_by_query(qrels(*judged), level), run(tmp_path, rankings), first, last, minimum
+    )
+    expected = []
+    for query_id, ranking in rankings.items():
+        relevant = [doc for query, doc, grade in judged if query == query_id and grade >= level]
+        kept = [(doc, i + 1) for i, doc in enumerate(ranking) if first <= i + 1 <= last and doc not in relevant]
+        if relevant and len(ranking) >= minimum and kept:
+            expected.append(Pool(query_id, relevant, [doc for doc, _ in kept], [rank for _, rank in kept]))
+    assert pools == expected
+    assert counts["queries kept"] == len(expected)
+    dropped = sum(count for name, count in counts.items() if name.startswith("dropped"))
+    assert counts["queries in the ranking"] == len(rankings) == dropped + len(expected)
+
+
+def pools_of(count):
+    return [Pool(f"q{number}", ["p"], ["n"], [1]) for number in range(count)]
+
+
+def test_an_epoch_has_every_query_once_in_an_order_of_its_own():
+    pools = pools_of(50)
+    orders = {
+        (seed, epoch): [pool.query_id for pool, _ in shuffled(pools, seed, epoch)]
+        for seed in (1, 2)
+        for epoch in (0, 1)
+    }
+    for order in orders.values():
+        assert sorted(order) == sorted(pool.query_id for pool in pools)
+    assert len({tuple(order) for order in orders.values()}) == 4
+    assert [pool.query_id for pool, _ in shuffled(pools, 1, 0)] == orders[1, 0]
+
+
+@pytest.mark.parametrize("maximum", [1, 7, 19])
+def test_a_limit_draws_that_many_queries_and_keeps_their_order(maximum):
+    pools = pools_of(20)
+    drawn = limit_pools(pools, maximum, seed=1)
+    numbers = [int(pool.query_id[1:]) for pool in drawn]
+    assert len(set(numbers)) == maximum
+    assert numbers == sorted(numbers)
+    assert drawn == limit_pools(pools, maximum, seed=1)
+    assert any(drawn != limit_pools(pools, maximum, seed) for seed in (2, 3, 4))
+
+
+@pytest.mark.parametrize("maximum", [0, 20, 21])
+def test_no_limit(maximum):
+    pools = pools_of(20)
+    assert limit_pools(pools, maximum, seed=1) == pools

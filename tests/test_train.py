@@ -1,0 +1,264 @@
+import csv
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from cort import train, triples
+from cort.encoder import Texts, load_encoder
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.losses import batch_triplet_loss
+
+pytestmark = pytest.mark.usefixtures("training_process")
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def examples(world, tmp_path_factory):
+    """Triples of 6 epochs of the 20 training queries, and of one of the 10 validation queries."""
+    folder = tmp_path_factory.mktemp("triples")
+    table = tables.read_table(world.path("qrels.parquet"), tables.QRELS)
+    for name, part, epochs in (("train", (0, 20), 6), ("validation", (20, 10), 1)):
+        tables.write_table(folder / f"qrels.{name}.parquet", table.slice(*part))
+        options = ["--qrels", str(folder / f"qrels.{name}.parquet"), "--run", world.path("ranking.trec")]
+        options += ["--first-rank", "2", "--last-rank", "20", "--epochs", str(epochs), "--seed", "1"]
+        outputs = ["--output", str(folder / f"{name}.parquet"), "--output-counts", str(folder / "counts.json")]
+        assert triples.main([*options, *outputs]) == 0
+    return folder
+
+
+@pytest.fixture
+def options(lm, caches, examples, tmp_path):
+    def build(**changes):
+        named = {
+            "language-model": lm,
+            "triples": examples / "train.parquet",
+            "validation-triples": examples / "validation.parquet",
+            "passages": caches["passages"],
+            "queries": caches["queries.train"],
+            "validation-queries": caches["queries.validation"],
+            "pooling": "mean",
+            "dimension": 16,
+            "query-length": 12,
+            "passage-length": 24,
+            "batch-size": 5,
+            "accumulate": 1,
+            "learning-rate": 0.004,
+            "warmup-updates": 2,
+            "validate-every": 6,
+            "seed": 1,
+            "output": tmp_path / "model",
+            "output-curve": tmp_path / "curve.csv",
+        }
+        named.update({name.replace("_", "-"): value for name, value in changes.items()})
+        return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+
+    return build
+
+
+def read_curve(path):
+    with open(path, newline="", encoding="utf-8") as handle:
+        return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def validation_loss(model, examples, caches, margin, batch_size):
+    """The mean of the paper's loss over whole batches of validation triples, each text encoded alone."""
+    encoder, template = load_encoder(model)
+    table = tables.read_table(examples / "validation.parquet", tables.TRIPLES)
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
+
+    def vectors(tokens, kind, ids):
+        texts = Texts(tokens, template, kind, encoder.settings.length(kind))
+        rows = tokens.rows_of(ids, "x")
+        return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
+
+    losses = []
+    with torch.inference_mode():
+        for start in range(0, table.num_rows - batch_size + 1, batch_size):
+            part = table.slice(start, batch_size)
+            both = (vectors(passages, "passage", part[name]) for name in ("positive", "negative"))
+            losses.append(batch_triplet_loss(vectors(queries, "query", part["query_id"]), *both, margin).item())
+    return np.mean(losses)
+
+
+def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
+    assert train.main(options()) == 0
+    curve = read_curve(tmp_path / "curve.csv")
+    updates = 20 * 6 // 5
+    assert [point["step"] for point in curve] == list(range(1, updates + 1))
+    assert [point["epoch"] for point in curve] == pytest.approx([step * 5 / 20 for step in range(1, updates + 1)])
+    assert [point["step"] for point in curve if point["validation_loss"] is not None] == [6, 12, 18, 24]
+    early, late = (np.mean([point["loss"] for point in part]) for part in (curve[:6], curve[-6:]))
+    assert late < 0.85 * early
+    validated = [point["validation_loss"] for point in curve if point["validation_loss"] is not None]
+    for name, expected in (("best", min(validated)), ("last", validated[-1])):
+        loss = validation_loss(tmp_path / "model" / name, examples, caches, margin=0.1, batch_size=5)
+        assert loss == pytest.approx(expected, rel=1e-4)
+    names = {path.name for path in lm.iterdir()} | {"cort.json", "projection.safetensors"}
+    for name in ("best", "last"):
+        assert {path.name for path in (tmp_path / "model" / name).iterdir()} == names
+    settings = json.loads((tmp_path / "model" / "best" / "cort.json").read_text())
+    assert settings == {"pooling": "mean", "dimension": 16, "query_length": 12, "passage_length": 24}
+
+
+def test_a_tiny_world_is_learnt(options, tmp_path, world, caches):
+    """Every training query finds its passage among all 60 better than by chance."""
+    assert train.main(options()) == 0
+    encoder, template = load_encoder(tmp_path / "model" / "last")
+    vectors = {}
+    with torch.inference_mode():
+        for kind, name in (("passage", "passages"), ("query", "queries.train")):
+            tokens = Tokens(caches[name])
+            texts = Texts(tokens, template, kind, encoder.settings.length(kind))
+            vectors[kind] = torch.nn.functional.normalize(texts.encode(encoder, np.arange(len(tokens)), CPU, 1000))
+    scores = vectors["query"] @ vectors["passage"].T
+    rows = [world.doc_ids.index(world.target[query_id]) for query_id in world.query_ids[:20]]
+    ranks = [int((scores[i] > scores[i, row]).sum()) + 1 for i, row in enumerate(rows)]
+    # By chance the mean is 30.5, its standard deviation 60 / sqrt(12 * 20) = 3.9.
+    assert np.mean(ranks) < 30.5 - 4 * 3.9
+
+
+def test_the_seed_decides_the_bytes(options, tmp_path):
+    runs = []
+    for number, seed in enumerate((1, 1, 2)):
+        output = tmp_path / str(number)
+        assert train.main(options(seed=seed, output=output)) == 0
+        runs.append(contents(output))
+    assert runs[0] == runs[1]
+    assert set(runs[0]) == set(runs[2])
+    for name in ("best", "last"):
+        assert runs[0][f"{name}/model.safetensors"] != runs[2][f"{name}/model.safetensors"]
+
+
+def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, tmp_path, lm, caches, examples):
+    from cort.encoder import EncoderSettings, new_encoder
+    from cort.tokenization import load_template
+
+    # Without dropout the loss at the start can be computed again.
+    folder = tmp_path / "lm"
+    shutil.copytree(lm, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert train.main(options(language_model=folder, accumulate=2, warmup_updates=0, margin=0.3)) == 0
+    encoder = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1)
+    template = load_template(folder)
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
+    rows = train.read_triples(str(examples / "train.parquet"), queries, passages)
+    as_query, as_passage = Texts(queries, template, "query", 12), Texts(passages, template, "passage", 24)
+    losses = []
+    for start in (0, 5):
+        part = train.TripleRows(*(column[start : start + 5] for column in rows))
+        losses.append(train.triples_loss(encoder, part, as_query, as_passage, 0.3, CPU).item())
+    assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples):
+    from cort.encoder import EncoderSettings, new_encoder
+    from cort.tokenization import load_template
+
+    encoder, template = new_encoder(lm, EncoderSettings("cls", 16, 12, 24), 1).eval(), load_template(lm)
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
+    rows = train.read_triples(str(examples / "train.parquet"), queries, passages)
+    rows = train.TripleRows(*(column[:7] for column in rows))
+    as_query, as_passage = Texts(queries, template, "query", 12), Texts(passages, template, "passage", 24)
+
+    def alone(texts, column):
+        return torch.cat([texts.encode(encoder, column[i : i + 1], CPU, 1) for i in range(len(column))])
+
+    vectors = alone(as_query, rows.queries), alone(as_passage, rows.positives), alone(as_passage, rows.negatives)
+    expected = batch_triplet_loss(*vectors, 0.1)
+    assert train.triples_loss(encoder, rows, as_query, as_passage, 0.1, CPU).item() == pytest.approx(
+        expected.item(), rel=1e-4
+    )
+
+
+def test_triples_are_looked_up_by_id(caches, examples, world):
+    rows = train.read_triples(
+        str(examples / "train.parquet"), Tokens(caches["queries.train"]), Tokens(caches["passages"])
+    )
+    table = tables.read_table(examples / "train.parquet", tables.TRIPLES).to_pylist()
+    assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
+    assert [world.doc_ids[row] for row in rows.positives] == [row["positive"] for row in table]
+    assert [world.doc_ids[row] for row in rows.negatives] == [row["negative"] for row in table]
+
+
+def test_bf16_trains_too(options, tmp_path):
+    assert train.main(options(precision="bf16")) == 0
+    curve = read_curve(tmp_path / "curve.csv")
+    assert curve[-1]["loss"] < curve[0]["loss"]
+    encoder, _ = load_encoder(tmp_path / "model" / "best")
+    assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
+
+
+def test_fp16_is_refused_on_a_cpu(options, tmp_path, complaint):
+    if torch.cuda.is_available():
+        pytest.skip("fp16 is fine here")
+    line = complaint(train.main, options(precision="fp16"), tmp_path / "curve.csv")
+    assert line == "precision: found fp16 on a CPU, expected fp32 or bf16; change it"
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_diverging_training_stops_with_one_line(options, tmp_path, complaint):
+    changes = {"learning_rate": 1e30, "warmup_updates": 0}
+    line = complaint(train.main, options(**changes), tmp_path / "curve.csv")
+    assert line.startswith("update 2: found the loss nan on the examples 5 to 10, expected a finite number; lower")
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_unknown_id_is_refused(options, tmp_path, examples, complaint):
+    table = tables.read_table(examples / "train.parquet", tables.TRIPLES)
+    for name, known in (("query_id", "queries.train.arrow"), ("negative", "passages.arrow")):
+        values = table[name].to_pylist()
+        values[3] = "nobody"
+        changed = table.set_column(table.column_names.index(name), name, pa.array(values))
+        path = tmp_path / f"{name}.parquet"
+        tables.write_table(path, changed)
+        line = complaint(train.main, options(triples=path), tmp_path / "curve.csv")
+        assert line.startswith(f"{path}: found the unknown id 'nobody', expected ids of ")
+        assert known in line
+
+
+@pytest.mark.parametrize("name", ["triples", "validation_triples"])
+def test_an_empty_table_is_refused(options, tmp_path, complaint, name):
+    path = tmp_path / "none.parquet"
+    tables.write_table(path, tables.TRIPLES.empty_table())
+    line = complaint(train.main, options(**{name: path}), tmp_path / "curve.csv")
+    assert line == f"{path}: found no triples, expected at least one; sample them again"
+
+
+def test_tokens_of_another_tokenizer_are_refused(options, tmp_path, lm, complaint):
+    folder = tmp_path / "lm"
+    shutil.copytree(lm, folder)
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
+    line = complaint(train.main, options(language_model=folder), tmp_path / "curve.csv")
+    assert "passages.arrow: found tokens of tokenizer " in line
+
+
+def test_a_length_over_the_positions_is_refused(options, tmp_path, complaint):
+    line = complaint(train.main, options(passage_length=49), tmp_path / "curve.csv")
+    assert line == "passage_length: found 49, expected 3 to 48 tokens for this model; change it"
+
+
+@pytest.mark.parametrize(("batch_size", "counted"), [(11, 10), (4, 4)])
+def test_validation_is_in_whole_batches_or_in_one_smaller(options, tmp_path, examples, caches, batch_size, counted):
+    assert train.main(options(batch_size=batch_size, validate_every=100)) == 0
+    (point,) = (point for point in read_curve(tmp_path / "curve.csv") if point["validation_loss"] is not None)
+    expected = validation_loss(tmp_path / "model" / "last", examples, caches, margin=0.1, batch_size=counted)
+    assert point["validation_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_steps_of_the_curve_rise(options, tmp_path):
+    assert train.main(options(batch_size=3)) == 0
+    steps = [point["step"] for point in read_curve(tmp_path / "curve.csv")]
+    assert all(one < other for one, other in itertools.pairwise(steps))

@@ -1,0 +1,151 @@
+"""Write an experiment that runs within a minute: 150 passages, every kind of system, all as files a user brings.
+
+Each passage speaks of one of six topics and has a word of its own; a query asks for that word and two of the topic's,
+so that BM25 finds its passage among two dozen others.
+
+Usage: python tests/tiny/generate.py FOLDER   writes FOLDER/tiny.yaml and FOLDER/data; run it with --configfile
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PASSAGES, TOPICS, WORDS = 150, 6, 12
+QUERIES = {"train": 50, "test": 12}
+HELD_OUT = 10
+DEPTH = 50
+SYLLABLES = ("ba", "ko", "ri", "lu", "ne", "sa", "to", "mi", "ga", "du")
+
+
+def word(number: int) -> str:
+    """Spell a number from 0 to 999."""
+    return "".join(SYLLABLES[int(digit)] for digit in f"{number:03d}")
+
+
+def make_passages(generator: random.Random) -> list[str]:
+    """Draw texts; the topic of passage n is n modulo `TOPICS`."""
+    texts = []
+    for number in range(PASSAGES):
+        topic = [word(number % TOPICS * WORDS + offset) for offset in range(WORDS)]
+        common = [word(900 + offset) for offset in range(20)]
+        words = [*generator.choices(topic, k=8), *generator.choices(common, k=8), word(300 + number)]
+        generator.shuffle(words)
+        texts.append(f"{' '.join(words).capitalize()}.")
+    return texts
+
+
+def make_query(generator: random.Random, target: int) -> str:
+    """Ask for one passage."""
+    topic = [word(target % TOPICS * WORDS + offset) for offset in range(WORDS)]
+    return " ".join([word(300 + target), *generator.sample(topic, k=2)])
+
+
+def make_run(query: str, texts: list[str]) -> list[tuple[str, float]]:
+    """Rank by shared words, as somebody else's system might."""
+    asked = set(query.split())
+    scores = [len(asked & set(text.rstrip(".").lower().split())) for text in texts]
+    ranked = sorted(range(len(texts)), key=lambda number: (-scores[number], number))[:20]
+    return [(f"d{number}", float(scores[number])) for number in ranked]
+
+
+def make_config(data: Path) -> dict[str, Any]:
+    """Describe the experiment: models of a few thousand weights, a system of each kind."""
+    training = {"epochs": 2, "batch_size": 8, "accumulate": 1, "learning_rate": 1.0e-3, "warmup_updates": 2}
+    files = {name: {kind: f"{data}/{kind}.{name}.tsv" for kind in ("queries", "qrels")} for name in QUERIES}
+    return {
+        "dataset": "tiny",
+        "title": "Tiny & whole",
+        "collection": {"passages": f"{data}/collection.tsv"},
+        "splits": {"train": files["train"], "validation": {"hold_out": HELD_OUT}, "test": files["test"]},
+        "depth": DEPTH,
+        "training_depth": 30,
+        "language_models": {
+            "small": {
+                "vocabulary_size": 300,
+                "architecture": {
+                    "model_type": "bert",
+                    "hidden_size": 32,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 2,
+                    "intermediate_size": 64,
+                    "max_position_embeddings": 96,
+                },
+            }
+        },
+        "encoders": {
+            "encoder": {
+                "language_model": "small",
+                "pooling": "mean",
+                "dimension": 16,
+                "query_length": 24,
+                "passage_length": 64,
+                "triples": {"first_rank": 2, "last_rank": 20, "minimum_results": 5},
+                "training": {**training, "validate_every": 5},
+                "onng": {"edges": 10, "outgoing": 5, "incoming": 10},
+            }
+        },
+        "rerankers": {
+            "cross": {
+                "language_model": "small",
+                "query_length": 24,
+                "max_length": 90,
+                "depth": 20,
+                "pairs": {"first_rank": 1, "last_rank": 20, "minimum_results": 5},
+                "training": {**training, "validate_every": 5},
+            }
+        },
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "cort": {"retrieve": "encoder"},
+            "cort-onng": {"retrieve": "encoder", "onng": {"epsilon": 0.2}},
+            "cort+bm25": {"interleave": ["cort", "bm25"]},
+            "cort+bm25-cross": {"rerank": "cort+bm25", "reranker": "cross", "depth": 10},
+            "published": {"run": f"{data}/run.{{split}}.trec"},
+        },
+        "evaluation": {
+            "measures": ["RR@10", "nDCG@20", "R@20", "R@50"],
+            "examples": ["cort", "bm25"],
+            "number_of_examples": 2,
+            "depths": [1, 5, 20],
+        },
+    }
+
+
+def write_experiment(folder: str | Path, seed: int = 7) -> Path:
+    """Write data and config; return the config's path. Paths in it are as `folder` is, relative or absolute."""
+    folder = Path(folder)
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(seed)  # noqa: S311 - texts, not secrets
+    texts = make_passages(generator)
+    _write(data / "collection.tsv", [f"d{number}\t{text}" for number, text in enumerate(texts)])
+    targets = iter(generator.sample(range(PASSAGES), k=sum(QUERIES.values())))
+    for name, count in QUERIES.items():
+        asked = [(f"{name}{number}", target) for number, target in zip(range(count), targets, strict=False)]
+        queries = {query_id: make_query(generator, target) for query_id, target in asked}
+        _write(data / f"queries.{name}.tsv", [f"{query_id}\t{text}" for query_id, text in queries.items()])
+        _write(data / f"qrels.{name}.tsv", [f"{query_id} 0 d{target} 1" for query_id, target in asked])
+        ranked = [
+            (query_id, rank, *result)
+            for query_id, text in queries.items()
+            for rank, result in enumerate(make_run(text, texts), start=1)
+        ]
+        _write(
+            data / f"run.{name}.trec", [f"{query} Q0 {doc} {rank} {score} other" for query, rank, doc, score in ranked]
+        )
+    config = folder / "tiny.yaml"
+    config.write_text(yaml.safe_dump(make_config(data), sort_keys=False), encoding="utf-8")
+    return config
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_experiment(sys.argv[1])
