@@ -20,18 +20,12 @@ from workflow.experiment import (
 )
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
-os.environ.update(
-    PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
-)
+os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
 try:
     for file in workflow.configfiles:
         check_duplicate_keys(file)
-    config.update(
-        complete(
-            config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"
-        )
-    )
+    config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -63,11 +57,7 @@ def options(section, *names):
 
     def get(wildcards):
         values = setting(*section)(wildcards)
-        return [
-            word
-            for name in names
-            for word in (f"--{name.replace('_', '-')}", str(values[name]))
-        ]
+        return [word for name in names for word in (f"--{name.replace('_', '-')}", str(values[name]))]
 
     return get
 
@@ -104,9 +94,7 @@ def get_raw_split(kind):
         split = config["splits"][wildcards.split]
         if "hold_out" in split:
             split = config["splits"]["train"]
-        return split.get(
-            kind, f"results/{wildcards.dataset}/raw/{kind}.{wildcards.split}.tsv"
-        )
+        return split.get(kind, f"results/{wildcards.dataset}/raw/{kind}.{wildcards.split}.tsv")
 
     return get
 
@@ -126,9 +114,7 @@ def get_hold_out(wildcards):
 
 def get_depth(wildcards):
     """Results per query of a split's runs."""
-    return config[
-        "depth" if wildcards.split in evaluated_splits(config) else "training_depth"
-    ]
+    return config["depth" if wildcards.split in evaluated_splits(config) else "training_depth"]
 
 
 def get_bm25_parameters(wildcards):
@@ -141,11 +127,7 @@ def get_bm25_parameters(wildcards):
 
 def get_tuned(wildcards):
     """The grid search's choice, if it is asked for."""
-    return (
-        f"results/{wildcards.dataset}/bm25/parameters.json"
-        if "tune" in config["bm25"]
-        else []
-    )
+    return f"results/{wildcards.dataset}/bm25/parameters.json" if "tune" in config["bm25"] else []
 
 
 def get_language_model_source(wildcards):
@@ -171,9 +153,7 @@ def language_model_of(section):
     """The language model of an encoder or re-ranker."""
 
     def get(wildcards):
-        model = config[section][
-            wildcards.encoder if section == "encoders" else wildcards.reranker
-        ]
+        model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
         return f"results/{wildcards.dataset}/language_models/{model['language_model']}/model.safetensors"
 
     return get
@@ -183,13 +163,9 @@ def tokens_of(section, text):
     """Token cache of `text` for an encoder or re-ranker."""
 
     def get(wildcards):
-        model = config[section][
-            wildcards.encoder if section == "encoders" else wildcards.reranker
-        ]
+        model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
         name = text.format(**wildcards)
-        return (
-            f"results/{wildcards.dataset}/tokens/{model['language_model']}/{name}.arrow"
-        )
+        return f"results/{wildcards.dataset}/tokens/{model['language_model']}/{name}.arrow"
 
     return get
 
@@ -198,9 +174,7 @@ def teacher_of(section, source):
     """Run of the system whose results give the negatives of an encoder or re-ranker."""
 
     def get(wildcards):
-        model = config[section][
-            wildcards.encoder if section == "encoders" else wildcards.reranker
-        ]
+        model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
         return f"results/{wildcards.dataset}/runs/{wildcards.split}/{model[source]['system']}.trec"
 
     return get
@@ -222,11 +196,7 @@ def get_epochs(section):
 
     def get(wildcards):
         name = wildcards.encoder if section == "encoders" else wildcards.reranker
-        return (
-            config[section][name]["training"]["epochs"]
-            if wildcards.split == "train"
-            else 1
-        )
+        return config[section][name]["training"]["epochs"] if wildcards.split == "train" else 1
 
     return get
 
@@ -234,9 +204,7 @@ def get_epochs(section):
 def get_vectors(wildcards):
     """All passage shards of the encoder a system retrieves with."""
     encoder = config["systems"][wildcards.system]["retrieve"]
-    return gather.encode(
-        f"results/{wildcards.dataset}/embeddings/{encoder}/passages.{{scatteritem}}.arrow"
-    )
+    return gather.encode(f"results/{wildcards.dataset}/embeddings/{encoder}/passages.{{scatteritem}}.arrow")
 
 
 def get_query_vectors(wildcards):
@@ -254,10 +222,7 @@ def get_onng(wildcards):
 def get_interleaved(wildcards):
     """Runs a system interleaves, the first-named first."""
     names = config["systems"][wildcards.system]["interleave"]
-    return [
-        f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
-        for name in names
-    ]
+    return [f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec" for name in names]
 
 
 def get_candidates(wildcards):
@@ -283,11 +248,7 @@ def get_all_candidates(wildcards):
 def get_published_run(wildcards):
     """File of a published run for a split."""
     run = config["systems"][wildcards.system]["run"]
-    return (
-        run[wildcards.split]
-        if isinstance(run, dict)
-        else run.replace("{split}", wildcards.split)
-    )
+    return run[wildcards.split] if isinstance(run, dict) else run.replace("{split}", wildcards.split)
 
 
 def pairs_of_split_and_system(*kinds):
@@ -302,18 +263,12 @@ def pairs_of_split_and_system(*kinds):
 
 def get_measures(dataset):
     """Measures of every system on every evaluated split."""
-    return [
-        f"results/{dataset}/measures/{split}/{name}.json"
-        for split, name in pairs_of_split_and_system()
-    ]
+    return [f"results/{dataset}/measures/{split}/{name}.json" for split, name in pairs_of_split_and_system()]
 
 
 def get_depth_curves(dataset):
     """Curves of every re-ranked system on every evaluated split."""
-    return [
-        f"results/{dataset}/depths/{split}/{name}.json"
-        for split, name in pairs_of_split_and_system("rerank")
-    ]
+    return [f"results/{dataset}/depths/{split}/{name}.json" for split, name in pairs_of_split_and_system("rerank")]
 
 
 def get_curve_depths(wildcards):
@@ -325,25 +280,15 @@ def get_curve_depths(wildcards):
 
 def get_contender(config):
     """First interleaved system: what the report's headline compares with the baseline."""
-    names = [
-        name
-        for name, system in config["systems"].items()
-        if kind_of(system) == "interleave"
-    ]
+    names = [name for name, system in config["systems"].items() if kind_of(system) == "interleave"]
     return ["--contender", names[0]] if names else []
 
 
 def get_examples(dataset):
     """Examples of every evaluated split that has runs of both systems."""
     both = config["evaluation"]["examples"]
-    splits = [
-        split
-        for split in evaluated_splits(config)
-        if all(split in splits_of(config, name) for name in both)
-    ]
-    return (
-        [f"results/{dataset}/examples/{split}.json" for split in splits] if both else []
-    )
+    splits = [split for split in evaluated_splits(config) if all(split in splits_of(config, name) for name in both)]
+    return [f"results/{dataset}/examples/{split}.json" for split in splits] if both else []
 
 
 def get_curves(dataset):
@@ -357,16 +302,10 @@ def get_curves(dataset):
 
 def get_filters(dataset):
     """Counts of what was dropped, by a title."""
-    found = (
-        {"docstrings": f"results/{dataset}/raw/filters.json"}
-        if "pydocs" in config["collection"]
-        else {}
-    )
+    found = {"docstrings": f"results/{dataset}/raw/filters.json"} if "pydocs" in config["collection"] else {}
     for section, (_, source) in LEARNERS.items():
         for name in used_models(config, section):
-            found[f"{source} of {name}"] = (
-                f"results/{dataset}/{source}/{name}.train.json"
-            )
+            found[f"{source} of {name}"] = f"results/{dataset}/{source}/{name}.train.json"
     return found
 
 

@@ -4,9 +4,7 @@
 rule onng:
     input:
         script="cort/onng.py",
-        passages=gather.encode(
-            "results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"
-        ),
+        passages=gather.encode("results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"),
     output:
         multiext("results/{dataset}/onng/{encoder}/", *ONNG_FILES),
     log:
@@ -19,9 +17,7 @@ rule onng:
     params:
         module=as_py_module(),
         folder=subpath(output[0], parent=True),
-        options=options(
-            ("encoders", "{encoder}", "onng"), "edges", "outgoing", "incoming"
-        ),
+        options=options(("encoders", "{encoder}", "onng"), "edges", "outgoing", "incoming"),
     message:
         "Build the graph index over the vectors of {wildcards.encoder}"
     shell:
