@@ -5,26 +5,30 @@ On disk a transformers sequence-classification folder with ``reranker.json`` bes
 
 from __future__ import annotations
 
-import json
-import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.batching import by_length, frame_pair, pad
-from cort.encoder import TOKENIZER_FILES, accepted_inputs, check_length, load_transformer, most_tokens
-from cort.errors import input_error
-from cort.files import atomic_folder
+from cort.batching import Frame, frame_pair
 from cort.formats.tokens import Tokens
+from cort.models import (
+    accepted_inputs,
+    check_length,
+    forward_by_length,
+    load_transformer,
+    most_tokens,
+    new_model_folder,
+    read_settings,
+)
 from cort.tokenization import Template, load_template
 
 Rows = npt.NDArray[np.int64]
 CLASSIFIER = "AutoModelForSequenceClassification"
+SETTINGS = "reranker.json"
 
 
 @dataclass(frozen=True)
@@ -63,24 +67,13 @@ class Pairs:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
         query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
         total = query_lengths + self.passages.lengths[passages] + self.template.pair_extra
-        parts: list[Tensor] = []
-        order: list[npt.NDArray[np.intp]] = []
-        for members in by_length(np.minimum(total, self.settings.max_length), token_budget):
-            frames = [
-                frame_pair(
-                    self.queries[queries[row]],
-                    self.passages[passages[row]],
-                    self.template,
-                    self.settings.query_length,
-                    self.settings.max_length,
-                )
-                for row in members
-            ]
-            batch = {name: tensor.to(device) for name, tensor in pad(frames, self.template.pad).items()}
-            parts.append(model(batch))  # (members,)
-            order.append(members)
-        inverse = np.argsort(np.concatenate(order), kind="stable")
-        return torch.cat(parts)[torch.from_numpy(inverse).to(device)]  # (pairs,)
+
+        def frame(row: int) -> Frame:
+            query, passage = self.queries[queries[row]], self.passages[passages[row]]
+            return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
+
+        lengths = np.minimum(total, self.settings.max_length)
+        return forward_by_length(model, frame, lengths, self.template.pad, device, token_budget)  # (pairs,)
 
 
 def new_cross_encoder(language_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
@@ -96,21 +89,11 @@ def new_cross_encoder(language_model: str | Path, settings: PairSettings, seed: 
 
 def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
     """Write the model folder, whole or not at all."""
-    with atomic_folder(folder) as temporary:
-        classifier: Any = model.classifier
-        classifier.save_pretrained(temporary)
-        settings = json.dumps(asdict(model.settings), indent=2) + "\n"
-        (temporary / "reranker.json").write_text(settings, encoding="utf-8")
-        for name in TOKENIZER_FILES:
-            shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
+    with new_model_folder(folder, model.classifier, tokenizer_folder, SETTINGS, model.settings):
+        pass
 
 
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
-    try:
-        settings = PairSettings(**json.loads((Path(folder) / "reranker.json").read_text(encoding="utf-8")))
-    except (FileNotFoundError, TypeError, json.JSONDecodeError) as error:
-        raise input_error(
-            folder, f"no re-ranker ({error})", "a folder that `train_reranker` wrote", "name it, or train again"
-        ) from error
+    settings = read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")
     return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)

@@ -55,15 +55,12 @@ def encode_blocks(
     encoder: Encoder, texts: Texts, blocks: list[tuple[int, int]], device: torch.device, precision: str
 ) -> Iterator[tuple[pa.Array, Matrix]]:
     """Yield (ids, unit vectors of shape (rows, e)) block by block."""
-    import torch
     from torch.nn import functional
 
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    from cort.models import inference
+
     for start, end in track(blocks, len(blocks), f"blocks of {BLOCK} texts"):
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, kinds.get(precision, torch.bfloat16), enabled=precision in kinds),
-        ):
+        with inference(device, precision):
             vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGET).float()  # (rows, e)
         ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
         yield ids, functional.normalize(vectors, dim=-1).cpu().numpy()
@@ -85,12 +82,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Encode and write."""
-    import torch
+    from cort.encoder import Texts, load_encoder
+    from cort.models import choose_device, model_fingerprint
 
-    from cort.encoder import Texts, load_encoder, model_fingerprint
-
-    torch.set_num_threads(args.threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device(args.threads)
     encoder, template = load_encoder(args.model)
     tokens = Tokens(args.tokens, fingerprint(args.model))
     texts = Texts(tokens, template, args.kind, encoder.settings.length(args.kind))

@@ -5,13 +5,7 @@ On disk a transformers folder (loadable with AutoModel) with ``projection.safete
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
-import logging
-import shutil
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,17 +14,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.batching import by_length, frame_text, pad
-from cort.errors import input_error, shorten
-from cort.files import atomic_folder
+from cort.batching import Frame, frame_text
 from cort.formats.tokens import Tokens
+from cort.models import (
+    accepted_inputs,
+    check_length,
+    forward_by_length,
+    load_transformer,
+    most_tokens,
+    new_model_folder,
+    read_settings,
+    wrong_model,
+)
 from cort.tokenization import Template, load_template
-
-log = logging.getLogger(__name__)
 
 #: segment ids (section 3.2): the two kinds of text are told apart by their segment embedding alone
 SEGMENTS = {"passage": 0, "query": 1}
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+SETTINGS = "cort.json"
+PROJECTION = "projection.safetensors"
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,11 @@ class Texts:
         :param token_budget: padded tokens that go through the transformer at once.
         """
         lengths = np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
-        parts: list[Tensor] = []
-        order: list[npt.NDArray[np.intp]] = []
-        for members in by_length(lengths, token_budget):
-            frames = [
-                frame_text(self.tokens[row], self.template, self.max_length, SEGMENTS[self.kind])
-                for row in rows[members]
-            ]
-            batch = {name: tensor.to(device) for name, tensor in pad(frames, self.template.pad).items()}
-            parts.append(model(batch))  # (members, e)
-            order.append(members)
-        inverse = np.argsort(np.concatenate(order), kind="stable")
-        return torch.cat(parts)[torch.from_numpy(inverse).to(device)]  # (rows, e)
+
+        def frame(row: int) -> Frame:
+            return frame_text(self.tokens[rows[row]], self.template, self.max_length, SEGMENTS[self.kind])
+
+        return forward_by_length(model, frame, lengths, self.template.pad, device, token_budget)  # (rows, e)
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
@@ -108,17 +102,6 @@ def without_pooler(transformer: Any) -> nn.Module:
     return model
 
 
-def accepted_inputs(transformer: nn.Module) -> tuple[str, ...]:
-    """Names of the tensors the model takes; segments only where it has embeddings for two."""
-    names = ["input_ids", "attention_mask"]
-    config: Any = transformer.config
-    if "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1:
-        names.append("token_type_ids")
-    else:
-        log.warning("%s has no second segment: queries and passages are encoded alike", config.model_type)
-    return tuple(names)
-
-
 def new_encoder(language_model: str | Path, settings: EncoderSettings, seed: int) -> Encoder:
     """Put a fresh projection, drawn from `seed`, on a language model folder."""
     transformer = load_transformer(language_model)
@@ -129,61 +112,13 @@ def new_encoder(language_model: str | Path, settings: EncoderSettings, seed: int
     return Encoder(transformer, settings)
 
 
-def check_length(name: str, length: int, shortest: int, longest: int) -> None:
-    """Refuse a length in tokens that leaves no room for text or has no position embeddings."""
-    if not shortest <= length <= longest:
-        raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
-
-
-def most_tokens(transformer: nn.Module) -> int:
-    """Count the positions of a model; those like RoBERTa number them from the padding token's id on."""
-    base: Any = transformer.base_model
-    positions = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
-    padding = getattr(positions, "padding_idx", None)
-    limit = int(getattr(base.config, "max_position_embeddings", sys.maxsize))
-    return limit - (0 if padding is None else padding + 1)
-
-
-def load_transformer(folder: str | Path, kind: str = "AutoModel", **changes: Any) -> nn.Module:
-    """Load a transformers folder: safetensors only, no remote code, single precision.
-
-    :param kind: transformers' class; `changes` are settings of the model to replace.
-    """
-    import transformers
-    from safetensors import SafetensorError
-
-    try:
-        model: nn.Module = getattr(transformers, kind).from_pretrained(
-            str(folder),
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            dtype=torch.float32,
-            **changes,
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise input_error(
-            folder,
-            f"no whole model ({shorten(str(error), 200)})",
-            "a transformers folder with config.json and model.safetensors",
-            "name it, or build it again",
-        ) from error
-    return model
-
-
 def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
     """Write the model folder, whole or not at all."""
     from safetensors.torch import save_file
 
-    with atomic_folder(folder) as temporary:
-        transformer: Any = encoder.transformer
-        transformer.save_pretrained(temporary)
-        weights = {name: value.contiguous() for name, value in encoder.projection.state_dict().items()}
-        save_file(weights, temporary / "projection.safetensors")
-        settings = json.dumps(asdict(encoder.settings), indent=2) + "\n"
-        (temporary / "cort.json").write_text(settings, encoding="utf-8")
-        for name in TOKENIZER_FILES:
-            shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
+    weights = {name: value.contiguous() for name, value in encoder.projection.state_dict().items()}
+    with new_model_folder(folder, encoder.transformer, tokenizer_folder, SETTINGS, encoder.settings) as temporary:
+        save_file(weights, temporary / PROJECTION)
 
 
 def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
@@ -191,24 +126,10 @@ def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    settings = read_settings(Path(folder) / SETTINGS, EncoderSettings, "CoRT encoder", "train")
+    encoder = Encoder(load_transformer(folder), settings)
     try:
-        settings = EncoderSettings(**json.loads((Path(folder) / "cort.json").read_text(encoding="utf-8")))
-        encoder = Encoder(load_transformer(folder), settings)
-        encoder.projection.load_state_dict(load_file(Path(folder) / "projection.safetensors"))
-    except (FileNotFoundError, TypeError, RuntimeError, json.JSONDecodeError, SafetensorError) as error:
-        raise input_error(
-            folder, f"no CoRT encoder ({error})", "a folder that `train` wrote", "name it, or train again"
-        ) from error
+        encoder.projection.load_state_dict(load_file(Path(folder) / PROJECTION))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise wrong_model(folder, "CoRT encoder", "train", error) from error
     return encoder.eval(), load_template(folder)
-
-
-def model_fingerprint(folder: str | Path) -> str:
-    """Identify a model by the bytes that decide what it computes."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(folder).iterdir()):
-        if path.suffix in {".safetensors", ".json"}:
-            digest.update(path.name.encode())
-            with open(path, "rb") as handle:
-                while chunk := handle.read(1 << 20):
-                    digest.update(chunk)
-    return digest.hexdigest()[:16]

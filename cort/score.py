@@ -56,18 +56,14 @@ def score_blocks(
     model: CrossEncoder, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
 ) -> Iterator[pa.Table]:
     """Yield the scored pairs block by block."""
-    import torch
+    from cort.models import inference
 
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
     starts = range(0, len(queries), BLOCK)
     for start in track(starts, len(starts), f"blocks of {BLOCK} pairs"):
         part = slice(start, start + BLOCK)
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, kinds.get(precision, torch.bfloat16), enabled=precision in kinds),
-        ):
+        with inference(device, precision):
             logits = pairs.score(model, queries[part], passages[part], device, TOKEN_BUDGET)  # (block,)
         yield table.slice(start, BLOCK).append_column("score", pa.array(logits.float().cpu().numpy()))
 
@@ -88,12 +84,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Score and write."""
-    import torch
-
     from cort.cross_encoder import Pairs, load_cross_encoder
+    from cort.models import choose_device
 
-    torch.set_num_threads(args.threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device(args.threads)
     model, template = load_cross_encoder(args.model)
     tokenizer = fingerprint(args.model)
     pairs = Pairs(Tokens(args.queries, tokenizer), Tokens(args.passages, tokenizer), template, model.settings)

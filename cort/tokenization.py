@@ -53,6 +53,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    # A text that says "[SEP]" means these letters, not the end of a segment.
+    tokenizer.encode_special_tokens = True
     return tokenizer
 
 

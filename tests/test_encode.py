@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from cort import encode
-from cort.encoder import Texts, load_encoder, model_fingerprint
+from cort.encoder import Texts, load_encoder
 from cort.errors import InputError
 from cort.formats.embeddings import all_ids, all_vectors, open_shards
 from cort.formats.tokens import Tokens, write_tokens
+from cort.models import model_fingerprint
 from cort.tokenization import fingerprint
 
 CPU = torch.device("cpu")

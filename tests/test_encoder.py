@@ -13,15 +13,13 @@ from cort.encoder import (
     EncoderSettings,
     Texts,
     load_encoder,
-    load_transformer,
     mean_pool,
-    model_fingerprint,
-    most_tokens,
     new_encoder,
     save_encoder,
 )
 from cort.errors import InputError
 from cort.formats.tokens import Tokens
+from cort.models import load_transformer, model_fingerprint, most_tokens
 from cort.tokenization import load_template
 
 CPU = torch.device("cpu")

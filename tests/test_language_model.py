@@ -296,7 +296,7 @@ def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):
     import torch
     from transformers import AutoModel
 
-    from cort.encoder import load_transformer
+    from cort.models import load_transformer
 
     AutoModel.from_pretrained(folder).half().save_pretrained(folder)
     assert language_model.main(pretrained(folder, tmp_path / "m")) == 0

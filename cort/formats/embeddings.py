@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cort.errors import input_error
 from cort.files import atomic_file
+from cort.formats.arrow import open_arrow
 
 STORAGE = {"fp32": pa.float32(), "fp16": pa.float16()}
 
@@ -109,14 +110,7 @@ def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
 
 
 def _open(path: Path) -> Shard:
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
-        if not path.exists():
-            raise
-        raise input_error(
-            path, f"unreadable bytes ({error})", "a whole embedding shard", "delete it and encode again"
-        ) from error
+    table = open_arrow(path, "embedding shard", "delete it and encode again")
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     missing = {"model", "count", "dimension", "storage"} - set(metadata)
     if missing or table.column_names != ["id", "embedding"]:

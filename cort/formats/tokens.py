@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cort.errors import input_error, shorten
 from cort.files import atomic_file
+from cort.formats.arrow import open_arrow
 
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
 
@@ -80,14 +81,7 @@ def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[i
 
 
 def _open(path: Path) -> pa.Table:
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
-        if not path.exists():
-            raise
-        raise input_error(
-            path, f"unreadable bytes ({error})", "a whole token cache", "delete it and tokenize again"
-        ) from error
+    table = open_arrow(path, "token cache", "delete it and tokenize again")
     if not table.schema.remove_metadata().equals(SCHEMA):
         raise input_error(path, "another Arrow file", "a token cache", "name the file that `tokenize` wrote")
     return table
