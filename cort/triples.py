@@ -75,7 +75,7 @@ def read_pools(args: argparse.Namespace) -> list[Pool]:
     positives = positives_by_query(tables.read_table(args.qrels, tables.QRELS), args.relevance_level)
     pools, counts = build_pools(positives, read_run(args.run), args.first_rank, args.last_rank, args.minimum_results)
     pools = limit_pools(pools, args.maximum_queries, args.seed)
-    counts["dropped: more than maximum_queries"] = counts["queries kept"] - len(pools)
+    counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
     counts["queries kept"] = len(pools)
     for name, count in counts.items():
         log.info("%s: %d", name, count)
