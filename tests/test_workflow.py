@@ -128,10 +128,10 @@ def test_default_experiment_is_planned(tree):
     assert jobs["pydocs"] == jobs["collection"] == jobs["report"] == 1
 
 
-def test_tiny_experiment_plans_every_stage_but_two(tree):
+def test_tiny_experiment_plans_every_stage_but_one(tree):
     status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml")
     assert status == 0, output
-    assert RULES.keys() - planned(output).keys() == {"pydocs", "bm25_tune"}
+    assert RULES.keys() - planned(output).keys() == {"pydocs"}
 
 
 def test_shards_are_a_fact_of_the_machine(tree):
@@ -139,23 +139,18 @@ def test_shards_are_a_fact_of_the_machine(tree):
     assert (status, planned(output)["encode"]) == (0, 3)
 
 
-def test_tuning_is_planned_when_asked_for(tree):
-    status, output = snakemake(tree, "--dry-run", "--configfile", write_tuned(tree))
-    assert (status, planned(output)["bm25_tune"]) == (0, 1)
-
-
-def write_tuned(tree):
-    """Write the tiny experiment with tuning, and with an embedding model that is somebody else's."""
+def write_pretrained(tree):
+    """Write the tiny experiment with BM25 as configured, and with a language model that is somebody else's."""
     config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["bm25"] = {"tune": {}}
+    del config["bm25"]
     config["language_models"]["small"] = {"pretrained": "models/small", "revision": "abc"}
-    (tree / "tuned.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "tuned.yaml"
+    (tree / "pretrained.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "pretrained.yaml"
 
 
 def test_every_command_is_one_the_stage_takes(tree):
     commands = set()
-    for configfile in ("config/pydocs.yaml", "tiny/tiny.yaml", write_tuned(tree)):
+    for configfile in ("config/pydocs.yaml", "tiny/tiny.yaml", write_pretrained(tree)):
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
         assert status == 0, output
         commands |= set(re.findall(r"^Shell command: (python .*)$", output, re.MULTILINE))
@@ -312,7 +307,7 @@ def test_report_tables_and_figures_are_there(built):
 
 @pytest.mark.slow
 def test_every_job_has_a_log_and_a_benchmark_under_its_rule(built):
-    ran = RULES.keys() - {"pydocs", "bm25_tune"}
+    ran = RULES.keys() - {"pydocs"}
     for kind in ("logs", "benchmarks"):
         folder = built / kind / "tiny"
         assert {path.name.removesuffix(".log") for path in folder.iterdir()} == ran

@@ -64,6 +64,7 @@ def make_config(data: Path) -> dict[str, Any]:
         "splits": {"train": files["train"], "validation": {"hold_out": HELD_OUT}, "test": files["test"]},
         "depth": DEPTH,
         "training_depth": 30,
+        "bm25": {"tune": {"k1": [0.6, 0.9], "b": [0.4], "samples": 2, "sample_size": 20, "measure": "RR@10"}},
         "language_models": {
             "small": {
                 "vocabulary_size": 300,
