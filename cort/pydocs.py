@@ -52,6 +52,11 @@ EXCLUDED_FOLDERS = frozenset(
 SPLITS = ("train", "validation", "test")
 TOP_PACKAGES = 10
 FILES_PER_TASK = 32
+# What the filters are called where their counts are shown.
+SUMMARY_LENGTH = "dropped: summary too short or too long"
+BODY_LENGTH = "dropped: body too short"
+BODY_REPEATED = "dropped: body seen before"
+SUMMARY_REPEATED = "queries dropped: summary seen before"
 
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 
@@ -135,29 +140,29 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passag
     Of equal bodies and of equal summaries the first by id stays. A repeated summary drops the query alone: its passage
     remains in the collection, unjudged.
     """
-    dropped = dict.fromkeys(("docstrings", "summary_length", "passage_length", "passage_repeated", "query_repeated"), 0)
+    counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
     passages: list[Passage] = []
     queries: list[Query] = []
     bodies: set[bytes] = set()
     summaries: set[str] = set()
     for doc_id, summary, body in sorted(docstrings):
-        dropped["docstrings"] += 1
+        counts["docstrings"] += 1
         digest = hashlib.sha256(body.encode()).digest()
         if not limits.min_query <= len(summary.split()) <= limits.max_query:
-            dropped["summary_length"] += 1
+            counts[SUMMARY_LENGTH] += 1
         elif len(body.split()) < limits.min_passage:
-            dropped["passage_length"] += 1
+            counts[BODY_LENGTH] += 1
         elif digest in bodies:
-            dropped["passage_repeated"] += 1
+            counts[BODY_REPEATED] += 1
         else:
             bodies.add(digest)
             passages.append(Passage(doc_id, body))
             if summary in summaries:
-                dropped["query_repeated"] += 1
+                counts[SUMMARY_REPEATED] += 1
             else:
                 summaries.add(summary)
                 queries.append(Query(f"q:{doc_id}", summary))
-    return passages, queries, {**dropped, "passages": len(passages), "queries": len(queries)}
+    return passages, queries, {**counts, "passages kept": len(passages), "queries kept": len(queries)}
 
 
 def split_queries(queries: Sequence[Query], validation: int, test: int, seed: int) -> dict[str, list[Query]]:
@@ -225,7 +230,7 @@ def stage(args: argparse.Namespace) -> None:
     docstrings = [docstring for result in results if result for docstring in result]
     passages, queries, counts = select(docstrings, limits)
     unparsed = [source.name for source, result in zip(sources, results, strict=True) if result is None]
-    filters = {"files": len(sources), "files_not_parsed": len(unparsed), **counts}
+    filters = {"files": len(sources), "files dropped: not valid Python": len(unparsed), **counts}
     splits = split_queries(queries, args.validation_queries, args.test_queries, args.seed)
     write_folder(args.output_folder, passages, splits, filters)
     log.info("filters: %s", ", ".join(f"{name} {count}" for name, count in filters.items()))

@@ -127,12 +127,12 @@ def test_filters_count_in_order():
     assert queries == [Query("q:a.py", "two words"), Query("q:f.py", "one two three four")]
     assert list(counts.items()) == [
         ("docstrings", 7),
-        ("summary_length", 2),
-        ("passage_length", 1),
-        ("passage_repeated", 1),
-        ("query_repeated", 1),
-        ("passages", 7 - 2 - 1 - 1),
-        ("queries", 3 - 1),
+        ("dropped: summary too short or too long", 2),
+        ("dropped: body too short", 1),
+        ("dropped: body seen before", 1),
+        ("queries dropped: summary seen before", 1),
+        ("passages kept", 7 - 2 - 1 - 1),
+        ("queries kept", 3 - 1),
     ]
 
 
@@ -233,14 +233,14 @@ def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog)
     assert sorted(judged) == names
     assert json.loads((folder / "filters.json").read_text()) == {
         "files": 10 + 1 + 2,
-        "files_not_parsed": 1,
+        "files dropped: not valid Python": 1,
         "docstrings": 12,
-        "summary_length": 0,
-        "passage_length": 0,
-        "passage_repeated": 1,
-        "query_repeated": 0,
-        "passages": 11,
-        "queries": 11,
+        "dropped: summary too short or too long": 0,
+        "dropped: body too short": 0,
+        "dropped: body seen before": 1,
+        "queries dropped: summary seen before": 0,
+        "passages kept": 11,
+        "queries kept": 11,
     }
     messages = logged(caplog)
     assert "files not parsed: made_up/bad.py" in messages
