@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,10 @@ def make_deterministic(seed: int, threads: int) -> None:
 
 
 def fit(task: Task, settings: TrainingSettings) -> list[CurvePoint]:
-    """Train over the examples in their order, once; save "best" by validation loss, and "last"."""
+    """Train over the examples in their order, once; save "best" by validation loss, and "last".
+
+    An incomplete last mini-batch is left out: its loss would count fewer terms than all others.
+    """
     from accelerate import Accelerator
     from transformers import get_linear_schedule_with_warmup
 
@@ -94,6 +97,7 @@ def fit(task: Task, settings: TrainingSettings) -> list[CurvePoint]:
         mixed_precision={"fp32": "no"}.get(settings.precision, settings.precision),
         step_scheduler_with_optimizer=False,
     )
+    task = replace(task, examples=task.examples // settings.batch_size * settings.batch_size or task.examples)
     updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.accumulate)
     optimizer = torch.optim.AdamW(
         task.model.parameters(), lr=settings.learning_rate, eps=ADAM_EPSILON, weight_decay=settings.weight_decay

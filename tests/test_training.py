@@ -84,9 +84,16 @@ def adam_step(weights, gradient, rate, decay=0.0):
 def test_the_examples_come_once_in_order_in_mini_batches():
     record = Record(rows(19))
     curve = record.fit()
-    assert record.parts == [(0, 4), (4, 8), (8, 12), (12, 16), (16, 19)]
-    assert [point.step for point in curve] == [1, 2, 3]
-    assert [point.epoch for point in curve] == [8 / 19, 16 / 19, 19 / 19]
+    # The last three are no whole mini-batch.
+    assert record.parts == [(0, 4), (4, 8), (8, 12), (12, 16)]
+    assert [point.step for point in curve] == [1, 2]
+    assert [point.epoch for point in curve] == [8 / 19, 16 / 19]
+
+
+def test_fewer_examples_than_one_mini_batch_are_one():
+    record = Record(rows(3))
+    record.fit()
+    assert record.parts == [(0, 3)]
 
 
 # Gradients as small as Adam's epsilon: only there does their size show in the step, not their direction alone.
