@@ -136,7 +136,9 @@ def _check_systems(config: Config) -> Iterator[str]:
             yield f"{place}.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it"
         for section, other in _named_by(system):
             key = "reranker" if section == "rerankers" else kinds[0]
-            yield from _check_name(f"{place}.{key}", other, config[section])
+            # Whatever retrieves is an encoder, or BM25.
+            known = ["bm25", *config[section]] if section == "encoders" else config[section]
+            yield from _check_name(f"{place}.{key}", other, known)
         for part, times in Counter(parts_of(system)).items():
             if times > 1:
                 yield f"{place}.interleave: found {part} {times} times, expected each system once; remove one"
