@@ -32,5 +32,10 @@ def track(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES:
             last = now
-            rate = count / (now - started)
-            log.info("%d%s %s, %.1f per second", count, f" of {total}" if total else "", what, rate)
+            log.info("%d%s %s, %s", count, f" of {total}" if total else "", what, rate_text(count, now - started))
+
+
+def rate_text(count: int, seconds: float) -> str:
+    """Say how fast it goes, in the unit that gives a number of at least 1."""
+    rate = count / seconds
+    return f"{rate:.1f} per second" if rate >= 1 else f"{60 * rate:.1f} per minute"
