@@ -272,10 +272,10 @@ def get_depth_curves(dataset):
 
 
 def get_curve_depths(wildcards):
-    """Depths of the curve up to what was scored."""
+    """Depths of the curve, the last one that of what was scored."""
     reranker = config["systems"][wildcards.system]["reranker"]
     limit = min(config["rerankers"][reranker]["depth"], config["depth"])
-    return [depth for depth in config["evaluation"]["depths"] if depth <= limit]
+    return sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
 
 
 def get_contender(config):
