@@ -94,7 +94,7 @@ rule split:
 rule language_model:
     input:
         script="cort/language_model.py",
-        passages=get_tokenizer_texts,
+        files=get_language_model_files,
     output:
         weights="results/{dataset}/language_models/{language_model}/model.safetensors",
         config="results/{dataset}/language_models/{language_model}/config.json",

@@ -68,6 +68,7 @@ MODEL_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
+MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "robj", "tre")
 TRAINING_NAMES = (
     "batch_size",
@@ -143,10 +144,13 @@ def get_language_model_source(wildcards):
     ]
 
 
-def get_tokenizer_texts(wildcards):
-    """The passages, where the tokenizer is trained on them."""
-    scratch = "architecture" in config["language_models"][wildcards.language_model]
-    return f"results/{wildcards.dataset}/collection/passages.parquet" if scratch else []
+def get_language_model_files(wildcards):
+    """Files a language model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
+    model = config["language_models"][wildcards.language_model]
+    if "pretrained" not in model:
+        return f"results/{wildcards.dataset}/collection/passages.parquet"
+    # A hub name is no folder; its revision says all.
+    return sorted(str(path) for path in Path(model["pretrained"]).glob("*") if path.suffix in MODEL_SUFFIXES)
 
 
 def language_model_of(section):
