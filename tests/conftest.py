@@ -1,6 +1,7 @@
 """A tiny seeded world of texts and the models made from it, shared by the tests of the neural stages."""
 
 import json
+import logging
 import os
 import random
 import sys
@@ -205,3 +206,11 @@ def python():
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=check)
 
     return run
+
+
+@pytest.fixture
+def record_messages(caplog):
+    """Listen below the root logger, whose handlers every command line replaces."""
+    logging.getLogger("cort").addHandler(caplog.handler)
+    yield
+    logging.getLogger("cort").removeHandler(caplog.handler)

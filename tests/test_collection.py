@@ -1,6 +1,5 @@
 """The stage collection: order, refusals, nothing half-written."""
 
-import logging
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,23 +8,11 @@ import pytest
 from cort import collection
 from cort.formats.raw import iter_passages
 from cort.formats.tables import PASSAGES, ROW_GROUP, read_table
+from tests.support import logged
+
+pytestmark = pytest.mark.usefixtures("record_messages")
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
-
-
-@pytest.fixture(autouse=True)
-def record_messages(caplog):
-    """Listen below the root logger, whose handlers every command line replaces."""
-    logging.getLogger("cort").addHandler(caplog.handler)
-    yield
-    logging.getLogger("cort").removeHandler(caplog.handler)
-
-
-def logged(caplog, level="INFO"):
-    """Messages of one level since the last call."""
-    messages = [record.getMessage() for record in caplog.records if record.levelname == level]
-    caplog.clear()
-    return messages
 
 
 def run(tmp_path, text, name="collection.tsv"):

@@ -1,4 +1,3 @@
-import csv
 import json
 import shutil
 
@@ -16,6 +15,7 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.losses import pointwise_loss
 from cort.tokenization import load_template
+from tests.support import contents, read_curve
 
 CPU = torch.device("cpu")
 SETTINGS = PairSettings(query_length=8, max_length=24)
@@ -209,15 +209,6 @@ def options(lm, caches, examples, tmp_path, training_process):
         return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
 
     return build
-
-
-def read_curve(path):
-    with open(path, newline="", encoding="utf-8") as handle:
-        return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_training_lowers_the_loss_and_keeps_the_best_model(options, tmp_path, examples, caches):

@@ -1,7 +1,6 @@
 """The docstring collection: which files are read, which filter drops what, how the lock is checked, what is written."""
 
 import json
-import logging
 import random
 import sysconfig
 from pathlib import Path
@@ -14,23 +13,11 @@ from cort.errors import InputError
 from cort.formats.raw import iter_passages, iter_qrels, iter_queries
 from cort.pydocs import Limits, list_library_files, list_sources, read_docstrings, read_lock, select, split_queries
 from cort.records import Passage, Query
+from tests.support import logged
+
+pytestmark = pytest.mark.usefixtures("record_messages")
 
 LIMITS = Limits(min_query=2, max_query=4, min_passage=3)
-
-
-@pytest.fixture(autouse=True)
-def record_messages(caplog):
-    """Listen below the root logger, whose handlers every command line replaces."""
-    logging.getLogger("cort").addHandler(caplog.handler)
-    yield
-    logging.getLogger("cort").removeHandler(caplog.handler)
-
-
-def logged(caplog, level="INFO"):
-    """Messages of one level since the last call."""
-    messages = [record.getMessage() for record in caplog.records if record.levelname == level]
-    caplog.clear()
-    return messages
 
 
 # Files

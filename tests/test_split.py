@@ -1,7 +1,6 @@
 """The stage split: what it refuses, what it drops, and that held-out parts complement each other."""
 
 import json
-import logging
 import random
 from pathlib import Path
 
@@ -10,26 +9,14 @@ import pytest
 
 from cort import collection, split
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table, write_table
+from tests.support import logged
+
+pytestmark = pytest.mark.usefixtures("record_messages")
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
 QUERY_LINES = "q3\tthree\nq1\t one\nq2\ttwo\nq9\tunjudged\n"
 QREL_LINES = "q2 0 d1 1\nq1 0 d2 0\nq3 0 d1 2\nq1 0 d1 1\n"
-
-
-@pytest.fixture(autouse=True)
-def record_messages(caplog):
-    """Listen below the root logger, whose handlers every command line replaces."""
-    logging.getLogger("cort").addHandler(caplog.handler)
-    yield
-    logging.getLogger("cort").removeHandler(caplog.handler)
-
-
-def logged(caplog, level="INFO"):
-    """Messages of one level since the last call."""
-    messages = [record.getMessage() for record in caplog.records if record.levelname == level]
-    caplog.clear()
-    return messages
 
 
 @pytest.fixture

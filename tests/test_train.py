@@ -1,4 +1,3 @@
-import csv
 import itertools
 import json
 import shutil
@@ -13,6 +12,7 @@ from cort.encoder import Texts, load_encoder
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.losses import batch_triplet_loss
+from tests.support import contents, read_curve
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -60,15 +60,6 @@ def options(lm, caches, examples, tmp_path):
         return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
 
     return build
-
-
-def read_curve(path):
-    with open(path, newline="", encoding="utf-8") as handle:
-        return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def validation_loss(model, examples, caches, margin, batch_size):
