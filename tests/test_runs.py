@@ -70,6 +70,7 @@ def test_an_empty_run(tmp_path):
             TEXT + "2 Q0 a 9 0 x\n",
             "row 5: found document 'a' again in the ranking of query '2', expected each document",
         ),
+        (TEXT + "\n1 Q0 d 1 nan x\n", "row 5: found 0 fields"),
         ("\ufeff" + TEXT, "row 1: found a byte order mark"),
         (TEXT.replace("\n", "\r\n"), "row 1: found a CRLF line end"),
         (TEXT.encode() + b"1 Q0 d\xff 1 1 x\n", "row 5: found invalid UTF-8"),

@@ -190,7 +190,7 @@ def _read_fields(path: str | Path) -> pa.Table:
             table = pa.csv.read_csv(
                 pa.CompressedInputStream(handle, compression) if compression else handle,
                 read_options=pa.csv.ReadOptions(column_names=list(COLUMNS), block_size=16 << 20),
-                parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, newlines_in_values=False),
+                parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
                 convert_options=convert,
             )
     except (pa.ArrowInvalid, OSError, zlib.error):
