@@ -52,6 +52,9 @@ def run(
         # Missing files, full disks, denied access: the operating system's own words name the file.
         log.error("%s: %s", error.filename or parser.prog, error.strerror or error)
         return 1
+    except KeyboardInterrupt:
+        log.error("%s interrupted; what it had begun is gone, call it again", parser.prog)
+        return 128 + signal.SIGINT
     except Exception:
         # Logged so that the traceback of a defect reaches the log file as well as the terminal.
         log.exception("%s failed; this is a defect of the program, not of its input", parser.prog)
