@@ -18,6 +18,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 ROOT = Path(__file__).parents[1]
 
+
+def pytest_collection_modifyitems(items):
+    """Run fast tests first, so that a mistake shows within a minute."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 TOPICS, WORDS_PER_TOPIC = 6, 10
 ARCHITECTURE = {
     "model_type": "bert",
