@@ -31,6 +31,7 @@ import pyarrow as pa
 from cort import cli
 from cort.errors import input_error
 from cort.files import atomic_folder
+from cort.formats.arrow import open_arrow
 from cort.formats.embeddings import Shard, all_ids, open_shards
 from cort.progress import track
 
@@ -93,8 +94,7 @@ def open_index(folder: str | Path) -> tuple[Any, pa.Array, Meta]:
         if not path.exists() or path.stat().st_size != size:
             found = f"{path.stat().st_size} bytes" if path.exists() else "no such file"
             raise input_error(path, found, f"{size} bytes", "delete the index and build it again")
-    with pa.memory_map(str(folder / "ids.arrow")) as source:
-        ids = pa.ipc.open_file(source).read_all()["id"].combine_chunks()
+    ids = open_arrow(folder / "ids.arrow", "list of ids", "delete the index and build it again")["id"].combine_chunks()
     index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
     if not len(ids) == index.get_num_of_objects() == meta.count:
         found = f"{len(ids)} ids and {index.get_num_of_objects()} vectors"

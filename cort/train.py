@@ -90,7 +90,7 @@ def train(args: argparse.Namespace, encoder: Encoder) -> None:
     validation_queries = Texts(caches[2], template, "query", args.query_length)
     triples = read_triples(args.triples, caches[1], caches[0])
     validation = read_triples(args.validation_triples, caches[2], caches[0])
-    epochs = int(tables.read_table(args.triples, tables.TRIPLES)["epoch"][-1].as_py()) + 1
+    epochs = tables.count_epochs(args.triples)
 
     def loss(model: nn.Module, start: int, end: int, device: torch.device) -> Tensor:
         return triples_loss(model, triples.part(start, end - start), queries, passages, args.margin, device)

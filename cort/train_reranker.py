@@ -87,7 +87,7 @@ def train(args: argparse.Namespace, model: CrossEncoder) -> None:
     validation = Pairs(validation_queries, passages, template, model.settings)
     rows = read_pairs(args.pairs, queries, passages)
     validation_rows = read_pairs(args.validation_pairs, validation_queries, passages)
-    epochs = int(tables.read_table(args.pairs, tables.PAIRS)["epoch"][-1].as_py()) + 1
+    epochs = tables.count_epochs(args.pairs)
 
     def loss(model: nn.Module, start: int, end: int, device: torch.device) -> Tensor:
         return pairs_loss(model, rows.part(start, end - start), training, device)

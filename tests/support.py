@@ -17,3 +17,9 @@ def read_curve(path):
 
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def command_line(named, changes):
+    """Options of a stage by name; `changes` are keyword arguments that replace or add some."""
+    named = named | {name.replace("_", "-"): value for name, value in changes.items()}
+    return [str(part) for name, value in named.items() for part in (f"--{name}", value)]

@@ -15,7 +15,7 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.losses import pointwise_loss
 from cort.tokenization import load_template
-from tests.support import contents, read_curve
+from tests.support import command_line, contents, read_curve
 
 CPU = torch.device("cpu")
 SETTINGS = PairSettings(query_length=8, max_length=24)
@@ -205,8 +205,7 @@ def options(lm, caches, examples, tmp_path, training_process):
             "output": tmp_path / "model",
             "output-curve": tmp_path / "curve.csv",
         }
-        named.update({name.replace("_", "-"): value for name, value in changes.items()})
-        return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+        return command_line(named, changes)
 
     return build
 

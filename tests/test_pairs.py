@@ -9,6 +9,7 @@ from cort import pairs
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.sampling import Pool
+from tests.support import command_line
 
 
 def options(world, folder, **changes):
@@ -23,8 +24,7 @@ def options(world, folder, **changes):
         "output": folder / "pairs.parquet",
         "output-counts": folder / "counts.json",
     }
-    named.update({name.replace("_", "-"): value for name, value in changes.items()})
-    return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+    return command_line(named, changes)
 
 
 def sample(world, folder, **changes):

@@ -12,7 +12,7 @@ from cort.encoder import Texts, load_encoder
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.losses import batch_triplet_loss
-from tests.support import contents, read_curve
+from tests.support import command_line, contents, read_curve
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -56,8 +56,7 @@ def options(lm, caches, examples, tmp_path):
             "output": tmp_path / "model",
             "output-curve": tmp_path / "curve.csv",
         }
-        named.update({name.replace("_", "-"): value for name, value in changes.items()})
-        return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+        return command_line(named, changes)
 
     return build
 

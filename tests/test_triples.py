@@ -10,6 +10,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.records import Ranking
 from cort.sampling import Pool
+from tests.support import command_line
 
 
 def options(world, folder, **changes):
@@ -23,8 +24,7 @@ def options(world, folder, **changes):
         "output": folder / "triples.parquet",
         "output-counts": folder / "counts.json",
     }
-    named.update({name.replace("_", "-"): value for name, value in changes.items()})
-    return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+    return command_line(named, changes)
 
 
 def sample(world, folder, **changes):

@@ -74,6 +74,15 @@ def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[
     return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
 
 
+def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
+    """Give equal ids equal numbers that sort as the strings, in the order of their bytes, do."""
+    encoded = pc.dictionary_encode(ids)
+    place = np.empty(len(encoded.dictionary), dtype=np.int64)
+    place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
+    codes: npt.NDArray[np.int64] = place[encoded.indices.to_numpy()]
+    return codes
+
+
 def strictly_decreasing(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
     """Lower tied scores of one non-increasing ranking by the fewest single-precision steps that make it strict."""
     bits = np.asarray(scores, dtype=np.float32).view(np.int32).astype(np.int64)
@@ -143,11 +152,7 @@ def read_run(path: str | Path) -> Run:
     encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
     queries = encoded.indices.to_numpy().astype(np.int64)
     doc_ids = table["doc_id"].combine_chunks()
-    # Codes in the order of the ids' bytes, so that numbers sort as the strings do.
-    doc_dictionary = pc.dictionary_encode(doc_ids)
-    rank_of_code = np.empty(len(doc_dictionary.dictionary), dtype=np.int64)
-    rank_of_code[pc.sort_indices(doc_dictionary.dictionary).to_numpy()] = np.arange(len(rank_of_code))
-    docs = rank_of_code[doc_dictionary.indices.to_numpy()]
+    docs = alphabetic_codes(doc_ids)
     _refuse_duplicates(path, queries, docs, table)
     by = np.lexsort((docs, -scores, queries))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=len(encoded.dictionary)))])

@@ -30,6 +30,8 @@ PAIRS = pa.schema(
 SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score", pa.float32())])
 PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
+EPOCHS = pa.schema([("epoch", pa.int32())])
+
 ROW_GROUP = 65_536
 
 
@@ -58,6 +60,11 @@ def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> 
 def count_rows(path: str | Path, schema: pa.Schema) -> int:
     """Count the rows, from the footer alone."""
     return int(_open(path, schema).metadata.num_rows)
+
+
+def count_epochs(path: str | Path) -> int:
+    """Count the epochs of a table of triples or pairs, whose rows are in training order; reads one column."""
+    return int(read_table(path, EPOCHS)["epoch"][-1].as_py()) + 1
 
 
 def write_table(path: str | Path, table: pa.Table) -> None:

@@ -153,11 +153,16 @@ def get_language_model_files(wildcards):
     return sorted(str(path) for path in Path(model["pretrained"]).glob("*") if path.suffix in MODEL_SUFFIXES)
 
 
+def learner(section, wildcards):
+    """Name of the encoder or re-ranker a rule is about."""
+    return wildcards.encoder if section == "encoders" else wildcards.reranker
+
+
 def language_model_of(section):
     """The language model of an encoder or re-ranker."""
 
     def get(wildcards):
-        model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
+        model = config[section][learner(section, wildcards)]
         return f"results/{wildcards.dataset}/language_models/{model['language_model']}/model.safetensors"
 
     return get
@@ -167,7 +172,7 @@ def tokens_of(section, text):
     """Token cache of `text` for an encoder or re-ranker."""
 
     def get(wildcards):
-        model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
+        model = config[section][learner(section, wildcards)]
         name = text.format(**wildcards)
         return f"results/{wildcards.dataset}/tokens/{model['language_model']}/{name}.arrow"
 
@@ -178,7 +183,7 @@ def teacher_of(section, source):
     """Run of the system whose results give the negatives of an encoder or re-ranker."""
 
     def get(wildcards):
-        model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
+        model = config[section][learner(section, wildcards)]
         return f"results/{wildcards.dataset}/runs/{wildcards.split}/{model[source]['system']}.trec"
 
     return get
@@ -188,7 +193,7 @@ def checkpoint_of(section):
     """Weights of an encoder or re-ranker: of its best or its last model."""
 
     def get(wildcards):
-        name = wildcards.encoder if section == "encoders" else wildcards.reranker
+        name = learner(section, wildcards)
         kept = config[section][name]["checkpoint"]
         return f"results/{wildcards.dataset}/{section}/{name}/{kept}/model.safetensors"
 
@@ -199,7 +204,7 @@ def get_epochs(section):
     """Epochs to sample: all for training, one for validation."""
 
     def get(wildcards):
-        name = wildcards.encoder if section == "encoders" else wildcards.reranker
+        name = learner(section, wildcards)
         return config[section][name]["training"]["epochs"] if wildcards.split == "train" else 1
 
     return get
