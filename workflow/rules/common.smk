@@ -7,9 +7,10 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from workflow.checks import ConfigError, check_duplicate_keys, complete
+from workflow.checks import ConfigError, check_duplicate_keys, complete, load_schema
 from workflow.experiment import (
     LEARNERS,
+    deciding,
     describe,
     evaluated_splits,
     kind_of,
@@ -100,6 +101,23 @@ def get_raw_split(kind):
     return get
 
 
+def get_raw_inputs(dataset):
+    """Every file the results of the experiment were made from that the workflow did not make."""
+    pydocs = "pydocs" in config["collection"]
+    files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
+    files += [split[kind] for split in config["splits"].values() for kind in ("queries", "qrels") if kind in split]
+    for split, name in pairs_of_split_and_system("run"):
+        files.append(published_run(config["systems"][name], split))
+    for model in config["language_models"].values():
+        files += pretrained_files(model)
+    return list(dict.fromkeys(files))
+
+
+def get_settings(wildcards):
+    """Every setting that decides results, as JSON."""
+    return json.dumps(deciding(config, load_schema()))
+
+
 def get_hold_out(wildcards):
     """Options that part the held-out queries from those of train."""
     held = [name for name, split in config["splits"].items() if "hold_out" in split]
@@ -149,8 +167,13 @@ def get_language_model_files(wildcards):
     model = config["language_models"][wildcards.language_model]
     if "pretrained" not in model:
         return f"results/{wildcards.dataset}/collection/passages.parquet"
-    # A hub name is no folder; its revision says all.
-    return sorted(str(path) for path in Path(model["pretrained"]).glob("*") if path.suffix in MODEL_SUFFIXES)
+    return pretrained_files(model)
+
+
+def pretrained_files(model):
+    """Files of a pretrained language model's folder; none for a hub name, whose revision says all."""
+    folder = Path(model["pretrained"]) if "pretrained" in model else None
+    return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
 
 
 def learner(section, wildcards):
@@ -198,6 +221,11 @@ def checkpoint_of(section):
         return f"results/{wildcards.dataset}/{section}/{name}/{kept}/model.safetensors"
 
     return get
+
+
+def guarded(files):
+    """Files of trained models, write-protected if the experiment asks for it."""
+    return protected(files) if config["protect"] else files
 
 
 def get_epochs(section):
@@ -256,8 +284,13 @@ def get_all_candidates(wildcards):
 
 def get_published_run(wildcards):
     """File of a published run for a split."""
-    run = config["systems"][wildcards.system]["run"]
-    return run[wildcards.split] if isinstance(run, dict) else run.replace("{split}", wildcards.split)
+    return published_run(config["systems"][wildcards.system], wildcards.split)
+
+
+def published_run(system, split):
+    """File of a published run for a split, given as one path per split or as one for all."""
+    run = system["run"]
+    return run[split] if isinstance(run, dict) else run.replace("{split}", split)
 
 
 def pairs_of_split_and_system(*kinds):

@@ -45,17 +45,21 @@ rule train:
         queries=tokens_of("encoders", "queries.train"),
         validation_queries=tokens_of("encoders", "queries.validation"),
     output:
-        best=multiext(
-            "results/{dataset}/encoders/{encoder}/best/",
-            *MODEL_FILES,
-            "projection.safetensors",
-            "cort.json",
+        best=guarded(
+            multiext(
+                "results/{dataset}/encoders/{encoder}/best/",
+                *MODEL_FILES,
+                "projection.safetensors",
+                "cort.json",
+            )
         ),
-        last=multiext(
-            "results/{dataset}/encoders/{encoder}/last/",
-            *MODEL_FILES,
-            "projection.safetensors",
-            "cort.json",
+        last=guarded(
+            multiext(
+                "results/{dataset}/encoders/{encoder}/last/",
+                *MODEL_FILES,
+                "projection.safetensors",
+                "cort.json",
+            )
         ),
         curve="results/{dataset}/encoders/{encoder}/curve.csv",
     log:

@@ -46,15 +46,19 @@ rule train_reranker:
         queries=tokens_of("rerankers", "queries.train"),
         validation_queries=tokens_of("rerankers", "queries.validation"),
     output:
-        best=multiext(
-            "results/{dataset}/rerankers/{reranker}/best/",
-            *MODEL_FILES,
-            "reranker.json",
+        best=guarded(
+            multiext(
+                "results/{dataset}/rerankers/{reranker}/best/",
+                *MODEL_FILES,
+                "reranker.json",
+            )
         ),
-        last=multiext(
-            "results/{dataset}/rerankers/{reranker}/last/",
-            *MODEL_FILES,
-            "reranker.json",
+        last=guarded(
+            multiext(
+                "results/{dataset}/rerankers/{reranker}/last/",
+                *MODEL_FILES,
+                "reranker.json",
+            )
         ),
         curve="results/{dataset}/rerankers/{reranker}/curve.csv",
     log:
