@@ -115,7 +115,7 @@ def get_raw_inputs(dataset):
 
 def get_settings(wildcards):
     """Every setting that decides results, as JSON."""
-    return json.dumps(deciding(config, load_schema()))
+    return json.dumps(deciding(config, load_schema()), sort_keys=True)
 
 
 def get_hold_out(wildcards):

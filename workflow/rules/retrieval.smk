@@ -96,6 +96,8 @@ rule interleave:
     params:
         module=as_py_module(),
         depth=get_depth,
+        # Their order counts, and inputs in another order make nothing run again.
+        order=setting("systems", "{system}", "interleave"),
     message:
         "Interleave the runs of {wildcards.system} on {wildcards.split}"
     shell:
