@@ -19,6 +19,7 @@ from workflow.experiment import (
     splits_of,
     used_models,
 )
+from workflow.machine import fix_shards, survey
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -29,6 +30,16 @@ try:
     config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
+
+
+MACHINE = survey(workflow)
+SHARDS = fix_shards(
+    workflow,
+    "encode",
+    folders=[f"results/{config['dataset']}/embeddings/{name}" for name in used_models(config, "encoders")],
+    default=max(MACHINE.gpus or 0, 1),
+)
+GPU_THREADS = MACHINE.threads
 
 
 wildcard_constraints:
@@ -59,6 +70,15 @@ def options(section, *names):
     def get(wildcards):
         values = setting(*section)(wildcards)
         return [word for name in names for word in (f"--{name.replace('_', '-')}", str(values[name]))]
+
+    return get
+
+
+def gpus(asked):
+    """GPUs of a job that asks for some: a number, or the path of one in the config."""
+
+    def get(wildcards):
+        return MACHINE.gpus_for(asked if isinstance(asked, int) else setting(*asked)(wildcards))
 
     return get
 

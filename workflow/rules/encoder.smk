@@ -69,6 +69,8 @@ rule train:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        gpu=gpus(("encoders", "{encoder}", "training", "gpus")),
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -106,7 +108,9 @@ rule encode:
         "benchmarks/{dataset}/encode/{encoder}.{scatteritem}.tsv"
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),
@@ -131,7 +135,9 @@ rule encode_queries:
         "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),

@@ -68,6 +68,8 @@ rule train_reranker:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        gpu=gpus(("rerankers", "{reranker}", "training", "gpus")),
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -100,7 +102,9 @@ rule score:
         "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),

@@ -40,7 +40,9 @@ rule retrieve:
         system=names_of_kind(config, "exact"),
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
     params:
         module=as_py_module(),
         depth=get_depth,
