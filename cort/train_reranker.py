@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort import cli
+from cort import cli, distributed
 from cort.errors import input_error
 from cort.formats import tables
 from cort.formats.tokens import Tokens
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 TOKEN_BUDGET = 8_192
+# Arguments whose files decide what is trained.
+READ = ("pairs", "validation_pairs", "passages", "queries", "validation_queries")
 
 
 class PairRows(NamedTuple):
@@ -76,7 +78,7 @@ def pairs_loss(model: nn.Module, rows: PairRows, pairs: Pairs, device: torch.dev
 def train(args: argparse.Namespace, model: CrossEncoder) -> None:
     """Run the training and write models and curve."""
     from cort.cross_encoder import Pairs, save_cross_encoder
-    from cort.training import Task, fit, settings_from, write_curve
+    from cort.training import Task, train_task
 
     tokenizer = fingerprint(args.language_model)
     template = load_template(args.language_model)
@@ -103,7 +105,7 @@ def train(args: argparse.Namespace, model: CrossEncoder) -> None:
         save_cross_encoder(model, args.language_model, Path(args.output) / name)
 
     task = Task(model, len(rows.queries), len(rows.queries) // epochs, loss, validate, save)
-    write_curve(args.output_curve, fit(task, settings_from(args)))
+    train_task(task, args, "cort.train_reranker", READ)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -124,7 +126,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def stage(args: argparse.Namespace) -> None:
-    """Train and write."""
+    """Train and write, here or in a process per GPU."""
+    distributed.run("cort.train_reranker", args, train_from_arguments)
+
+
+def train_from_arguments(args: argparse.Namespace) -> None:
+    """Make the model and train it."""
     from cort.cross_encoder import PairSettings, new_cross_encoder
     from cort.training import make_deterministic
 

@@ -8,17 +8,25 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cort.checkpoints import Checkpoints
+from cort.distributed import add_process_arguments
 from cort.errors import InputError, input_error
 from cort.files import atomic_file
+from cort.identity import identity
+from cort.keeper import Keeper
 from cort.progress import track
+from cort.ranks import make_accelerator
+from cort.training_state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +34,8 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 # The library default of the authors' optimiser (transformers.AdamW).
 ADAM_EPSILON = 1e-6
 POINTS_OF_CURVE = 200
+# Options that say where things are, how fast they go and what is remembered.
+NOT_DECISIVE = ("log", "output", "output_curve", "threads", "processes", "checkpoints", "checkpoint_every")
 
 
 @dataclass(frozen=True)
@@ -45,18 +55,6 @@ class TrainingSettings:
     max_gradient_norm: float
     precision: str
     seed: int
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """One row of the curve: `loss` is a mean since the row before, `validation_loss` None between validations."""
-
-    step: int
-    epoch: float
-    loss: float | None
-    validation_loss: float | None
-    learning_rate: float
-    examples_per_second: float | None
 
 
 @dataclass(frozen=True)
@@ -83,20 +81,19 @@ def make_deterministic(seed: int, threads: int) -> None:
     deterministic.fill_uninitialized_memory = False
 
 
-def fit(task: Task, settings: TrainingSettings) -> list[CurvePoint]:
+def fit(task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None) -> list[CurvePoint]:
     """Train over the examples in their order, once; save "best" by validation loss, and "last".
 
-    An incomplete last mini-batch is left out: its loss would count fewer terms than all others.
+    An incomplete last mini-batch is left out: its loss would count fewer terms than all others. With `checkpoints`
+    the training goes on where the newest one was taken, and both models are saved at its end.
+
+    :raises Interrupted: it was asked to end and wrote a checkpoint.
     """
-    from accelerate import Accelerator
     from transformers import get_linear_schedule_with_warmup
 
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise input_error("precision", "fp16 on a CPU", "fp32 or bf16", "change it")
-    accelerator = Accelerator(
-        mixed_precision={"fp32": "no"}.get(settings.precision, settings.precision),
-        step_scheduler_with_optimizer=False,
-    )
+    accelerator = make_accelerator(settings.precision)
     task = replace(task, examples=task.examples // settings.batch_size * settings.batch_size or task.examples)
     updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.accumulate)
     optimizer = torch.optim.AdamW(
@@ -104,12 +101,14 @@ def fit(task: Task, settings: TrainingSettings) -> list[CurvePoint]:
     )
     model, optimizer = accelerator.prepare(task.model, optimizer)
     schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, updates)
-    loop = _Loop(task, settings, accelerator, model, optimizer, schedule, updates)
-    return loop.run()
+    if accelerator.process_index:
+        torch.manual_seed(settings.seed + accelerator.process_index)
+    state = TrainingState(task.model, optimizer, schedule, accelerator)
+    return _Loop(task, settings, accelerator, model, state, updates, checkpoints).run()
 
 
 class _Loop:
-    """State of one training run."""
+    """One training run. Of several processes all go through the same updates; the first one validates and writes."""
 
     def __init__(
         self,
@@ -117,14 +116,17 @@ class _Loop:
         settings: TrainingSettings,
         accelerator: Any,
         model: nn.Module,
-        optimizer: Any,
-        schedule: Any,
+        state: TrainingState,
         updates: int,
+        checkpoints: Checkpoints | None,
     ) -> None:
-        self.task, self.settings, self.accelerator = task, settings, accelerator
-        self.model, self.optimizer, self.schedule, self.updates = model, optimizer, schedule, updates
-        self.curve: list[CurvePoint] = []
-        self.best = math.inf
+        self.task, self.settings, self.accelerator, self.model = task, settings, accelerator, model
+        self.state, self.ranks, self.updates = state, state.ranks, updates
+        self.keeper = Keeper(checkpoints, state, updates) if checkpoints else None
+
+    @property
+    def progress(self) -> Progress:
+        return self.state.progress
 
     def run(self) -> list[CurvePoint]:
         log.info(
@@ -134,40 +136,67 @@ class _Loop:
             self.accelerator.device,
             self.settings.precision,
         )
-        every = max(self.updates // POINTS_OF_CURVE, 1)
-        losses: list[float] = []
-        since, examples = time.perf_counter(), 0
-        for step in track(range(1, self.updates + 1), self.updates, "updates"):
-            loss, size = self._update(step)
-            losses.append(loss)
-            examples += size
-            validate = step % self.settings.validate_every == 0 or step == self.updates
-            if step % every == 0 or validate:
-                rate = examples / (time.perf_counter() - since)
-                validation_loss = self._validate(step) if validate else None
-                self._record(step, sum(losses) / len(losses), validation_loss, rate)
-                losses, since, examples = [], time.perf_counter(), 0
-        self.task.save("last")
-        return self.curve
+        with self.keeper or nullcontext():
+            self._train()
+        if self.ranks.first:
+            self.task.save("last")
+            if self.keeper:
+                self.task.model.load_state_dict(self.state.best)
+                self.task.save("best")
+        self.ranks.end()
+        return self.progress.curve
 
-    def _update(self, step: int) -> tuple[float, int]:
-        total, size = 0.0, 0
+    def _train(self) -> None:
+        done = self.progress.step
+        steps: Iterable[int] = range(done + 1, self.updates + 1)
+        self.since = time.perf_counter()
+        self._close_row()  # one that an interruption left open
+        for step in track(steps, self.updates, "updates", done) if self.ranks.first else steps:
+            self._update(step)
+            if self.keeper:
+                self.keeper.leave_if_asked()
+            self._close_row()
+            if self.keeper and step < self.updates:
+                self.keeper.save_if_due()
+            self.since = time.perf_counter()
+
+    def _update(self, step: int) -> None:
+        total = 0.0
         self.model.train()
         batches = list(self._mini_batches(step))  # fewer than `accumulate` in the last update, perhaps
-        for start, end in batches:
-            with self.accelerator.autocast():
-                loss = self.task.loss(self.model, start, end, self.accelerator.device) / len(batches)
-            if not torch.isfinite(loss):
-                raise _diverged(step, f"the loss {loss.item()} on the examples {start} to {end}")
-            self.accelerator.backward(loss)
-            total += loss.item()
-            size += end - start
+        for first in range(0, len(batches), self.ranks.count):
+            last = first + self.ranks.count >= len(batches)
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                for loss in self._accumulate(step, batches, first, last):
+                    total += loss
         if self.settings.max_gradient_norm:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_gradient_norm)
-        self.optimizer.step()
-        self.schedule.step()
-        self.optimizer.zero_grad()
-        return total, size
+        self.state.optimizer.step()
+        self.state.schedule.step()
+        self.state.optimizer.zero_grad()
+        seconds = time.perf_counter() - self.since
+        self.state.advance(step, total, sum(end - start for start, end in batches), seconds)
+
+    def _accumulate(self, step: int, batches: list[tuple[int, int]], first: int, last: bool) -> list[float]:
+        """Add the gradients of one mini-batch per process, from `first` on; their losses."""
+        mine = first + self.ranks.rank
+        start, end = batches[mine % len(batches)]
+        # The mean over all processes is then the sum; one without a mini-batch takes part with any, to no effect.
+        weight = self.ranks.count if mine < len(batches) else 0
+        with self.accelerator.autocast():
+            loss = self.task.loss(self.model, start, end, self.accelerator.device) / len(batches)
+        wishes = self.keeper.wishes() if self.keeper else ()
+        told = self.ranks.exchange(loss.item(), *wishes)
+        losses = [value for value, *_ in told][: len(batches) - first]
+        for value, (start, end) in zip(losses, batches[first:], strict=False):
+            if not math.isfinite(value):
+                raise _diverged(step, f"the loss {value} on the examples {start} to {end}")
+        if self.keeper:
+            self.keeper.hear([wishes for _, *wishes in told])
+            if not last:
+                self.keeper.leave_if_asked()
+        self.accelerator.backward(loss * weight)
+        return losses
 
     def _mini_batches(self, step: int) -> Iterator[tuple[int, int]]:
         size = self.settings.batch_size
@@ -175,22 +204,43 @@ class _Loop:
         for start in range(first, min(first + self.settings.accumulate * size, self.task.examples), size):
             yield start, min(start + size, self.task.examples)
 
+    def _close_row(self) -> None:
+        """Validate and add a row to the curve where one is due."""
+        step, progress = self.progress.step, self.progress
+        validate = step % self.settings.validate_every == 0 or step == self.updates
+        if not progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
+            return
+        validation_loss = self._validate(step) if validate else None
+        seen = min(step * self.settings.accumulate * self.settings.batch_size, self.task.examples)
+        self.state.close_row(seen / self.task.examples_per_epoch, validation_loss)
+
     def _validate(self, step: int) -> float:
         self.model.eval()
-        with torch.inference_mode(), self.accelerator.autocast():
-            validation_loss = self.task.validate(self.model, self.accelerator.device)
+        validation_loss = math.nan
+        watch = self.keeper.interruptible(self.task.model) if self.keeper else nullcontext()
+        if self.ranks.first:
+            with watch, torch.inference_mode(), self.accelerator.autocast():
+                validation_loss = self.task.validate(self.task.model, self.accelerator.device)
+        told = self.ranks.exchange(validation_loss, *(self.keeper.wishes() if self.keeper else ()))
+        if self.keeper:
+            self.keeper.hear([wishes for _, *wishes in told])
+            self.keeper.leave_if_asked()
+        validation_loss = told[0][0]
         log.info("update %d of %d: validation loss %.5f", step, self.updates, validation_loss)
         if not math.isfinite(validation_loss):
             raise _diverged(step, f"the validation loss {validation_loss}")
-        if validation_loss < self.best:
-            self.best = validation_loss
-            self.task.save("best")
+        if self.progress.best is None or validation_loss < self.progress.best:
+            self.progress.best = validation_loss
+            self._keep_best()
         return validation_loss
 
-    def _record(self, step: int, loss: float, validation_loss: float | None, rate: float) -> None:
-        seen = min(step * self.settings.accumulate * self.settings.batch_size, self.task.examples)
-        rate_now = self.schedule.get_last_lr()[0]
-        self.curve.append(CurvePoint(step, seen / self.task.examples_per_epoch, loss, validation_loss, rate_now, rate))
+    def _keep_best(self) -> None:
+        if self.ranks.first:
+            # A job that resumes may find its outputs deleted: with checkpoints, the best model is kept with them.
+            if self.keeper:
+                self.state.keep_best()
+            else:
+                self.task.save("best")
 
 
 def _diverged(step: int, found: str) -> InputError:
@@ -218,6 +268,16 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--threads", type=int, default=1)
+    add_process_arguments(parser)
+    parser.add_argument(
+        "--checkpoints",
+        metavar="FOLDER",
+        help="write checkpoints here, resume from the newest, and remove them at the end; SIGTERM and SIGUSR1 then "
+        "end the training with a checkpoint and status 75, Ctrl-C with status 130",
+    )
+    parser.add_argument(
+        "--checkpoint-every", type=float, default=600.0, metavar="SECONDS", help="time between two checkpoints"
+    )
     parser.add_argument("--output", required=True, metavar="FOLDER", help="gets best/ and last/")
     parser.add_argument("--output-curve", required=True, metavar="CSV")
 
@@ -225,3 +285,29 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_from(args: argparse.Namespace) -> TrainingSettings:
     """Collect the hyper-parameters from parsed arguments."""
     return TrainingSettings(**{field.name: getattr(args, field.name) for field in fields(TrainingSettings)})
+
+
+def train_task(task: Task, args: argparse.Namespace, module: str, files: Sequence[str]) -> None:
+    """Train as the arguments say, write models and curve, and remove the checkpoints.
+
+    :param module: the stage; `files` names the arguments that are paths of what it reads.
+    """
+    from accelerate import PartialState
+
+    checkpoints: Checkpoints | None = None
+    if args.checkpoints is not None:
+        identify = partial(_identity, task, args, module, files)
+        checkpoints = Checkpoints(args.checkpoints, identify, args.checkpoint_every)
+    curve = fit(task, settings_from(args), checkpoints)
+    if PartialState().is_main_process:
+        write_curve(args.output_curve, curve)
+        if checkpoints:
+            checkpoints.remove()
+
+
+def _identity(task: Task, args: argparse.Namespace, module: str, files: Sequence[str]) -> str:
+    """Name the training by all that decides its result; where it runs, and on how many processes, may change."""
+    others = {*files, *NOT_DECISIVE, "language_model"}
+    options = {name: value for name, value in vars(args).items() if name not in others}
+    options |= {"examples": task.examples}
+    return identity(module, options, [getattr(args, name) for name in files], args.language_model)

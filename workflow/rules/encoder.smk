@@ -71,6 +71,8 @@ rule train:
     threads: 8
     resources:
         gpu=gpus(("encoders", "{encoder}", "training", "gpus")),
+        processes=setting("encoders", "{encoder}", "training", "gpus"),
+        checkpoint_seconds=600,
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -91,8 +93,11 @@ rule train:
         "python -m {params.module} --language-model {params.language_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
-        " --seed {params.seed} --threads {threads} --output {params.folder:q} --output-curve {output.curve:q}"
-        " --log {log:q}"
+        " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --output-curve {output.curve:q}"
+        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/encoders/{wildcards.encoder:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
 
 rule encode:

@@ -70,6 +70,8 @@ rule train_reranker:
     threads: 8
     resources:
         gpu=gpus(("rerankers", "{reranker}", "training", "gpus")),
+        processes=setting("rerankers", "{reranker}", "training", "gpus"),
+        checkpoint_seconds=600,
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -83,8 +85,11 @@ rule train_reranker:
         "python -m {params.module} --language-model {params.language_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
-        " --seed {params.seed} --threads {threads} --output {params.folder:q} --output-curve {output.curve:q}"
-        " --log {log:q}"
+        " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --output-curve {output.curve:q}"
+        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/rerankers/{wildcards.reranker:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
 
 rule score:
