@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort import cli, distributed
+from cort import cli
 from cort.errors import input_error
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.tokenization import fingerprint, load_template
+from cort.training import distributed
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +83,7 @@ def triples_loss(
 def train(args: argparse.Namespace, encoder: Encoder) -> None:
     """Run the training and write models and curve."""
     from cort.encoder import Texts, save_encoder
-    from cort.training import Task, train_task
+    from cort.training.loop import Task, train_task
 
     tokenizer = fingerprint(args.language_model)
     template = load_template(args.language_model)
@@ -115,7 +116,7 @@ def train(args: argparse.Namespace, encoder: Encoder) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    from cort.training import add_training_arguments
+    from cort.training.options import add_training_arguments
 
     parser = cli.make_parser("cort.train", __doc__)
     parser.add_argument("--language-model", required=True, metavar="FOLDER")
@@ -141,7 +142,7 @@ def stage(args: argparse.Namespace) -> None:
 def train_from_arguments(args: argparse.Namespace) -> None:
     """Make the model and train it."""
     from cort.encoder import EncoderSettings, new_encoder
-    from cort.training import make_deterministic
+    from cort.training.loop import make_deterministic
 
     make_deterministic(args.seed, args.threads)
     settings = EncoderSettings(args.pooling, args.dimension, args.query_length, args.passage_length)

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort import cli, distributed
+from cort import cli
 from cort.errors import input_error
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.tokenization import fingerprint, load_template
+from cort.training import distributed
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +79,7 @@ def pairs_loss(model: nn.Module, rows: PairRows, pairs: Pairs, device: torch.dev
 def train(args: argparse.Namespace, model: CrossEncoder) -> None:
     """Run the training and write models and curve."""
     from cort.cross_encoder import Pairs, save_cross_encoder
-    from cort.training import Task, train_task
+    from cort.training.loop import Task, train_task
 
     tokenizer = fingerprint(args.language_model)
     template = load_template(args.language_model)
@@ -110,7 +111,7 @@ def train(args: argparse.Namespace, model: CrossEncoder) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    from cort.training import add_training_arguments
+    from cort.training.options import add_training_arguments
 
     parser = cli.make_parser("cort.train_reranker", __doc__)
     parser.add_argument("--language-model", required=True, metavar="FOLDER")
@@ -133,7 +134,7 @@ def stage(args: argparse.Namespace) -> None:
 def train_from_arguments(args: argparse.Namespace) -> None:
     """Make the model and train it."""
     from cort.cross_encoder import PairSettings, new_cross_encoder
-    from cort.training import make_deterministic
+    from cort.training.loop import make_deterministic
 
     make_deterministic(args.seed, args.threads)
     settings = PairSettings(args.query_length, args.max_length)

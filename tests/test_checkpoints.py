@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cort.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
-from cort.identity import identity
+from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
+from cort.training.identity import identity
 from tests.conftest import ROOT
 from tests.support import logged
 
@@ -287,10 +287,10 @@ def test_the_end_of_another_process_does_not_break_a_write(checkpoints, folder, 
     """It removes the folder at the worst moments: once before the file is opened, once before it is renamed."""
     other = Checkpoints(folder, lambda: "this", 1.0)
     moments = iter(["before opening", "before renaming"])
-    import cort.checkpoints
+    import cort.training.checkpoints
 
-    write = cort.checkpoints.write_checkpoint
-    mkdir = cort.checkpoints.Path.mkdir
+    write = cort.training.checkpoints.write_checkpoint
+    mkdir = cort.training.checkpoints.Path.mkdir
 
     def interrupted_mkdir(path, *args, **options):
         mkdir(path, *args, **options)
@@ -303,8 +303,8 @@ def test_the_end_of_another_process_does_not_break_a_write(checkpoints, folder, 
             other.remove()
             assert not folder.exists()
 
-    monkeypatch.setattr(cort.checkpoints.Path, "mkdir", interrupted_mkdir)
-    monkeypatch.setattr(cort.checkpoints, "write_checkpoint", interrupted_write)
+    monkeypatch.setattr(cort.training.checkpoints.Path, "mkdir", interrupted_mkdir)
+    monkeypatch.setattr(cort.training.checkpoints, "write_checkpoint", interrupted_write)
     checkpoints.write(make(4))
     assert next(moments, "both came") == "both came"
     assert names(folder) == file_names(4)
@@ -381,11 +381,11 @@ def test_a_training_is_named_by_options_contents_and_model(inputs):
 
 
 def test_the_program_belongs_to_the_training(inputs, monkeypatch, tmp_path):
-    import cort.identity
+    import cort.training.identity
 
     package = tmp_path / "cort"
     shutil.copytree(ROOT / "cort", package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(cort.identity, "ROOT", package)
+    monkeypatch.setattr(cort.training.identity, "ROOT", package)
     name = name_of(inputs)
     for module, counts in (("losses", True), ("train", True), ("formats/tables", True), ("report", False)):
         path = package / f"{module}.py"

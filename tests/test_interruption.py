@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from cort import cli
-from cort.checkpoints import Checkpoints
 from cort.interruption import Interrupted, Requests, exit_status
-from cort.training import Task, TrainingSettings, fit
+from cort.training.checkpoints import Checkpoints
+from cort.training.loop import Task, fit
+from cort.training.options import TrainingSettings
 from tests.support import logged
 
 pytestmark = pytest.mark.usefixtures("training_process")

@@ -18,43 +18,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cort.checkpoints import Checkpoints
-from cort.distributed import add_process_arguments
 from cort.errors import InputError, input_error
 from cort.files import atomic_file
-from cort.identity import identity
-from cort.keeper import Keeper
 from cort.progress import track
-from cort.ranks import make_accelerator
-from cort.training_state import CurvePoint, Progress, TrainingState
+from cort.training.checkpoints import Checkpoints
+from cort.training.identity import identity
+from cort.training.keeper import Keeper
+from cort.training.options import TrainingSettings, settings_from
+from cort.training.ranks import make_accelerator
+from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
-PRECISIONS = ("fp32", "bf16", "fp16")
 # The library default of the authors' optimiser (transformers.AdamW).
 ADAM_EPSILON = 1e-6
 POINTS_OF_CURVE = 200
 # Options that say where things are, how fast they go and what is remembered.
 NOT_DECISIVE = ("log", "output", "output_curve", "threads", "processes", "checkpoints", "checkpoint_every")
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Hyper-parameters of one training.
-
-    `batch_size` counts the examples of one mini-batch, `accumulate` the mini-batches of one update; `warmup_updates`
-    and `validate_every` count updates; `max_gradient_norm` 0 leaves gradients as they are.
-    """
-
-    batch_size: int
-    accumulate: int
-    learning_rate: float
-    weight_decay: float
-    warmup_updates: int
-    validate_every: int
-    max_gradient_norm: float
-    precision: str
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -254,37 +234,6 @@ def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow([field.name for field in fields(CurvePoint)])
         writer.writerows(["" if value is None else value for value in astuple(point)] for point in curve)
-
-
-def add_training_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the hyper-parameters both training stages share."""
-    parser.add_argument("--batch-size", type=int, default=6, help="examples per mini-batch")
-    parser.add_argument("--accumulate", type=int, default=100, help="mini-batches per update")
-    parser.add_argument("--learning-rate", type=float, default=2e-5)
-    parser.add_argument("--weight-decay", type=float, default=0.1)
-    parser.add_argument("--warmup-updates", type=int, default=20)
-    parser.add_argument("--validate-every", type=int, default=100, help="updates between validations")
-    parser.add_argument("--max-gradient-norm", type=float, default=0.0, help="0: no clipping")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--threads", type=int, default=1)
-    add_process_arguments(parser)
-    parser.add_argument(
-        "--checkpoints",
-        metavar="FOLDER",
-        help="write checkpoints here, resume from the newest, and remove them at the end; SIGTERM and SIGUSR1 then "
-        "end the training with a checkpoint and status 75, Ctrl-C with status 130",
-    )
-    parser.add_argument(
-        "--checkpoint-every", type=float, default=600.0, metavar="SECONDS", help="time between two checkpoints"
-    )
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="gets best/ and last/")
-    parser.add_argument("--output-curve", required=True, metavar="CSV")
-
-
-def settings_from(args: argparse.Namespace) -> TrainingSettings:
-    """Collect the hyper-parameters from parsed arguments."""
-    return TrainingSettings(**{field.name: getattr(args, field.name) for field in fields(TrainingSettings)})
 
 
 def train_task(task: Task, args: argparse.Namespace, module: str, files: Sequence[str]) -> None:

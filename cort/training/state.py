@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cort.checkpoints import Checkpoint, part, with_prefix
-from cort.random_states import random_states, restore_random_states
-from cort.ranks import Ranks
+from cort.training.checkpoints import Checkpoint, part, with_prefix
+from cort.training.random_states import random_states, restore_random_states
+from cort.training.ranks import Ranks
 
 MODEL, OPTIMIZER, BEST, RANDOM = "model", "optimizer", "best", "random"
 

@@ -21,8 +21,8 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
-from cort.distributed import LAUNCHER, LOG
 from cort.interruption import REQUESTS, Interrupted
+from cort.training.distributed import LAUNCHER, LOG
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def launch(module: str, args: argparse.Namespace, processes: int) -> None:
     """
     threads = max(args.threads // processes, 1)
     log.info("%d processes of %d threads", processes, threads)
-    command = ["-m", "cort.distributed", module, *options_of(args, threads)]
+    command = ["-m", "cort.training.distributed", module, *options_of(args, threads)]
     spec = WorkerSpec(
         role="worker",
         local_world_size=processes,

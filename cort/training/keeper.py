@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn
 
-from cort.checkpoints import Checkpoints
 from cort.errors import InputError, input_error
 from cort.interruption import Interrupted, Requests, exit_status
-from cort.training_state import TrainingState
+from cort.training.checkpoints import Checkpoints
+from cort.training.state import TrainingState
 
 log = logging.getLogger(__name__)
 

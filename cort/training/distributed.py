@@ -1,7 +1,7 @@
 """One process per GPU: a stage either works here, or has workers run it again, and this module is how they start.
 
-Run as ``python -m cort.distributed STAGE OPTIONS`` by `cort.launcher` only. Nothing is imported from torch before a
-worker has tied its life to that of its launcher.
+Run as ``python -m cort.training.distributed STAGE OPTIONS`` by `cort.training.launcher` only. Nothing is imported from
+torch before a worker has tied its life to that of its launcher.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(module: str, args: argparse.Namespace, work: Callable[[argparse.Namespac
         if processes == 1:
             work(args)
         else:
-            from cort.launcher import launch
+            from cort.training.launcher import launch
 
             launch(module, args, processes)
 
