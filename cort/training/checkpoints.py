@@ -183,9 +183,10 @@ def read_checkpoint(path: Path) -> tuple[str, Checkpoint]:
             metadata = file.metadata() or {}
             # Copies: a tensor that maps the file would keep it alive after it was removed.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
-    except FileNotFoundError:
-        raise
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        # The file is opened twice, by name; the second time Torch reports whatever is wrong as a RuntimeError.
+        if not path.exists():
+            raise FileNotFoundError(path) from error
         raise DamagedError(str(error)) from error
     if not {"state", "sha256"} <= metadata.keys():
         raise DamagedError("no checkpoint at all")
