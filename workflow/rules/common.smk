@@ -18,6 +18,7 @@ from workflow.experiment import (
     splits_of,
     used_models,
 )
+from workflow.lock import guard
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -28,6 +29,8 @@ try:
     config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
+
+guard(workflow, config["dataset"])
 
 
 wildcard_constraints:
