@@ -11,16 +11,15 @@ import json
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from cort import files
 from cort.errors import input_error, shorten
 from cort.files import write_text
 
@@ -118,14 +117,8 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
 @contextmanager
 def temporary_folder(output: str | Path) -> Iterator[Path]:
     """Yield a folder for temporary files beside `output`, and delete it in any case."""
-    target = Path(output)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-    try:
-        with _exit_on_sigterm():
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with files.temporary_folder(output) as folder, _exit_on_sigterm():
+        yield folder
 
 
 def _command(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:

@@ -3,6 +3,7 @@ import random
 import shutil
 import struct
 import subprocess
+import sys
 import threading
 import time
 
@@ -85,7 +86,8 @@ def test_the_last_two_are_kept_and_the_newest_is_taken(checkpoints, folder):
 
 def test_the_end_removes_checkpoints_only(checkpoints, folder):
     checkpoints.write(make())
-    (folder / ".checkpoint-9.safetensors.17.tmp").write_text("a process died writing this")
+    die_while_writing(checkpoints.path(9))
+    assert len(names(folder)) == 2
     (folder / "notes.txt").write_text("mine")
     checkpoints.remove()
     assert names(folder) == ["notes.txt"]
@@ -95,11 +97,19 @@ def test_the_end_removes_checkpoints_only(checkpoints, folder):
     checkpoints.remove()
 
 
-def test_what_a_dead_process_left_goes_after_an_hour(checkpoints, folder):
+def die_while_writing(path):
+    """Leave what a process leaves that is killed while it writes a file."""
+    code = "import os, sys; from cort.files import atomic_file; writer = atomic_file(sys.argv[1])"
+    code += "; writer.__enter__(); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, path], check=False)
+
+
+def test_what_a_process_left_that_died_on_another_host_goes_after_an_hour(checkpoints, folder):
     folder.mkdir()
     for name, age in (("old", 3700), ("new", 3500)):
         path = folder / f".checkpoint-{name}.tmp"
-        path.write_text("half")
+        path.mkdir()
+        (path / "checkpoint").write_text("half")
         os.utime(path, (time.time() - age,) * 2)
     checkpoints.write(make())
     assert names(folder) == [".checkpoint-new.tmp", "checkpoint-3.safetensors"]

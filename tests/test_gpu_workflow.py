@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support import fake_gpus, gpu_uuid
-from tests.test_workflow import copy_tree, make_paths_relative, planned, snakemake
-from tests.tiny.generate import PASSAGES, make_passages, write_experiment
+from tests.test_workflow import planned
+from tests.tiny.generate import PASSAGES, make_passages
 
 SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 GPU_RULES = {"encode", "encode_queries", "retrieve", "score", "train", "train_reranker"}
@@ -49,9 +50,7 @@ def machine(monkeypatch, tmp_path_factory):
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """The tiny experiment, whose encoder is trained on 5 GPUs; without messages Snakemake shows what a job gets."""
-    folder = copy_tree(tmp_path_factory.mktemp("tree"))
-    write_experiment(folder / "tiny")
-    make_paths_relative(folder)
+    folder = copy_with_tiny(tmp_path_factory.mktemp("tree"))
     config = yaml.safe_load((folder / "tiny" / "tiny.yaml").read_text("utf-8"))
     config["encoders"]["encoder"]["training"]["gpus"] = 5
     (folder / "tiny" / "tiny.yaml").write_text(yaml.safe_dump(config), "utf-8")
@@ -149,9 +148,7 @@ rule probe:
 
 @pytest.mark.slow
 def test_the_number_of_shards_stays_the_same_in_jobs(tmp_path):
-    folder = copy_tree(tmp_path / "tree")
-    write_experiment(folder / "tiny")
-    make_paths_relative(folder)
+    folder = copy_with_tiny(tmp_path / "tree")
     (folder / "probe.smk").write_text(PROBE, "utf-8")
     status, output = snakemake(
         folder, "probe.txt", "--snakefile", "probe.smk", "--cores", 1, "--configfile", "tiny/tiny.yaml"
@@ -163,10 +160,9 @@ def test_the_number_of_shards_stays_the_same_in_jobs(tmp_path):
 # Two workflows on one machine.
 
 
-def write_larger_experiment(folder):
-    """Write the tiny experiment with a block of passages per shard, and a model that is busy with it for a while."""
-    config = write_experiment(folder / "tiny")
-    make_paths_relative(folder)
+def enlarge(folder):
+    """Let the tiny experiment have a block of passages per shard, and a model that is busy with it for a while."""
+    config = folder / TINY
     generator = random.Random(3)  # noqa: S311 - texts, not secrets
     texts = [text for _ in range(SHARDS * BLOCK // PASSAGES) for text in make_passages(generator)]
     with open(folder / "tiny" / "data" / "collection.tsv", "a", encoding="utf-8") as handle:
@@ -201,8 +197,8 @@ def read_log(path):
 
 @pytest.mark.slow
 def test_two_workflows_share_three_gpus_and_give_the_same_bytes(tmp_path, machine):
-    prepared = copy_tree(tmp_path / "prepared")
-    write_larger_experiment(prepared)
+    prepared = copy_with_tiny(tmp_path / "prepared")
+    enlarge(prepared)
     machine(0)
     inputs = ("results/tiny/encoders/encoder/best/model.safetensors", "results/tiny/tokens/small/passages.arrow")
     status, output = snakemake(prepared, *inputs, "--cores", 2, "--configfile", "tiny/tiny.yaml")

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import re
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,13 +22,13 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from cort.files import atomic_file
+from cort.files import atomic_file, remove_leftovers
 
 log = logging.getLogger(__name__)
 
 KEPT = 2
 NAME = re.compile(r"checkpoint-(\d+)\.safetensors")
-# Writing takes seconds: a temporary file this old (in seconds) was left by a process that was killed.
+# Writing takes seconds: what is temporary and this old (in seconds) was left by a process that was killed on any host.
 STALE = 3600.0
 # Another process that trains the same may remove the folder when it is done, at the worst moment.
 ATTEMPTS = 5
@@ -114,8 +115,9 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all checkpoints, and the folder if nothing else is in it."""
-        for path in [*self._paths(), *self._temporary_files()]:
+        for path in self._paths():
             path.unlink(missing_ok=True)
+        self._sweep()
         with suppress(OSError):  # another process writes there, or took it away
             self.folder.rmdir()
 
@@ -128,19 +130,24 @@ class Checkpoints:
         useless = self._useless - {written}
         self._useless.clear()
         kept = [path for path in self._paths() if path not in useless][:KEPT]
-        old = [path for path in self._temporary_files() if _age(path) > STALE]
-        for path in [*self._paths(), *old]:
+        for path in self._paths():
             if path not in kept and path != written:
                 with suppress(OSError):  # it is in nobody's way, next time it may work
                     path.unlink(missing_ok=True)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what killed writers left."""
+        temporary = [path for path in self._files() if path.name.startswith(".checkpoint-")]
+        remove_leftovers(temporary)
+        for path in temporary:
+            if _age(path) > STALE:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _paths(self) -> list[Path]:
         """Checkpoints, newest first."""
         found = [path for path in self._files() if NAME.fullmatch(path.name)]
         return sorted(found, key=_step, reverse=True)
-
-    def _temporary_files(self) -> list[Path]:
-        return [path for path in self._files() if path.name.startswith(".checkpoint-")]
 
     def _files(self) -> list[Path]:
         try:

@@ -19,6 +19,7 @@ from workflow.experiment import (
     splits_of,
     used_models,
 )
+from workflow.lock import guard
 from workflow.machine import fix_shards, survey
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
@@ -30,6 +31,8 @@ try:
     config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
+
+guard(workflow, config["dataset"])
 
 
 MACHINE = survey(workflow)
