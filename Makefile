@@ -10,7 +10,7 @@ TORCH := $(shell grep '^torch==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := results
-.PHONY: results environment test lint bench lock clean
+.PHONY: results environment test lint bench drill lock clean-cache clean
 
 results: environment
 	$(BIN)/snakemake --cores all --configfile $(CONFIG)
@@ -41,10 +41,18 @@ lint: $(VENV)/.installed-dev
 
 bench: environment
 	$(BIN)/python scripts/benchmark.py
+	$(BIN)/python scripts/benchmark_workflow.py
+
+drill: environment
+	$(BIN)/python scripts/drill.py $(DRILL)
 
 # Resolve anew what pyproject.toml asks for, in an environment of its own.
 lock:
 	scripts/lock
+
+# What can go without making anything run again.
+clean-cache: environment
+	$(BIN)/python scripts/clean_cache.py
 
 clean:
 	rm -rf results logs benchmarks .snakemake

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cort import __version__
 from cort.errors import InputError
+from cort.files import DISK_IS_FULL
 from cort.interruption import Interrupted, unwind_on_signals
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ def run(
         return 1
     except OSError as error:
         # Missing files, full disks, denied access: the operating system's own words name the file.
-        log.error("%s: %s", error.filename or parser.prog, error.strerror or error)
+        remedy = "; free space and call again" if error.errno in DISK_IS_FULL else ""
+        log.error("%s: %s%s", error.filename or parser.prog, error.strerror or error, remedy)
         return 1
     except Interrupted as end:
         if str(end):

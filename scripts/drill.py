@@ -171,17 +171,38 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def build_undisturbed(folder: Path) -> tuple[float, dict[str, str]]:
-    """Build in a new copy; seconds, and message -> rule of all jobs."""
+def build_undisturbed(folder: Path) -> float:
+    """Build in a new copy; seconds."""
     started = time.perf_counter()
     status, said = snakemake(folder, *ARGUMENTS)
-    seconds = time.perf_counter() - started
     if status:
         sys.exit(f"error: the undisturbed build failed\n{said}")
-    names, rules = parse_log("".join(path.read_text("utf-8") for path in (folder / ".snakemake" / "log").glob("*")))
+    return time.perf_counter() - started
+
+
+def rules_of(folder: Path) -> dict[str, str]:
+    """Message -> rule of all jobs of a copy in which the first call built everything."""
+    first = min((folder / ".snakemake" / "log").glob("*"))
+    names, rules = parse_log(first.read_text("utf-8"))
     if len(names) != len(set(names)):
         sys.exit("error: two jobs have one message, so that the drill cannot tell them apart; mend `message:`")
-    return seconds, rules
+    return rules
+
+
+def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, latest: float) -> Drill:
+    """Build in copies under `top` until there were so many kills, each `latest` seconds after a call at the latest."""
+    drill, generator = Drill(), random.Random(seed)  # noqa: S311 - moments, not secrets
+    expected, rules = results(undisturbed), rules_of(undisturbed)
+    try:
+        while drill.kills < kills and not drill.faults:
+            folder = copy_with_tiny(top / f"build-{drill.builds + 1}")
+            build_with_kills(folder, drill, generator, latest, kills, rules)
+            drill.builds += 1
+            drill.faults += differences(folder, expected)
+    finally:
+        for token in drill.tokens:
+            kill_all(token)
+    return drill
 
 
 def report(drill: Drill, seconds: float) -> None:
@@ -208,22 +229,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the moments (default: 1)")
     args = parser.parse_args(argv)
     began = time.perf_counter()
-    drill, generator = Drill(), random.Random(args.seed)  # noqa: S311 - moments, not secrets
     top = Path(tempfile.mkdtemp(prefix="drill-"))
     undisturbed = copy_with_tiny(top / "undisturbed")
-    seconds, rules = build_undisturbed(undisturbed)
-    expected = results(undisturbed)
-    say(f"undisturbed: {len(rules)} jobs, {len(expected)} files compared, {seconds:.0f} s")
-    latest = max(LATEST_AT_LEAST, seconds * LATEST_PART)
-    try:
-        while drill.kills < args.kills and not drill.faults:
-            folder = copy_with_tiny(top / f"build-{drill.builds + 1}")
-            build_with_kills(folder, drill, generator, latest, args.kills, rules)
-            drill.builds += 1
-            drill.faults += differences(folder, expected)
-    finally:
-        for token in drill.tokens:
-            kill_all(token)
+    seconds = build_undisturbed(undisturbed)
+    say(f"undisturbed: {len(rules_of(undisturbed))} jobs, {len(results(undisturbed))} files compared, {seconds:.0f} s")
+    drill = kill_again_and_again(
+        top, undisturbed, args.kills, args.seed, latest=max(LATEST_AT_LEAST, seconds * LATEST_PART)
+    )
     report(drill, time.perf_counter() - began)
     if drill.faults:
         say(f"the copies are in {top}")

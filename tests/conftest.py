@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import random
+import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,26 @@ ROOT = Path(__file__).parents[1]
 def pytest_collection_modifyitems(items):
     """Run fast tests first, so that a mistake shows within a minute."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture
+def mount_disk():
+    """Give a folder a small disk of its own; once more with the same folder, another size."""
+    mounted = []
+
+    def mount(folder, kilobytes):
+        size = f"size={kilobytes}k"
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"remount,{size}" if folder in mounted else size, "tmpfs", folder]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("mounting takes rights that are not given here")
+        if folder not in mounted:
+            mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.fixture(scope="session")

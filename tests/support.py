@@ -2,6 +2,11 @@
 
 import csv
 import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
 
 
 def logged(caplog, level="INFO"):
@@ -43,3 +48,10 @@ def fake_nvidia_smi(folder, script):
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
     return os.pathsep.join([str(folder), os.environ["PATH"]])
+
+
+def die_while_writing(path):
+    """Leave what a process leaves that is killed while it writes a file."""
+    code = "import os, sys; from cort.files import atomic_file; writer = atomic_file(sys.argv[1])"
+    code += "; writer.__enter__(); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, check=False)

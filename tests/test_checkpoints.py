@@ -2,8 +2,6 @@ import os
 import random
 import shutil
 import struct
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
 from cort.training.identity import identity
 from tests.conftest import ROOT
-from tests.support import logged
+from tests.support import die_while_writing, logged
 
 
 def make(step=3, value=0.5):
@@ -95,13 +93,6 @@ def test_the_end_removes_checkpoints_only(checkpoints, folder):
     checkpoints.remove()
     assert not folder.exists()
     checkpoints.remove()
-
-
-def die_while_writing(path):
-    """Leave what a process leaves that is killed while it writes a file."""
-    code = "import os, sys; from cort.files import atomic_file; writer = atomic_file(sys.argv[1])"
-    code += "; writer.__enter__(); os._exit(1)"
-    subprocess.run([sys.executable, "-c", code, path], check=False)
 
 
 def test_what_a_process_left_that_died_on_another_host_goes_after_an_hour(checkpoints, folder):
@@ -257,19 +248,8 @@ def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path):
         Checkpoints(tmp_path / "file" / "checkpoints", lambda: "this", 1.0).newest()
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 kB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting takes rights that are not given here")
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
-
-
-def test_a_full_disk_leaves_the_checkpoints_before(small_disk):
+def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, mount_disk):
+    small_disk = mount_disk(tmp_path / "disk", kilobytes=64)
     checkpoints = Checkpoints(small_disk / "c", lambda: "this", 1.0)
     checkpoints.write(make(1))
     large = Checkpoint(2, {"model.weight": torch.zeros(1 << 16)}, {})

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from cort import train
-from cort.distributed import LAUNCHER, usable_processes
 from cort.errors import InputError
-from cort.launcher import LoopbackRendezvous, options_of
+from cort.training.distributed import LAUNCHER, usable_processes
+from cort.training.launcher import LoopbackRendezvous, options_of
 from tests.conftest import ROOT
 from tests.support import logged, read_curve
 from tests.test_resume import Process, results, stage_options  # noqa: F401 - a fixture
@@ -63,8 +63,12 @@ def test_two_processes_make_the_updates_of_one(stage, stage_options, no_dropout,
     start = load_file(no_dropout / "model.safetensors")
     for file, tensors in weights[0].items():
         for name, tensor in tensors.items():
+            # Softmax does not see a key's bias: its gradient is rounding error, of which Adam makes steps.
+            if name.endswith("key.bias"):
+                continue
             assert torch.allclose(tensor, weights[1][file][name], rtol=0, atol=1e-6), name
-            changed += (tensor - start[name]).abs().max().item() if name in start else 0.0
+            before = start.get(name.removeprefix("bert."))
+            changed += (tensor - before).abs().max().item() if before is not None else 0.0
     # They moved a thousand times farther than they may differ.
     assert changed > 0.01
 
@@ -149,7 +153,7 @@ def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, nu
 
 def test_a_worker_whose_launcher_is_gone_ends_at_once():
     environment = {**os.environ, LAUNCHER: str(os.getpid() + 1), "RANK": "0"}
-    command = [sys.executable, "-m", "cort.distributed", "cort.train", "--help"]
+    command = [sys.executable, "-m", "cort.training.distributed", "cort.train", "--help"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (128 + signal.SIGKILL, "")
     environment[LAUNCHER] = str(os.getpid())
@@ -160,7 +164,7 @@ def test_a_worker_whose_launcher_is_gone_ends_at_once():
 
 def test_a_worker_dies_with_its_launcher(tmp_path):
     """The launcher is killed while the worker sleeps."""
-    worker = "import os, time; from cort.distributed import die_with; die_with(os.getppid()); "
+    worker = "import os, time; from cort.training.distributed import die_with; die_with(os.getppid()); "
     worker += "print(1, flush=True); time.sleep(99)"
     launcher = f"import subprocess, sys; process = subprocess.Popen([sys.executable, '-c', {worker!r}]); "
     launcher += "print(process.pid, flush=True); process.wait()"

@@ -11,7 +11,7 @@ import pytest
 
 from cort import pairs, triples
 from cort.formats import tables
-from cort.identity import imported_modules
+from cort.training.identity import imported_modules
 from tests.conftest import ROOT
 from tests.support import command_line, contents
 
@@ -90,6 +90,9 @@ class Process:
             with self.grown:
                 self.lines.append(line.rstrip("\n").split(" ", 1)[-1])
                 self.grown.notify_all()
+        self.process.wait()
+        with self.grown:
+            self.grown.notify_all()
 
     def wait_for(self, text, count=1):
         def there():
@@ -174,8 +177,11 @@ def test_two_of_the_same_training_do_not_harm_each_other(stage_options, undistur
     options = [*stage_options("train", output, checkpoints=folder), "--checkpoint-every", "0"]
     first = Process("train", options)
     first.wait_for("validation loss", 2)
+    # It may not be done before the second has begun.
+    first.process.send_signal(signal.SIGSTOP)
     second = Process("train", options)
     second.wait_for("resumed at update")
+    first.process.send_signal(signal.SIGCONT)
     assert first.end() == 0
     assert second.end() == 0
     assert not second.saying("WARNING", "ERROR")

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from cort.devices import lease
 from cort.errors import InputError, input_error
@@ -128,5 +128,16 @@ def _append_to_log(path: str) -> None:
         logging.getLogger().addHandler(handler)
 
 
+def end_now(status: int) -> NoReturn:
+    """End without Python's finalization, which Gloo's threads do not survive if they let go of a tensor meanwhile."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        end_now(main(sys.argv[1:]))
+    except SystemExit as end:
+        end_now(end.code if isinstance(end.code, int) else 1)

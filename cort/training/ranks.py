@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import warnings
@@ -27,11 +28,18 @@ def make_accelerator(precision: str) -> Any:
         handlers.append(InitProcessGroupKwargs(timeout=LONGEST_WAIT))
         # That all parameters are used is no news.
         warnings.filterwarnings("ignore", message="find_unused_parameters=True")
-    return Accelerator(
+        # Torch's new name for the setting is none that accelerate passes on.
+        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
+    accelerator = Accelerator(
         mixed_precision={"fp32": "no"}.get(precision, precision),
         step_scheduler_with_optimizer=False,
         kwargs_handlers=handlers,
     )
+    if torch.distributed.is_initialized():
+        # Deleting a group joins Gloo's threads under Python's global lock, for which one of them may be waiting to let
+        # go of a tensor: a deadlock. With one reference too many it is never deleted, and ends with its process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
+    return accelerator
 
 
 class Ranks:

@@ -1,0 +1,79 @@
+"""Free disk without making anything run again.
+
+What goes: caches of tools, Snakemake's logs, encodings in an old number of shards, and what killed processes left.
+Results and intermediate files stay: Snakemake would make a missing one anew when something needs it, and then all that
+was ever made from it. Datasets with a live workflow are left alone.
+
+Usage: python scripts/clean_cache.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# Called by its path, a script finds only its own folder.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cort.files import remove_leftovers
+from workflow.lock import is_owned
+from workflow.machine import existing_shards
+
+CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".snakemake/log", ".snakemake/slurm_logs", ".snakemake/shadow")
+SOURCES = ("cort", "workflow", "scripts", "tests")
+SHARD = re.compile(r"passages\.\d+-of-(\d+)\.arrow")
+
+
+def clean(root: Path) -> Iterator[tuple[Path, int]]:
+    """Delete under a project's folder; yield what is gone, and its bytes."""
+    bytecode = [path for name in SOURCES for path in (root / name).rglob("__pycache__")]
+    for folder in [*(root / name for name in CACHES), *bytecode]:
+        if folder.is_dir():
+            size = size_of(folder)
+            shutil.rmtree(folder)
+            yield folder, size
+    for dataset in sorted(path for path in (root / "results").glob("*") if path.is_dir()):
+        if is_owned(dataset.name):
+            continue
+        # Of these, only those whose writer is dead go.
+        sizes = {path: size_of(path) for path in dataset.rglob(".*.tmp") if path.is_dir()}
+        yield from ((path, sizes[path]) for path in remove_leftovers(sizes))
+        for shard in old_shards(dataset):
+            size = shard.stat().st_size
+            shard.unlink()
+            yield shard, size
+
+
+def old_shards(dataset: Path) -> Iterator[Path]:
+    """Find the shards that no plan reads: those of another number than the one whose shards are all there."""
+    folders = sorted((dataset / "embeddings").glob("*"))
+    current = existing_shards(folders)
+    for folder in folders:
+        shards: dict[int, list[Path]] = {}
+        for path in sorted(folder.iterdir()):
+            if match := SHARD.fullmatch(path.name):
+                shards.setdefault(int(match[1]), []).append(path)
+        if current and len(shards.get(current, [])) == current:
+            yield from (path for number, paths in shards.items() if number != current for path in paths)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def main() -> None:
+    """Delete, and say what is gone."""
+    total = 0
+    for path, size in clean(Path.cwd()):
+        total += size
+        sys.stdout.write(f"{size / 1e6:10.1f} MB  {os.path.relpath(path)}\n")
+    sys.stdout.write(f"{total / 1e6:10.1f} MB  freed\n")
+
+
+if __name__ == "__main__":
+    main()
