@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
@@ -53,12 +53,14 @@ def launch(module: str, args: argparse.Namespace, processes: int) -> None:
     )
     environment = LOOPBACK_DEVICES | dict(os.environ) | {LAUNCHER: str(os.getpid()), LOG: args.log or ""}
     environment["OMP_NUM_THREADS"] = str(threads)
+    # Hints of torch's own for developers, from beyond the reach of Python's filters.
+    environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # The agent's own handlers would kill a worker that is not done within 30 s.
     environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ""
-    with _environment(environment), _passing_signals_on(), _silence():
+    with _environment(environment), _passing_signals_on() as passed, _silence():
         result = LocalElasticAgent(spec, logs_specs=DefaultLogsSpecs(log_dir=os.devnull)).run()
     if result.is_failed():
-        raise Interrupted("", _status(result))
+        raise Interrupted("", _status(result, passed))
 
 
 def options_of(args: argparse.Namespace, threads: int) -> list[str]:
@@ -120,14 +122,20 @@ class LoopbackRendezvous(RendezvousHandler):
         return True
 
 
-def _status(result: RunResult) -> int:
-    """Exit status all workers agreed on, or of the one whose failure ended the others."""
+def _status(result: RunResult, passed: Sequence[int]) -> int:
+    """Exit status all workers agreed on, or of the one whose failure ended the others.
+
+    :param passed: signals that were passed on to them.
+    """
     codes = {rank: failure.exitcode for rank, failure in result.failures.items()}
     for rank, code in codes.items():
         if code < 0 and -code not in REQUESTS:
             log.error("process %d was killed by signal %d (out of memory?); the others were ended", rank, -code)
             return 128 - code
     ended = [code if code > 0 else 128 - code for code in codes.values()]
+    if passed:
+        # What a signal finds before Python has started ends with 1.
+        ended = [128 + passed[0] if code == 1 else code for code in ended]
     # With SIGTERM the agent ends those that are left.
     return next((code for code in ended if code != 128 + signal.SIGTERM), 128 + signal.SIGTERM)
 
@@ -154,13 +162,13 @@ def _silence() -> Iterator[None]:
 
 
 @contextmanager
-def _passing_signals_on() -> Iterator[None]:
-    """Pass requests to end on to the workers; a second Ctrl-C kills them."""
-    interrupts = 0
+def _passing_signals_on() -> Iterator[list[int]]:
+    """Pass requests to end on to the workers; a second Ctrl-C kills them. Yields the numbers as they come."""
+    passed: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
-        interrupts += number == signal.SIGINT
+        passed.append(number)
+        interrupts = passed.count(signal.SIGINT)
         workers = psutil.Process().children()
         for worker in workers:
             with suppress(psutil.Error):  # it just ended
@@ -174,7 +182,7 @@ def _passing_signals_on() -> Iterator[None]:
     for number in REQUESTS:
         signal.signal(number, pass_on)
     try:
-        yield
+        yield passed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
