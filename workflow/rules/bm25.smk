@@ -15,8 +15,9 @@ rule bm25_index:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=2000,
-        heap_mb=1500,
+        mem_mb=growing(3000),
+        heap_mb=growing(1500),
+        runtime=growing(120),
     params:
         module=as_py_module(),
     message:
@@ -42,8 +43,9 @@ rule bm25_tune:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=2500,
-        heap_mb=2000,
+        mem_mb=growing(3500),
+        heap_mb=growing(2000),
+        runtime=growing(240),
     params:
         module=as_py_module(),
         k1=setting("bm25", "tune", "k1"),
@@ -79,8 +81,9 @@ rule bm25:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=2500,
-        heap_mb=2000,
+        mem_mb=growing(3500),
+        heap_mb=growing(2000),
+        runtime=growing(240),
     params:
         module=as_py_module(),
         parameters=get_bm25_parameters,

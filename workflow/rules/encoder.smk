@@ -15,6 +15,9 @@ rule triples:
         "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(60),
     params:
         module=as_py_module(),
         options=options(
@@ -65,6 +68,9 @@ rule train:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=16000,
+        runtime=1440,
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -103,6 +109,9 @@ rule encode:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(720),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),
@@ -128,6 +137,9 @@ rule encode_queries:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(60),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),

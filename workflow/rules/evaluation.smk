@@ -14,6 +14,7 @@ rule evaluate:
         "logs/{dataset}/evaluate/{split}.{system}.log",
     benchmark:
         "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -41,6 +42,7 @@ rule depths:
         "logs/{dataset}/depths/{split}.{system}.log",
     benchmark:
         "benchmarks/{dataset}/depths/{split}.{system}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -71,6 +73,7 @@ rule examples:
         "logs/{dataset}/examples/{split}.log",
     benchmark:
         "benchmarks/{dataset}/examples/{split}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -125,6 +128,7 @@ rule report:
         "logs/{dataset}/report.log",
     benchmark:
         "benchmarks/{dataset}/report/report.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:

@@ -15,6 +15,9 @@ rule pairs:
         "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(60),
     params:
         module=as_py_module(),
         options=options(
@@ -64,6 +67,9 @@ rule train_reranker:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=16000,
+        runtime=1440,
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -97,6 +103,9 @@ rule score:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(720),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),
@@ -122,6 +131,7 @@ rule rerank:
         "benchmarks/{dataset}/rerank/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
