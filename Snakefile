@@ -13,12 +13,14 @@ if not workflow.configfiles:
 report: "workflow/report/workflow.rst"
 
 
-# The number of encoding shards is a fact of the machine: `--set-scatter encode=4`, or a profile. Results do not change.
-scattergather:
-    encode=1,
-
-
 include: "workflow/rules/common.smk"
+
+
+# One per GPU, or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
+scattergather:
+    encode=SHARDS,
+
+
 include: "workflow/rules/collection.smk"
 include: "workflow/rules/bm25.smk"
 include: "workflow/rules/encoder.smk"

@@ -7,22 +7,24 @@ the output. So the output of Java is read along, and any stack trace or error li
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from cort import files
 from cort.errors import input_error, shorten
+from cort.files import write_text
 
 OLDEST_JAVA = 21
+MANIFEST = "manifest.json"
 KEPT_LINES = 1000
 KEPT_FAILURES = 5
 SECONDS_TO_END = 10
@@ -115,14 +117,8 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
 @contextmanager
 def temporary_folder(output: str | Path) -> Iterator[Path]:
     """Yield a folder for temporary files beside `output`, and delete it in any case."""
-    target = Path(output)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-    try:
-        with _exit_on_sigterm():
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with files.temporary_folder(output) as folder, _exit_on_sigterm():
+        yield folder
 
 
 def _command(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:
@@ -207,3 +203,24 @@ def _exit_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def write_manifest(index: Path, passages: int) -> None:
+    """List the files of a new index and their sizes, so that a damaged copy is noticed."""
+    files = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
+    write_text(index / MANIFEST, json.dumps({"passages": passages, "files": files}, indent=2) + "\n")
+
+
+def check_manifest(index: str | Path) -> None:
+    """Refuse a folder that is no index of `bm25_index`, or lacks some of it."""
+    path = Path(index) / MANIFEST
+    fix = "build it with `bm25_index`"
+    try:
+        files = json.loads(path.read_text(encoding="utf-8"))["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise input_error(index, f"no whole {MANIFEST}", "the folder of an index", fix) from None
+    for name, size in files:
+        part = Path(index) / name
+        found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
+        if found != f"{size} bytes":
+            raise input_error(part, found, f"{size} bytes", f"delete the folder and {fix}")

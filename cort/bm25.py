@@ -109,9 +109,8 @@ def read_parameters(path: str | Path) -> Parameters:
 
 
 def open_searcher(index: str | Path, depth: int, threads: int, memory_mb: int) -> Searcher:
-    """Check that there is an index; Anserini would take another name for that of an index to download."""
-    if not list(Path(index).glob("segments_*")):
-        raise input_error(index, "no segments_* file", "the folder of a Lucene index", "build it with `bm25_index`")
+    """Check that the index is there and whole; Anserini would take another name for that of an index to download."""
+    anserini.check_manifest(index)
     if depth < 1:
         raise input_error("--depth", str(depth), "1 or more", "give the number of documents to keep")
     return Searcher(Path(index), depth, threads, memory_mb)

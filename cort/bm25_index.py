@@ -5,7 +5,7 @@ positions, document vectors and raw text the index of 20,958 paragraphs took 23 
 as long, for the same run. Segments depend on how threads were scheduled; rankings do not, because BM25's statistics
 are those of the whole collection.
 
-Reads: the passages (parquet). Writes: a folder with the index.
+Reads: the passages (parquet). Writes: a folder with the index and manifest.json, which lists its files.
 Usage: python -m cort.bm25_index --passages passages.parquet --output lucene --threads 2 --memory-mb 2000
 """
 
@@ -94,6 +94,7 @@ def stage(args: argparse.Namespace) -> None:
         write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), parts)
         counters = index_parts(parts, index, args.threads, args.memory_mb)
         check_counters(counters, rows, args.passages)
+        anserini.write_manifest(index, counters["indexed"])
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cort import __version__
 from cort.errors import InputError
+from cort.interruption import Interrupted, unwind_on_signals
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,7 @@ def run(
     """Parse, run `stage`, log what was done; 0, or 1 with a one-line error when the input is at fault."""
     args = parser.parse_args(argv)
     _be_quiet()
-    # A scheduler's SIGTERM then unwinds as an exception does, and temporary files go.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    unwind_on_signals()
     started = time.perf_counter()
     try:
         _configure_logging(args.log)
@@ -52,6 +52,10 @@ def run(
         # Missing files, full disks, denied access: the operating system's own words name the file.
         log.error("%s: %s", error.filename or parser.prog, error.strerror or error)
         return 1
+    except Interrupted as end:
+        if str(end):
+            log.warning("%s", end)
+        return end.status
     except KeyboardInterrupt:
         log.error("%s interrupted; what it had begun is gone, call it again", parser.prog)
         return 128 + signal.SIGINT
@@ -87,6 +91,8 @@ def _configure_logging(path: str | None) -> None:
     )
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        file = logging.FileHandler(path, mode="w", encoding="utf-8")
+        # Emptied, then appended to: the processes of one stage may write to it together.
+        Path(path).write_bytes(b"")
+        file = logging.FileHandler(path, mode="a", encoding="utf-8")
         file.setFormatter(terminal.formatter)
         logging.getLogger().addHandler(file)

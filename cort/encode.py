@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort import cli
+from cort.devices import lease
 from cort.errors import input_error
 from cort.formats.embeddings import STORAGE, Matrix, write_shard
 from cort.formats.tokens import Tokens
@@ -85,20 +86,21 @@ def stage(args: argparse.Namespace) -> None:
     from cort.encoder import Texts, load_encoder
     from cort.models import choose_device, model_fingerprint
 
-    device = choose_device(args.threads)
     encoder, template = load_encoder(args.model)
     tokens = Tokens(args.tokens, fingerprint(args.model))
     texts = Texts(tokens, template, args.kind, encoder.settings.length(args.kind))
     blocks = shard_blocks(len(tokens), args.shard)
     count = sum(end - start for start, end in blocks)
-    write_shard(
-        args.output,
-        encode_blocks(encoder.to(device), texts, blocks, device, args.precision),
-        model=model_fingerprint(args.model),
-        dimension=encoder.settings.dimension,
-        count=count,
-        storage=args.storage,
-    )
+    with lease() as leased:
+        device = choose_device(args.threads, leased)
+        write_shard(
+            args.output,
+            encode_blocks(encoder.to(device), texts, blocks, device, args.precision),
+            model=model_fingerprint(args.model),
+            dimension=encoder.settings.dimension,
+            count=count,
+            storage=args.storage,
+        )
     log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, args.precision)
 
 

@@ -8,7 +8,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -150,10 +150,18 @@ def forward_by_length(
     return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
 
 
-def choose_device(threads: int) -> torch.device:
-    """Take the GPU if there is one, else `threads` threads of the CPU."""
+def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
+    """Take the GPU if there is one, else `threads` threads of the CPU.
+
+    :param leased: devices held for this; a warning tells if torch can use none.
+    """
     torch.set_num_threads(threads)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if leased:
+        names = ", ".join(leased)
+        log.warning("torch %s cannot use %s (CPU build or driver); the CPU is used", torch.__version__, names)
+    return torch.device("cpu")
 
 
 @contextmanager

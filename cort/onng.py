@@ -136,6 +136,9 @@ def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> Non
 
     optimizer = ngtpy.Optimizer(num_of_outgoings=outgoing, num_of_incomings=incoming, log_disabled=True)
     optimizer.set_processing_modes(
+        # NGT 2.8.0.post1 reads the fewest edges to keep from memory it never wrote: of equal calls some remove
+        # shortcut edges, most none.
+        shortcut_reduction=False,
         search_parameter_optimization=False,
         prefetch_parameter_optimization=False,
         accuracy_table_generation=False,

@@ -15,24 +15,27 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 15.0
 
 
-def track(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
+def track(items: Iterable[Item], total: int | None, what: str, done: int = 0) -> Iterator[Item]:
     """Yield `items` unchanged and show how many of `total` are done.
 
     :param total: None when unknown.
     :param what: what is counted, in plural ("passages").
+    :param done: how many were done before, part of `total`.
     """
     if sys.stderr.isatty():
         from tqdm import tqdm
 
-        yield from tqdm(items, total=total, desc=what, leave=False, dynamic_ncols=True)
+        yield from tqdm(items, total=total, desc=what, initial=done, leave=False, dynamic_ncols=True)
         return
     started = last = time.monotonic()
-    for count, item in enumerate(items, start=1):
+    for count, item in enumerate(items, start=done + 1):
         yield item
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES:
             last = now
-            log.info("%d%s %s, %s", count, f" of {total}" if total else "", what, rate_text(count, now - started))
+            log.info(
+                "%d%s %s, %s", count, f" of {total}" if total else "", what, rate_text(count - done, now - started)
+            )
 
 
 def rate_text(count: int, seconds: float) -> str:

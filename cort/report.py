@@ -1,7 +1,7 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
 Reads: measures per system and split; if given, measures by re-ranking depth, training curves, examples, what filters
-       kept and dropped, and the benchmark files of the stages.
+       kept and dropped, the benchmark files of the stages, and where all came from.
 Writes: index.html, tables/{systems,stages}.{csv,md,tex}, figures/{recall,depths,training}.svg in the output folder;
        the page leaves out what was not given, the files are always there.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
@@ -34,6 +34,7 @@ from cort.reporting.inputs import (
     read_filter,
     read_measures,
 )
+from cort.reporting.origin import Origin, read_origin
 from cort.reporting.page import Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
 from cort.reporting.stages import Stage, read_stages
@@ -60,6 +61,7 @@ class Contents:
     comparisons: list[Comparison] = field(default_factory=list)
     filters: list[Filter] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
+    origin: Origin | None = None
 
 
 def build(
@@ -102,6 +104,7 @@ def build(
         contents.comparisons,
         contents.filters,
         contents.stages,
+        contents.origin,
     )
     return files | {PAGE: render(page)}
 
@@ -128,6 +131,7 @@ def read(args: argparse.Namespace) -> Contents:
         [read_comparison(path) for path in args.examples],
         [read_filter(name, path) for name, path in filters.items()],
         read_stages(args.benchmarks) if args.benchmarks else [],
+        read_origin(args.provenance) if args.provenance else None,
     )
 
 
@@ -146,6 +150,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--examples", metavar="JSON", nargs="*", default=[], help="what `cort.examples` wrote")
     add("--filters", metavar="NAME=JSON", nargs="*", default=[], help="counts of what each filter kept and dropped")
     add("--benchmarks", metavar="FOLDER", help="benchmark files, <rule>/**/*.tsv; a missing folder is no error")
+    add("--provenance", metavar="JSON", help="what `cort.provenance` wrote")
     add("--output-folder", metavar="FOLDER", required=True)
     return parser
 

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort import cli
+from cort.devices import lease
 from cort.errors import input_error
 from cort.formats.embeddings import Shard, all_ids, open_shards
 from cort.formats.runs import write_run
@@ -221,18 +222,18 @@ def _joined(shards: Sequence[Shard], rows: int) -> Iterator[tuple[pa.Array, Vect
         yield pa.concat_arrays(ids), np.concatenate(vectors)
 
 
-def choose_device(name: str) -> str:
-    """Resolve "auto" to "cuda" where there is a device, else to "cpu".
+def choose_device(name: str, threads: int, leased: Sequence[str]) -> str:
+    """Resolve "auto" to "cuda" where there is a device, else to "cpu" with `threads` threads.
 
+    :param leased: devices held for this.
     :raises InputError: when "cuda" is asked for and absent.
     """
-    import torch
+    from cort import models
 
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
+    found = models.choose_device(threads, leased).type
+    if name == "cuda" != found:
         raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
-    return name
+    return found if name == "auto" else name
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -250,21 +251,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Open the shards, retrieve, write."""
-    import torch
-
     if args.depth < 1:
         raise input_error("--depth", str(args.depth), "1 or more", "give the number of results per query")
-    torch.set_num_threads(args.threads)
-    device = choose_device(args.device)
     passages = open_shards(args.passages)
     queries = open_shards(args.queries, model=passages[0].model)
     if queries[0].dimension != passages[0].dimension:
         found = f"{queries[0].dimension} dimensions"
         raise input_error(queries[0].path, found, f"{passages[0].dimension} as in the passages", "encode again")
     asked = sum(shard.table.num_rows for shard in queries)
-    started = time.perf_counter()
-    lines = write_run(args.output, retrieve(queries, passages, args.depth, device), args.tag)
-    milliseconds = (time.perf_counter() - started) * 1000 / max(asked, 1)
+    with lease(0 if args.device == "cpu" else 1) as leased:
+        device = choose_device(args.device, args.threads, leased)
+        started = time.perf_counter()
+        lines = write_run(args.output, retrieve(queries, passages, args.depth, device), args.tag)
+        milliseconds = (time.perf_counter() - started) * 1000 / max(asked, 1)
     log.info("%d queries on %s, %d results, %.2f ms per query", asked, device, lines, milliseconds)
 
 

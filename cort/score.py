@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort import cli
+from cort.devices import lease
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
@@ -87,14 +88,14 @@ def stage(args: argparse.Namespace) -> None:
     from cort.cross_encoder import Pairs, load_cross_encoder
     from cort.models import choose_device
 
-    device = choose_device(args.threads)
     model, template = load_cross_encoder(args.model)
     tokenizer = fingerprint(args.model)
     pairs = Pairs(Tokens(args.queries, tokenizer), Tokens(args.passages, tokenizer), template, model.settings)
     table = distinct_pairs((read_run(path) for path in args.candidates), args.depth)
     log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(args.candidates), args.depth)
     source = ", ".join(args.candidates)
-    with tables.open_writer(args.output, tables.SCORES) as writer:
+    with lease() as leased, tables.open_writer(args.output, tables.SCORES) as writer:
+        device = choose_device(args.threads, leased)
         for block in score_blocks(model.to(device), pairs, table, source, device, args.precision):
             writer.write_table(block)
 

@@ -25,6 +25,7 @@ from cort.errors import input_error
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.tokenization import fingerprint, load_template
+from cort.training import distributed
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 Rows = npt.NDArray[np.int64]
 # Tokens that go through the transformer at once; short rows then never wait for long ones.
 TOKEN_BUDGET = 8_192
+# Arguments whose files decide what is trained.
+READ = ("triples", "validation_triples", "passages", "queries", "validation_queries")
 
 
 class TripleRows(NamedTuple):
@@ -80,7 +83,7 @@ def triples_loss(
 def train(args: argparse.Namespace, encoder: Encoder) -> None:
     """Run the training and write models and curve."""
     from cort.encoder import Texts, save_encoder
-    from cort.training import Task, fit, settings_from, write_curve
+    from cort.training.loop import Task, train_task
 
     tokenizer = fingerprint(args.language_model)
     template = load_template(args.language_model)
@@ -108,12 +111,12 @@ def train(args: argparse.Namespace, encoder: Encoder) -> None:
         save_encoder(encoder, args.language_model, Path(args.output) / name)
 
     task = Task(encoder, len(triples.queries), len(triples.queries) // epochs, loss, validate, save)
-    write_curve(args.output_curve, fit(task, settings_from(args)))
+    train_task(task, args, "cort.train", READ)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    from cort.training import add_training_arguments
+    from cort.training.options import add_training_arguments
 
     parser = cli.make_parser("cort.train", __doc__)
     parser.add_argument("--language-model", required=True, metavar="FOLDER")
@@ -132,9 +135,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def stage(args: argparse.Namespace) -> None:
-    """Train and write."""
+    """Train and write, here or in a process per GPU."""
+    distributed.run("cort.train", args, train_from_arguments)
+
+
+def train_from_arguments(args: argparse.Namespace) -> None:
+    """Make the model and train it."""
     from cort.encoder import EncoderSettings, new_encoder
-    from cort.training import make_deterministic
+    from cort.training.loop import make_deterministic
 
     make_deterministic(args.seed, args.threads)
     settings = EncoderSettings(args.pooling, args.dimension, args.query_length, args.passage_length)

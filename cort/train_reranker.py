@@ -25,6 +25,7 @@ from cort.errors import input_error
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.tokenization import fingerprint, load_template
+from cort.training import distributed
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 TOKEN_BUDGET = 8_192
+# Arguments whose files decide what is trained.
+READ = ("pairs", "validation_pairs", "passages", "queries", "validation_queries")
 
 
 class PairRows(NamedTuple):
@@ -76,7 +79,7 @@ def pairs_loss(model: nn.Module, rows: PairRows, pairs: Pairs, device: torch.dev
 def train(args: argparse.Namespace, model: CrossEncoder) -> None:
     """Run the training and write models and curve."""
     from cort.cross_encoder import Pairs, save_cross_encoder
-    from cort.training import Task, fit, settings_from, write_curve
+    from cort.training.loop import Task, train_task
 
     tokenizer = fingerprint(args.language_model)
     template = load_template(args.language_model)
@@ -103,12 +106,12 @@ def train(args: argparse.Namespace, model: CrossEncoder) -> None:
         save_cross_encoder(model, args.language_model, Path(args.output) / name)
 
     task = Task(model, len(rows.queries), len(rows.queries) // epochs, loss, validate, save)
-    write_curve(args.output_curve, fit(task, settings_from(args)))
+    train_task(task, args, "cort.train_reranker", READ)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    from cort.training import add_training_arguments
+    from cort.training.options import add_training_arguments
 
     parser = cli.make_parser("cort.train_reranker", __doc__)
     parser.add_argument("--language-model", required=True, metavar="FOLDER")
@@ -124,9 +127,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def stage(args: argparse.Namespace) -> None:
-    """Train and write."""
+    """Train and write, here or in a process per GPU."""
+    distributed.run("cort.train_reranker", args, train_from_arguments)
+
+
+def train_from_arguments(args: argparse.Namespace) -> None:
+    """Make the model and train it."""
     from cort.cross_encoder import PairSettings, new_cross_encoder
-    from cort.training import make_deterministic
+    from cort.training.loop import make_deterministic
 
     make_deterministic(args.seed, args.threads)
     settings = PairSettings(args.query_length, args.max_length)

@@ -7,36 +7,25 @@ from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import json
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+# Called by its path, a script finds only its own folder.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from scripts.sandbox import copy_tree, digests, snakemake
 
 
-def copy_tree(target: Path) -> None:
-    """Copy what git tracks or would track."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
-
-
-def snakemake(folder: Path, configfile: str) -> tuple[float, str]:
+def build(folder: Path, configfile: str) -> tuple[float, str]:
     """Run the workflow; seconds and what it said."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--configfile", configfile]
     started = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-    return time.perf_counter() - started, done.stdout + done.stderr
+    status, said = snakemake(folder, "--cores", "all", "--configfile", configfile)
+    if status:
+        sys.exit(said)
+    return time.perf_counter() - started, said
 
 
 def peak_memory(folder: Path) -> tuple[float, str]:
@@ -50,14 +39,6 @@ def peak_memory(folder: Path) -> tuple[float, str]:
     return max(found)
 
 
-def runs_digest(folder: Path) -> str:
-    """Identify all run files by their bytes."""
-    digest = hashlib.sha256()
-    for path in sorted((folder / "results").glob("*/runs/*/*.trec")):
-        digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
 def main() -> None:
     """Build, build again from nothing, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,25 +46,25 @@ def main() -> None:
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     args = parser.parse_args()
     rows: list[tuple[str, str]] = []
-    digests = set()
-    for build in range(1, args.builds + 1):
+    seen = set()
+    for number in range(1, args.builds + 1):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             copy_tree(folder)
-            seconds, _ = snakemake(folder, args.configfile)
-            again, said = snakemake(folder, args.configfile)
+            seconds, _ = build(folder, args.configfile)
+            again, said = build(folder, args.configfile)
             memory, stage = peak_memory(folder)
-            digests.add(runs_digest(folder))
+            seen.add(tuple(sorted(digests(folder, "results/*/runs/*/*.trec").items())))
             nothing = "nothing to be done" if "Nothing to be done" in said else "SOMETHING WAS REDONE"
-            rows.append((f"build {build}: wall", f"{seconds:.0f} s"))
-            rows.append((f"build {build}: second call", f"{again:.1f} s, {nothing}"))
-            rows.append((f"build {build}: largest job", f"{memory:.0f} MB ({stage})"))
-            if build == args.builds:
+            rows.append((f"build {number}: wall", f"{seconds:.0f} s"))
+            rows.append((f"build {number}: second call", f"{again:.1f} s, {nothing}"))
+            rows.append((f"build {number}: largest job", f"{memory:.0f} MB ({stage})"))
+            if number == args.builds:
                 for path in sorted((folder / "results").glob("*/measures/*/*.json")):
                     measures = json.loads(path.read_text())
                     values = ", ".join(f"{measure} {value:.3f}" for measure, value in measures["mean"].items())
                     rows.append((f"{measures['split']}: {measures['system']}", values))
-    rows.append(("run files of all builds", "byte-identical" if len(digests) == 1 else "DIFFERENT"))
+    rows.append(("run files of all builds", "byte-identical" if len(seen) == 1 else "DIFFERENT"))
     width = max(len(name) for name, _ in rows)
     sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
 

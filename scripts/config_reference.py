@@ -24,7 +24,7 @@ README = ROOT / "config" / "README.md"
 BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
 END = "<!-- end of the reference -->"
 HEADER = "| Key | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n"
-TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number"}
+TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
 
 
 def render(schema: Schema) -> str:
@@ -56,8 +56,13 @@ def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str, str]]
         yield from _rows(rest, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
-        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), part["description"]
+        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), _meaning(part)
         yield from _rows(part, place)
+
+
+def _meaning(part: Schema) -> str:
+    note = " Changes no result and makes nothing run again." if part.get("decides") == "nothing" else ""
+    return f"{part['description']}{note}"
 
 
 def _type(part: Schema) -> str:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from scripts.sandbox import TINY, copy_with_tiny, snakemake
+
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -22,6 +24,15 @@ ROOT = Path(__file__).parents[1]
 def pytest_collection_modifyitems(items):
     """Run fast tests first, so that a mistake shows within a minute."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A copy of the project in which the tiny experiment was built; not to be changed."""
+    folder = copy_with_tiny(tmp_path_factory.mktemp("built"))
+    status, output = snakemake(folder, "--cores", 2, "--configfile", TINY)
+    assert status == 0, output[-10_000:]
+    return folder
 
 
 TOPICS, WORDS_PER_TOPIC = 6, 10

@@ -134,7 +134,13 @@ def write_profile(tree, name, gpus=None, **settings):
     profile = yaml.safe_load(text)
     resources = settings.pop("set_resources", {})
     profile["set-resources"] = {**profile["set-resources"], **resources}
-    profile |= {"jobs": 6, "max-threads": 2, "latency-wait": 20, "slurm-init-seconds-before-status-checks": 4}
+    profile |= {
+        "set-scatter": {"encode": 2},
+        "jobs": 6,
+        "max-threads": 2,
+        "latency-wait": 20,
+        "slurm-init-seconds-before-status-checks": 4,
+    }
     profile |= {key.replace("_", "-"): value for key, value in settings.items()}
     (tree / name).mkdir(exist_ok=True)
     (tree / name / "profile.yaml").write_text(yaml.safe_dump(profile), "utf-8")

@@ -1,6 +1,7 @@
 """What several test files read and compare in one way."""
 
 import csv
+import os
 
 
 def logged(caplog, level="INFO"):
@@ -23,3 +24,22 @@ def command_line(named, changes):
     """Options of a stage by name; `changes` are keyword arguments that replace or add some."""
     named = named | {name.replace("_", "-"): value for name, value in changes.items()}
     return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+
+
+def gpu_uuid(number):
+    return f"GPU-{number:08d}-aaaa-bbbb-cccc-0123456789ab"
+
+
+def fake_gpus(folder, number):
+    """Make a folder in which `nvidia-smi` lists so many GPUs; a PATH that finds it first."""
+    listing = "".join(f"GPU {gpu}: NVIDIA Imagined (UUID: {gpu_uuid(gpu)})\n" for gpu in range(number))
+    return fake_nvidia_smi(folder, f"cat <<'END'\n{listing}END")
+
+
+def fake_nvidia_smi(folder, script):
+    """Make a folder with a shell script as `nvidia-smi`; a PATH that finds it first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return os.pathsep.join([str(folder), os.environ["PATH"]])

@@ -1,5 +1,7 @@
 import json
 import math
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -141,6 +143,22 @@ def test_index_counts_passages_and_leaves_nothing_beside_it(data, tmp_path, caps
     assert [path.name for path in tmp_path.iterdir()] == ["lucene"]
 
 
+@pytest.mark.parametrize("damage", ["shorten", "delete"])
+def test_a_damaged_index_is_refused(data, tmp_path, capsys, damage):
+    shutil.copytree(data / "lucene", tmp_path / "lucene")
+    part = next((tmp_path / "lucene").glob("*.cfs"), None) or next((tmp_path / "lucene").glob("*.si"))
+    size = part.stat().st_size
+    if damage == "shorten":
+        os.truncate(part, size - 1)
+    else:
+        part.unlink()
+    found = f"{size - 1} bytes" if damage == "shorten" else "no file"
+    assert search(data, tmp_path / "run.trec", "--index", str(tmp_path / "lucene")) == 1
+    assert last_error(capsys) == (
+        f"{part}: found {found}, expected {size} bytes; delete the folder and build it with `bm25_index`"
+    )
+
+
 def test_index_of_nothing_but_empty_passages_is_refused(tmp_path, capsys):
     write(tmp_path / "passages.parquet", tables.PASSAGES, [("a", ""), ("b", "\n")])
     assert index(tmp_path, tmp_path / "lucene") == 1
@@ -183,7 +201,7 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
         (["--k1", "-1"], "k1: found -1.0, expected a number from 0; mend the value"),
         (["--k1", "nan"], "k1: found nan, expected a number from 0; mend the value"),
         (["--depth", "0"], "--depth: found 0, expected 1 or more; give the number of documents to keep"),
-        (["--index", "{data}"], "{data}: found no segments_* file, expected the folder of a Lucene index; "
+        (["--index", "{data}"], "{data}: found no whole manifest.json, expected the folder of an index; "
                                 "build it with `bm25_index`"),
         (["--k1", "1", "--parameters", "x.json"],
          "--parameters: found --k1 or --b beside it, expected one of the two; leave one out"),

@@ -9,8 +9,9 @@ import yaml
 
 from cort.measures import TREC_NAMES
 from tests.tiny.generate import make_config
-from workflow.checks import ConfigError, check_duplicate_keys, complete
+from workflow.checks import ConfigError, check_duplicate_keys, complete, load_schema
 from workflow.experiment import (
+    deciding,
     describe,
     evaluated_splits,
     kind_of,
@@ -55,8 +56,8 @@ MISTAKES = {
     # The shape.
     "unknown key": (
         {"datset": "x"},
-        "top level: found the unknown key datset, expected one of dataset, title, seed, collection, splits, depth, "
-        "training_depth, bm25, language_models, encoders, rerankers, systems, evaluation; did you mean dataset?",
+        "top level: found the unknown key datset, expected one of dataset, title, seed, protect, collection, splits, "
+        "depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation; did you mean dataset?",
     ),
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},
@@ -101,7 +102,7 @@ MISTAKES = {
         "encoders.encoder.pooling: found 'max', expected one of cls, mean; choose one",
     ),
     "too small": ({"training_depth": 0}, "training_depth: found 0, expected at least 1; mend the value"),
-    "too large": ({"bm25 b": 1.5}, "bm25.b: found 1.5, expected at most 1; mend the value"),
+    "too large": ({"bm25": {"b": 1.5}}, "bm25.b: found 1.5, expected at most 1; mend the value"),
     "not positive": (
         {"rerankers cross training learning_rate": 0},
         "rerankers.cross.training.learning_rate: found 0, expected more than 0; mend the value",
@@ -279,6 +280,14 @@ MISTAKES = {
     "measure twice": (
         {"evaluation depth_measures": ["RR@10", "RR@10"]},
         "evaluation.depth_measures: found RR@10 2 times, expected each measure once; remove one",
+    ),
+    "k1 beside tuning": (
+        {"bm25 k1": 0.9},
+        "bm25.k1: found k1 beside tune, expected one of them, as tune chooses k1 and b; remove one",
+    ),
+    "text for a truth value": (
+        {"protect": "never"},
+        "protect: found 'never', expected true or false; mend the value",
     ),
     "unknown measure of tuning": (
         {"bm25 tune": {"measure": "recall"}},
@@ -561,3 +570,12 @@ def test_descriptions():
         "first 10 of cort+bm25 re-ranked by cross",
         "published run",
     ]
+
+
+def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
+    config = complete(changed({}), "tiny.yaml")
+    decisive = deciding(config, load_schema())
+    assert "protect" not in decisive
+    assert decisive["seed"] == config["seed"]
+    assert decisive["systems"] == config["systems"]
+    assert "protect" in config

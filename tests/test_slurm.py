@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests import slurm
 from tests.slurm import FAIL, HANG, PROFILE, SAVE_WHEN_WARNED, WAIT_FOR_GO, Run, Sandbox, wait_until, write_profile
-from tests.test_workflow import RULES, SYSTEMS, copy_tree, make_paths_relative, planned, snakemake
-from tests.tiny.generate import write_experiment
+from tests.test_workflow import RULES, SYSTEMS, planned
 
 ROOT = Path(__file__).parents[1]
 LOCAL = {
@@ -21,6 +21,7 @@ LOCAL = {
     "import_run",
     "interleave",
     "language_model",
+    "provenance",
     "report",
     "rerank",
     "split",
@@ -121,22 +122,6 @@ def test_sandbox_starts_once_and_stops_without_a_trace(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A copy of the project in which the runs of the tiny experiment were built without SLURM."""
-    folder = tree_with_experiment(tmp_path_factory.mktemp("local"))
-    status, output = snakemake(folder, *RUNS, "--cores", 2, "--configfile", "tiny/tiny.yaml")
-    assert status == 0, output[-10_000:]
-    return folder
-
-
-def tree_with_experiment(folder):
-    copy_tree(folder)
-    write_experiment(folder / "tiny")
-    make_paths_relative(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
     """A running sandbox."""
     sandbox = Sandbox(tmp_path_factory.mktemp("sandbox"))
@@ -148,7 +133,7 @@ def sandbox(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tree(sandbox, tmp_path_factory):
     """A copy of the project in which SLURM built the tiny experiment from nothing, on a bad day, in one go."""
-    tree = tree_with_experiment(tmp_path_factory.mktemp("cluster"))
+    tree = copy_with_tiny(tmp_path_factory.mktemp("cluster"))
     sandbox.inject(["cort.tokenize", "queries.test.parquet"], SAVE_WHEN_WARNED)
     sandbox.inject(["cort.bm25", "queries.test.parquet"], HANG)
     sandbox.inject(["cort.retrieve_onng"], FAIL)
@@ -208,7 +193,7 @@ def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree):
 
 
 def base_of(text, resource):
-    return int(re.search(rf" {resource}=(?:growing\()?(\d+)", text)[1])
+    return int(re.search(rf" {resource}=(?:growing\(|times\()?(\d+)", text)[1])
 
 
 def attempt_of(sandbox, job, text):
@@ -276,15 +261,9 @@ def test_jobs_outlive_a_restart_of_the_controller(sandbox, tree):
 
 def is_done(tree):
     """Whether nothing is left to do, half-made or locked."""
-    status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml")
+    status, output = snakemake(tree, "--dry-run", "--configfile", TINY)
     left = [path for path in (tree / "results").rglob("*") if path.name.endswith(".tmp")]
     return status == 0 and "Nothing to be done" in output and not left
-
-
-def unlock(tree):
-    """Remove the lock of a Snakemake that was killed."""
-    status, output = snakemake(tree, "--unlock", "--configfile", "tiny/tiny.yaml")
-    assert status == 0, output
 
 
 @pytest.mark.slow
@@ -325,7 +304,6 @@ def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, 
     first = Run(sandbox, tree, profile, *RUNS, "all")
     first.wait_until(waiting[0].exists, "the first job")
     first.kill()
-    unlock(tree)
     second = Run(sandbox, tree, profile, *RUNS, "all")
     second.wait_until(waiting[1].exists, "the second job")
     # Two jobs write the same file now.

@@ -8,16 +8,9 @@ import torch
 from torch import nn
 
 from cort.errors import InputError
-from cort.training import (
-    CurvePoint,
-    Task,
-    TrainingSettings,
-    add_training_arguments,
-    fit,
-    make_deterministic,
-    settings_from,
-    write_curve,
-)
+from cort.training.loop import Task, fit, make_deterministic, write_curve
+from cort.training.options import TrainingSettings, add_training_arguments, settings_from
+from cort.training.state import CurvePoint
 
 pytestmark = pytest.mark.usefixtures("training_process")
 

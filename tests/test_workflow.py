@@ -6,51 +6,23 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES, write_experiment
+from scripts.sandbox import copy_with_tiny, snakemake
+from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 ROOT = Path(__file__).parents[1]
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort+bm25", "cort+bm25-cross", "published")
 
 
-def copy_tree(target):
-    """Copy what git tracks or would track: no results, no cache, no environment."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
-    return target
-
-
-def snakemake(folder, *arguments, program="snakemake"):
-    """Call snakemake (or snakefmt) of this environment; status and all it said."""
-    command = [str(Path(sys.executable).parent / program), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return done.returncode, done.stdout
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """A copy of the project with the tiny experiment in it, in which nothing is built."""
-    folder = copy_tree(tmp_path_factory.mktemp("tree"))
-    write_experiment(folder / "tiny")
-    make_paths_relative(folder)
-    return folder
-
-
-def make_paths_relative(folder):
-    """Let the config speak of tiny/data, so that copies of the tree have the same config."""
-    config = folder / "tiny" / "tiny.yaml"
-    config.write_text(config.read_text("utf-8").replace(f"{folder}/", ""), "utf-8")
+    return copy_with_tiny(tmp_path_factory.mktemp("tree"))
 
 
 def planned(output):
@@ -228,17 +200,6 @@ def test_bad_input_stops_the_build_with_one_line_and_leaves_nothing(tree):
 # The tiny experiment, built.
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A copy of the project in which the tiny experiment was built."""
-    folder = copy_tree(tmp_path_factory.mktemp("built"))
-    write_experiment(folder / "tiny")
-    make_paths_relative(folder)
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "tiny/tiny.yaml")
-    assert status == 0, output[-10_000:]
-    return folder
-
-
 def run_lines(path):
     """Return query -> [(doc, rank, score), ...] in file order."""
     found = {}
@@ -326,18 +287,16 @@ def test_second_call_has_nothing_to_do(built):
 
 
 @pytest.mark.slow
-def test_snakemake_writes_its_own_report(built):
-    status, output = snakemake(built, "--configfile", "tiny/tiny.yaml", "--report", "report.zip")
+def test_snakemake_writes_its_own_report(built, tmp_path):
+    status, output = snakemake(built, "--configfile", "tiny/tiny.yaml", "--report", tmp_path / "report.zip")
     assert status == 0, output
-    assert shutil.unpack_archive(built / "report.zip", built / "unpacked") is None
-    assert list((built / "unpacked").rglob("*.svg"))
+    assert shutil.unpack_archive(tmp_path / "report.zip", tmp_path) is None
+    assert list(tmp_path.rglob("*.svg"))
 
 
 @pytest.mark.slow
 def test_second_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
-    folder = copy_tree(tmp_path)
-    write_experiment(folder / "tiny")
-    make_paths_relative(folder)
+    folder = copy_with_tiny(tmp_path)
     names = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
     options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", "--set-scatter", "encode=3")
     status, output = snakemake(folder, *names, *options)

@@ -31,6 +31,7 @@ TYPES = {
     "string": "text",
     "integer": "a whole number",
     "number": "a number",
+    "boolean": "true or false",
 }
 BOUNDS = {
     "minimum": "at least {}",
@@ -63,6 +64,8 @@ def complete(config: Config, source: str) -> Config:
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
     config = with_defaults(copy.deepcopy(config), schema)
+    if "tune" in config["bm25"]:
+        del config["bm25"]["k1"], config["bm25"]["b"]
     for system in config["systems"].values():
         if "rerank" in system:
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
@@ -73,7 +76,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List all mistakes, each once, in alphabetical order of their places."""
     names = set(_strange_keys(config))
     errors = list(_Validator(schema).iter_errors(config))
-    lines = names.union(line for error in errors for line in _explain(error))
+    lines = names.union(_idle_settings(config), (line for error in errors for line in _explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(with_defaults(sound, schema)))
@@ -143,6 +146,14 @@ def _strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
             if not isinstance(key, str):
                 yield f"{_place(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
             yield from _strange_keys(part, (*path, str(key)))
+
+
+def _idle_settings(config: Config) -> Iterator[str]:
+    """Find settings that another one makes void; only the config as written can tell."""
+    bm25 = config.get("bm25")
+    if isinstance(bm25, dict) and "tune" in bm25:
+        for key in sorted(bm25.keys() & {"k1", "b"}):
+            yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

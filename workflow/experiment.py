@@ -92,6 +92,17 @@ def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
     )
 
 
+def deciding(config: Config, schema: Config) -> Config:
+    """Copy the settings that decide results: without those the schema says decide nothing, but speed or safety."""
+    rest = schema.get("additionalProperties")
+    found = {}
+    for key, value in config.items():
+        part = schema.get("properties", {}).get(key, rest if isinstance(rest, dict) else {})
+        if part.get("decides") != "nothing":
+            found[key] = deciding(value, part) if isinstance(value, dict) else value
+    return found
+
+
 def describe(config: Config, name: str) -> str:
     """Say in a few words how a system's ranking is made."""
     system = config["systems"][name]

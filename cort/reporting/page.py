@@ -14,6 +14,7 @@ from cort.reporting import labels
 from cort.reporting.curves import Summary
 from cort.reporting.highlight import highlight
 from cort.reporting.inputs import Comparison, Depths, Filter, Measures
+from cort.reporting.origin import Origin
 from cort.reporting.stages import Stage
 from cort.reporting.tables import best_shown, names_of_measures, splits_of
 
@@ -72,6 +73,7 @@ class Page:
     comparisons: list[Comparison] = field(default_factory=list)
     filters: list[Filter] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
+    origin: Origin | None = None
 
 
 def systems_blocks(measures: Sequence[Measures], baseline: str | None) -> list[Block]:

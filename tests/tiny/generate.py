@@ -60,6 +60,7 @@ def make_config(data: Path) -> dict[str, Any]:
     return {
         "dataset": "tiny",
         "title": "Tiny & whole",
+        "protect": False,
         "collection": {"passages": f"{data}/collection.tsv"},
         "splits": {"train": files["train"], "validation": {"hold_out": HELD_OUT}, "test": files["test"]},
         "depth": DEPTH,

@@ -6,7 +6,8 @@ rule bm25_index:
         script="cort/bm25_index.py",
         passages="results/{dataset}/collection/passages.parquet",
     output:
-        directory("results/{dataset}/bm25/index"),
+        # One named file: the time of a folder changes when it is copied, and nothing compares its content.
+        "results/{dataset}/bm25/index/manifest.json",
     log:
         "logs/{dataset}/bm25_index.log",
     benchmark:
@@ -20,17 +21,18 @@ rule bm25_index:
         runtime=growing(120),
     params:
         module=as_py_module(),
+        folder=subpath(output[0], parent=True),
     message:
         "Index the passages for BM25"
     shell:
         "python -m {params.module} --passages {input.passages:q} --threads {threads} --memory-mb {resources.heap_mb}"
-        " --output {output:q} --log {log:q}"
+        " --output {params.folder:q} --log {log:q}"
 
 
 rule bm25_tune:
     input:
         script="cort/bm25_tune.py",
-        index="results/{dataset}/bm25/index",
+        index="results/{dataset}/bm25/index/manifest.json",
         queries="results/{dataset}/collection/queries.train.parquet",
         qrels="results/{dataset}/collection/qrels.train.parquet",
     output:
@@ -48,6 +50,7 @@ rule bm25_tune:
         runtime=growing(240),
     params:
         module=as_py_module(),
+        index=subpath(input.index, parent=True),
         k1=setting("bm25", "tune", "k1"),
         b=setting("bm25", "tune", "b"),
         options=options(("bm25", "tune"), "samples", "sample_size", "measure"),
@@ -57,7 +60,7 @@ rule bm25_tune:
     message:
         "Choose k1 and b of BM25 by a grid search over training queries"
     shell:
-        "python -m {params.module} --index {input.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        "python -m {params.module} --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " --k1 {params.k1} --b {params.b} {params.options:q} --relevance-level {params.relevance_level}"
         " --depth {params.depth} --seed {params.seed} --threads {threads} --memory-mb {resources.heap_mb}"
         " --output {output:q} --log {log:q}"
@@ -66,7 +69,7 @@ rule bm25_tune:
 rule bm25:
     input:
         script="cort/bm25.py",
-        index="results/{dataset}/bm25/index",
+        index="results/{dataset}/bm25/index/manifest.json",
         queries="results/{dataset}/collection/queries.{split}.parquet",
         parameters=get_tuned,
     output:
@@ -86,11 +89,12 @@ rule bm25:
         runtime=growing(240),
     params:
         module=as_py_module(),
+        index=subpath(input.index, parent=True),
         parameters=get_bm25_parameters,
         depth=get_depth,
     message:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:
-        "python -m {params.module} --index {input.index:q} --queries {input.queries:q} {params.parameters:q}"
+        "python -m {params.module} --index {params.index:q} --queries {input.queries:q} {params.parameters:q}"
         " --depth {params.depth} --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"

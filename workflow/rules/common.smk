@@ -8,9 +8,10 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from workflow.checks import ConfigError, check_duplicate_keys, complete
+from workflow.checks import ConfigError, check_duplicate_keys, complete, load_schema
 from workflow.experiment import (
     LEARNERS,
+    deciding,
     describe,
     evaluated_splits,
     kind_of,
@@ -19,6 +20,8 @@ from workflow.experiment import (
     splits_of,
     used_models,
 )
+from workflow.lock import guard
+from workflow.machine import fix_shards, survey
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -36,6 +39,18 @@ try:
     config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
+
+guard(workflow, config["dataset"])
+
+
+MACHINE = survey(workflow)
+SHARDS = fix_shards(
+    workflow,
+    "encode",
+    folders=[f"results/{config['dataset']}/embeddings/{name}" for name in used_models(config, "encoders")],
+    default=max(MACHINE.gpus or 0, 1),
+)
+GPU_THREADS = MACHINE.threads
 
 
 wildcard_constraints:
@@ -79,6 +94,24 @@ def growing(base, per_mb=0):
     return get
 
 
+def times(amount, *path):
+    """Amount of a resource for each of as many as the config says at a path given like `setting`'s."""
+
+    def get(wildcards):
+        return amount * setting(*path)(wildcards)
+
+    return get
+
+
+def gpus(asked):
+    """GPUs of a job that asks for some: a number, or the path of one in the config."""
+
+    def get(wildcards):
+        return MACHINE.gpus_for(asked if isinstance(asked, int) else setting(*asked)(wildcards))
+
+    return get
+
+
 MODEL_FILES = (
     "model.safetensors",
     "config.json",
@@ -115,6 +148,23 @@ def get_raw_split(kind):
         return split.get(kind, f"results/{wildcards.dataset}/raw/{kind}.{wildcards.split}.tsv")
 
     return get
+
+
+def get_raw_inputs(dataset):
+    """Every file the results of the experiment were made from that the workflow did not make."""
+    pydocs = "pydocs" in config["collection"]
+    files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
+    files += [split[kind] for split in config["splits"].values() for kind in ("queries", "qrels") if kind in split]
+    for split, name in pairs_of_split_and_system("run"):
+        files.append(published_run(config["systems"][name], split))
+    for model in config["language_models"].values():
+        files += pretrained_files(model)
+    return list(dict.fromkeys(files))
+
+
+def get_settings(wildcards):
+    """Every setting that decides results, as JSON."""
+    return json.dumps(deciding(config, load_schema()), sort_keys=True)
 
 
 def get_hold_out(wildcards):
@@ -166,8 +216,13 @@ def get_language_model_files(wildcards):
     model = config["language_models"][wildcards.language_model]
     if "pretrained" not in model:
         return f"results/{wildcards.dataset}/collection/passages.parquet"
-    # A hub name is no folder; its revision says all.
-    return sorted(str(path) for path in Path(model["pretrained"]).glob("*") if path.suffix in MODEL_SUFFIXES)
+    return pretrained_files(model)
+
+
+def pretrained_files(model):
+    """Files of a pretrained language model's folder; none for a hub name, whose revision says all."""
+    folder = Path(model["pretrained"]) if "pretrained" in model else None
+    return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
 
 
 def learner(section, wildcards):
@@ -215,6 +270,11 @@ def checkpoint_of(section):
         return f"results/{wildcards.dataset}/{section}/{name}/{kept}/model.safetensors"
 
     return get
+
+
+def guarded(files):
+    """Files of trained models, write-protected if the experiment asks for it."""
+    return protected(files) if config["protect"] else files
 
 
 def get_epochs(section):
@@ -273,8 +333,13 @@ def get_all_candidates(wildcards):
 
 def get_published_run(wildcards):
     """File of a published run for a split."""
-    run = config["systems"][wildcards.system]["run"]
-    return run[wildcards.split] if isinstance(run, dict) else run.replace("{split}", wildcards.split)
+    return published_run(config["systems"][wildcards.system], wildcards.split)
+
+
+def published_run(system, split):
+    """File of a published run for a split, given as one path per split or as one for all."""
+    run = system["run"]
+    return run[split] if isinstance(run, dict) else run.replace("{split}", split)
 
 
 def pairs_of_split_and_system(*kinds):

@@ -48,17 +48,21 @@ rule train:
         queries=tokens_of("encoders", "queries.train"),
         validation_queries=tokens_of("encoders", "queries.validation"),
     output:
-        best=multiext(
-            "results/{dataset}/encoders/{encoder}/best/",
-            *MODEL_FILES,
-            "projection.safetensors",
-            "cort.json",
+        best=guarded(
+            multiext(
+                "results/{dataset}/encoders/{encoder}/best/",
+                *MODEL_FILES,
+                "projection.safetensors",
+                "cort.json",
+            )
         ),
-        last=multiext(
-            "results/{dataset}/encoders/{encoder}/last/",
-            *MODEL_FILES,
-            "projection.safetensors",
-            "cort.json",
+        last=guarded(
+            multiext(
+                "results/{dataset}/encoders/{encoder}/last/",
+                *MODEL_FILES,
+                "projection.safetensors",
+                "cort.json",
+            )
         ),
         curve="results/{dataset}/encoders/{encoder}/curve.csv",
     log:
@@ -69,7 +73,10 @@ rule train:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=16000,
+        gpu=gpus(("encoders", "{encoder}", "training", "gpus")),
+        processes=setting("encoders", "{encoder}", "training", "gpus"),
+        checkpoint_seconds=600,
+        mem_mb=times(16000, "encoders", "{encoder}", "training", "gpus"),
         runtime=1440,
     params:
         module=as_py_module(),
@@ -91,8 +98,11 @@ rule train:
         "python -m {params.module} --language-model {params.language_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
-        " --seed {params.seed} --threads {threads} --output {params.folder:q} --output-curve {output.curve:q}"
-        " --log {log:q}"
+        " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --output-curve {output.curve:q}"
+        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/encoders/{wildcards.encoder:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
 
 rule encode:
@@ -108,8 +118,9 @@ rule encode:
         "benchmarks/{dataset}/encode/{encoder}.{scatteritem}.tsv"
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
     resources:
+        gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
@@ -136,8 +147,9 @@ rule encode_queries:
         "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
     resources:
+        gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(60),
     params:

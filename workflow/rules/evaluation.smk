@@ -90,6 +90,31 @@ rule examples:
         " --output {output:q} --log {log:q}"
 
 
+rule provenance:
+    input:
+        script="cort/provenance.py",
+        files=get_raw_inputs(config["dataset"]),
+        # Written again whenever a result was.
+        measures=get_measures(config["dataset"]),
+    output:
+        "results/{dataset}/provenance.json",
+    log:
+        "logs/{dataset}/provenance.log",
+    benchmark:
+        "benchmarks/{dataset}/provenance/provenance.tsv"
+    localrule: True
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        settings=get_settings,
+    message:
+        "Record what the results of {wildcards.dataset} came from"
+    shell:
+        "python -m {params.module} --dataset {wildcards.dataset:q} --config {params.settings:q} --inputs {input.files:q}"
+        " --output {output:q} --log {log:q}"
+
+
 rule report:
     input:
         script="cort/report.py",
@@ -98,6 +123,7 @@ rule report:
         examples=get_examples(config["dataset"]),
         curves=get_curves(config["dataset"]).values(),
         filters=get_filters(config["dataset"]).values(),
+        provenance="results/{dataset}/provenance.json",
     output:
         page=report(
             "results/{dataset}/report/index.html",
@@ -148,4 +174,4 @@ rule report:
         " --measures-files {input.measures:q} --description-of-systems {params.descriptions:q}"
         " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
         " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
-        " --benchmarks {params.benchmarks:q} --output-folder {params.folder:q} --log {log:q}"
+        " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} --output-folder {params.folder:q} --log {log:q}"

@@ -49,15 +49,19 @@ rule train_reranker:
         queries=tokens_of("rerankers", "queries.train"),
         validation_queries=tokens_of("rerankers", "queries.validation"),
     output:
-        best=multiext(
-            "results/{dataset}/rerankers/{reranker}/best/",
-            *MODEL_FILES,
-            "reranker.json",
+        best=guarded(
+            multiext(
+                "results/{dataset}/rerankers/{reranker}/best/",
+                *MODEL_FILES,
+                "reranker.json",
+            )
         ),
-        last=multiext(
-            "results/{dataset}/rerankers/{reranker}/last/",
-            *MODEL_FILES,
-            "reranker.json",
+        last=guarded(
+            multiext(
+                "results/{dataset}/rerankers/{reranker}/last/",
+                *MODEL_FILES,
+                "reranker.json",
+            )
         ),
         curve="results/{dataset}/rerankers/{reranker}/curve.csv",
     log:
@@ -68,7 +72,10 @@ rule train_reranker:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=16000,
+        gpu=gpus(("rerankers", "{reranker}", "training", "gpus")),
+        processes=setting("rerankers", "{reranker}", "training", "gpus"),
+        checkpoint_seconds=600,
+        mem_mb=times(16000, "rerankers", "{reranker}", "training", "gpus"),
         runtime=1440,
     params:
         module=as_py_module(),
@@ -83,8 +90,11 @@ rule train_reranker:
         "python -m {params.module} --language-model {params.language_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
-        " --seed {params.seed} --threads {threads} --output {params.folder:q} --output-curve {output.curve:q}"
-        " --log {log:q}"
+        " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --output-curve {output.curve:q}"
+        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/rerankers/{wildcards.reranker:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
 
 rule score:
@@ -102,8 +112,9 @@ rule score:
         "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
     resources:
+        gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:

@@ -43,8 +43,9 @@ rule retrieve:
         system=names_of_kind(config, "exact"),
     conda:
         "../envs/cort.yaml"
-    threads: 8
+    threads: GPU_THREADS
     resources:
+        gpu=gpus(1),
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
     params:
@@ -106,6 +107,8 @@ rule interleave:
     params:
         module=as_py_module(),
         depth=get_depth,
+        # Their order counts, and inputs in another order make nothing run again.
+        order=setting("systems", "{system}", "interleave"),
     message:
         "Interleave the runs of {wildcards.system} on {wildcards.split}"
     shell:

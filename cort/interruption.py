@@ -1,0 +1,75 @@
+"""Ending in order when asked to: signals become a request that long work answers at its next safe place.
+
+Nothing here imports torch: `cli` uses it for every stage.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+#: SIGUSR1 is what SLURM sends before a time limit if asked to (``--signal``)
+REQUESTS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class Interrupted(Exception):
+    """A stage ended early and in order; `status` is its exit status, the message one line for the log or empty."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def exit_status(number: int) -> int:
+    """Exit status of work that a signal ended and that can be resumed: "try again", or that of Ctrl-C."""
+    return 128 + signal.SIGINT if number == signal.SIGINT else os.EX_TEMPFAIL
+
+
+def unwind_on_signals() -> None:
+    """Let SIGTERM and SIGUSR1 unwind the process as an exception does, so that temporary files go."""
+    if _is_main_thread():
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+class Requests:
+    """While entered, SIGTERM, SIGUSR1 and SIGINT only set `received`; a second SIGINT is a KeyboardInterrupt at once.
+
+    :param patient: take any number of SIGINTs: the process that passes them on decides when there were enough.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
+        self.received: int | None = None
+        self._patient, self._interrupts = patient, 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Requests:
+        if _is_main_thread():
+            for number in REQUESTS:
+                before = signal.getsignal(number)
+                # A job in the background of a shell ignores Ctrl-C; None is a handler that Python cannot put back.
+                if before is not None and not (number == signal.SIGINT and before is signal.SIG_IGN):
+                    self._before[number] = before
+                    signal.signal(number, self._take)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before.clear()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1 and number == signal.SIGINT and not self._patient:
+            raise KeyboardInterrupt
+        self.received = self.received or number
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

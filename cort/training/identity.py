@@ -1,0 +1,73 @@
+"""What a result depends on, as one hash: options, content of files, the model to start from, and the program itself."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+import cort
+from cort.models import model_fingerprint
+
+ROOT = Path(cort.__file__).parent
+#: libraries whose release can change what a training computes
+LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
+
+
+def identity(module: str, options: Mapping[str, object], files: Iterable[str], language_model: str) -> str:
+    """Name a computation by all that decides its result.
+
+    :param module: the stage; the source of all modules of this package that it can import counts.
+    :param options: those that change the result, without paths.
+    :param files: paths whose content counts, in a fixed order.
+    :param language_model: folder of the model to start from.
+    """
+    parts = {
+        "options": dict(options),
+        "files": [file_digest(path) for path in files],
+        "language model": model_fingerprint(language_model),
+        "source": {name: file_digest(path) for name, path in sorted(imported_modules(module).items())},
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def imported_modules(module: str) -> dict[str, Path]:
+    """Files of `module` and of all modules of this package that it can import, at once or later, by name."""
+    found: dict[str, Path] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = _file_of(name)
+        if path is not None and name not in found:
+            found[name] = path
+            waiting.extend(_imports(path))
+    return found
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's content."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Names a source file imports from this package: modules, and what may be a module or a name inside one."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _file_of(name: str) -> Path | None:
+    package, *parts = name.split(".")
+    if package != cort.__name__:
+        return None
+    path = ROOT.joinpath(*parts)
+    candidates = (path.with_suffix(".py"), path / "__init__.py") if parts else (path / "__init__.py",)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)

@@ -1,0 +1,1 @@
+"""Tools for operators; no rule calls them."""

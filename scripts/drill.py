@@ -1,0 +1,236 @@
+"""Kill the build of the tiny experiment again and again, and check that nothing of it is lost or wrong.
+
+One copy of the project builds undisturbed. In another the same command runs and is killed with SIGKILL at moments drawn
+at random, each time with all its processes or, every fifth time, alone so that its jobs outlive it; then it runs again.
+A build that finishes is compared with the undisturbed one, file by file, and another begins until all kills are done.
+
+Exit status 1 if a call fails by itself, a job runs again that had been reported as finished, a file differs, or
+something temporary is left; the copies then stay for inspection.
+
+Usage: python scripts/drill.py [--kills 25] [--seed 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Called by its path, a script finds only its own folder.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
+from workflow.lock import processes_with
+
+ARGUMENTS = ("--cores", "2", "--configfile", TINY)
+# What tells times, or how Lucene's threads were scheduled; all else is the same in every build.
+VARIABLE_FILES = re.compile(
+    r"/bm25/index/|/curve\.csv$|/provenance\.json$|/report/index\.html$|/report/tables/stages\."
+)
+VARIABLE = "CORT_DRILL"
+MAIN_ONLY = 5
+# Seconds: the earliest moment of a kill, and the latest as a part of the undisturbed build's.
+EARLIEST, LATEST_PART, LATEST_AT_LEAST = 0.5, 1 / 8, 6.0
+STARTED, FINISHED = (
+    re.compile(r"^Job (\d+): (.+)$", re.MULTILINE),
+    re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)"),
+)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one call did, by the messages of its jobs; `status` is None if it was killed."""
+
+    started: list[str]
+    finished: dict[str, str]
+    status: int | None = None
+    said: str = ""
+
+
+@dataclass
+class Drill:
+    """The record of all rounds; `faults` has a line for each thing that is wrong."""
+
+    kills: int = 0
+    builds: int = 0
+    interrupted: Counter[str] = field(default_factory=Counter)
+    jobs: int = 0
+    faults: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+
+
+def parse_log(text: str) -> tuple[list[str], dict[str, str]]:
+    """Read Snakemake's own log: messages of the jobs that started, and message -> rule of those that finished."""
+    names: dict[str, str] = {}
+    started, finished = [], {}
+    for line in text.splitlines():
+        if match := STARTED.match(line):
+            names[match[1]] = match[2]
+            started.append(match[2])
+        elif (match := FINISHED.match(line)) and match[1] in names:
+            finished[names[match[1]]] = match[2]
+    return started, finished
+
+
+def differences(folder: Path, expected: dict[str, str]) -> list[str]:
+    """Name the files that differ, miss or are too many in a finished build, and all that is temporary."""
+    found = results(folder)
+    different = [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
+    left = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.tmp"))]
+    return [*(f"{name} differs" for name in different), *(f"{name} is left" for name in left)]
+
+
+def results(folder: Path) -> dict[str, str]:
+    """Digests of all results that are the same in every build."""
+    return {name: digest for name, digest in digests(folder, "results/**/*").items() if not VARIABLE_FILES.search(name)}
+
+
+def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> Round:
+    """Call the workflow, and kill it after so many seconds unless it ends before; with None leave it alone."""
+    logs = folder / ".snakemake" / "log"
+    before = set(logs.glob("*"))
+    with open(folder / "said.txt", "w+", encoding="utf-8") as said:
+        process = subprocess.Popen(
+            [executable("snakemake"), *ARGUMENTS],
+            cwd=folder,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {VARIABLE: token},
+            start_new_session=True,
+        )
+        status = None
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            if main_only:
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+                kill_all(token)
+            process.wait()
+        said.seek(0)
+        words = said.read()
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(set(logs.glob("*")) - before))
+    return Round(*parse_log(text), status, words)
+
+
+def kill_all(token: str) -> None:
+    """Kill what a round began, in whatever process group it is."""
+    while pids := processes_with(VARIABLE, token):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def build_with_kills(
+    folder: Path, drill: Drill, generator: random.Random, latest: float, limit: int, rules: dict[str, str]
+) -> None:
+    """Call, kill, call again until a build is finished; not more than `limit` kills in all."""
+    done: dict[str, str] = {}
+    while True:
+        last = drill.kills >= limit
+        moment = generator.uniform(EARLIEST, latest)
+        main_only = (drill.kills + 1) % MAIN_ONLY == 0
+        drill.tokens.append(secrets.token_hex(8))
+        one = run_round(folder, None if last else moment, main_only, drill.tokens[-1])
+        drill.jobs += len(one.started)
+        again = sorted(done.keys() & set(one.started))
+        drill.faults += [f"{rules.get(name, '?')} ran again, though finished: {name}" for name in again]
+        done |= one.finished
+        if one.status == 0:
+            return
+        if one.status is not None:
+            drill.faults.append(f"a call ended with status {one.status}: {one.said[-2000:]}")
+            return
+        drill.kills += 1
+        running = [rules.get(name, "?") for name in one.started if name not in one.finished]
+        drill.interrupted.update(running or ["between jobs"])
+        say(
+            f"kill {drill.kills:2}, build {drill.builds + 1}: after {moment:4.1f} s, "
+            f"{'main process only' if main_only else 'all processes    '} | "
+            f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}"
+        )
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def build_undisturbed(folder: Path) -> tuple[float, dict[str, str]]:
+    """Build in a new copy; seconds, and message -> rule of all jobs."""
+    started = time.perf_counter()
+    status, said = snakemake(folder, *ARGUMENTS)
+    seconds = time.perf_counter() - started
+    if status:
+        sys.exit(f"error: the undisturbed build failed\n{said}")
+    names, rules = parse_log("".join(path.read_text("utf-8") for path in (folder / ".snakemake" / "log").glob("*")))
+    if len(names) != len(set(names)):
+        sys.exit("error: two jobs have one message, so that the drill cannot tell them apart; mend `message:`")
+    return seconds, rules
+
+
+def report(drill: Drill, seconds: float) -> None:
+    """Print the closing table and the faults."""
+    rows = [
+        ("kills", str(drill.kills)),
+        ("builds finished and compared", str(drill.builds)),
+        ("jobs begun", str(drill.jobs)),
+        ("interrupted", ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())),
+        ("faults", str(len(drill.faults)) if drill.faults else "none: all files as in the undisturbed build"),
+        ("time", f"{seconds:.0f} s"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        say(f"{name:<{width}}  {value}")
+    for fault in drill.faults:
+        say(f"FAULT: {fault}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the drill; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=25, help="how often to kill (default: 25)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the moments (default: 1)")
+    args = parser.parse_args(argv)
+    began = time.perf_counter()
+    drill, generator = Drill(), random.Random(args.seed)  # noqa: S311 - moments, not secrets
+    top = Path(tempfile.mkdtemp(prefix="drill-"))
+    undisturbed = copy_with_tiny(top / "undisturbed")
+    seconds, rules = build_undisturbed(undisturbed)
+    expected = results(undisturbed)
+    say(f"undisturbed: {len(rules)} jobs, {len(expected)} files compared, {seconds:.0f} s")
+    latest = max(LATEST_AT_LEAST, seconds * LATEST_PART)
+    try:
+        while drill.kills < args.kills and not drill.faults:
+            folder = copy_with_tiny(top / f"build-{drill.builds + 1}")
+            build_with_kills(folder, drill, generator, latest, args.kills, rules)
+            drill.builds += 1
+            drill.faults += differences(folder, expected)
+    finally:
+        for token in drill.tokens:
+            kill_all(token)
+    report(drill, time.perf_counter() - began)
+    if drill.faults:
+        say(f"the copies are in {top}")
+        return 1
+    shutil.rmtree(top)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Copies of the project in which a build harms nobody, for benchmarks, drills and tests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: Config of the tiny experiment in a copy made by `copy_with_tiny`.
+TINY = "tiny/tiny.yaml"
+
+
+def copy_tree(target: Path) -> Path:
+    """Copy what git tracks or would track: no results, no cache, no environment; return `target`."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def copy_with_tiny(target: Path) -> Path:
+    """Copy the project, and write the tiny experiment into the copy's folder `tiny`; all copies are the same."""
+    copy_tree(target)
+    command = [sys.executable, "tests/tiny/generate.py", Path(TINY).parent.name]
+    subprocess.run(command, cwd=target, check=True)
+    return target
+
+
+def executable(program: str) -> str:
+    """Path of a command of this Python's environment."""
+    return str(Path(sys.executable).parent / program)
+
+
+def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> tuple[int, str]:
+    """Call snakemake (or snakefmt) of this environment; status and all it said."""
+    command = [executable(program), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def digests(folder: Path, *patterns: str) -> dict[str, str]:
+    """SHA-256 of the files that match any pattern, by their path in `folder`."""
+    paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+    return {os.fspath(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:
+    """Put empty files in the place of all results and have Snakemake record them as up to date; the number of jobs."""
+    call = ("--configfile", configfile, *options)
+    status, said = snakemake(folder, "--summary", *call)
+    if status:
+        raise RuntimeError(said)
+    for line in said.splitlines():
+        if line.startswith("results/"):
+            result = folder / line.split("\t")[0]
+            result.parent.mkdir(parents=True, exist_ok=True)
+            result.touch()
+    status, said = snakemake(folder, "--cores", 1, "--touch", "--forceall", *call)
+    if status:
+        raise RuntimeError(said)
+    return int(re.findall(r"^(\d+) of \1 steps", said, re.MULTILINE)[-1])

@@ -1,0 +1,242 @@
+"""One live workflow per dataset, and no lock that a dead one left.
+
+Snakemake locks files by listing them in ``.snakemake/locks``. When it is killed with SIGKILL, by an operator, for want
+of memory or with the machine, the lists stay and every later call refuses to run until somebody says ``--unlock``.
+Here the lock is one that the kernel keeps: flock on ``.snakemake/owners/<dataset>``, taken when a workflow begins to
+execute and held until its process ends. Whoever gets it knows that nobody else executes this dataset, so what Snakemake
+has locked of it is a dead workflow's, and is removed. Who does not get it says who has it, and stops.
+
+Why this does not race:
+
+- The kernel gives the lock to one open file at a time and takes it back when that is closed, at the latest with the
+  process, however it dies. No process id is compared, so none can be mistaken for one that was given anew.
+- Python's files are not passed on to other programs, so jobs never hold the lock. Between fork and exec they do for an
+  instant, which is why who does not get the lock tries again for a while.
+- Snakemake reads and writes its lists after this lock was taken and before it is let go, so nobody of the same dataset
+  is between the two. A list that names other datasets too, for this one's runs may be their input, goes only if these
+  have no live owner. Should one begin at that instant, its list is another file: that of the dead was there before.
+- Were a live workflow's list lost all the same, as Snakemake itself does when one of two workflows in a folder ends,
+  flock still keeps a second one off the same dataset.
+- A file of owners that was deleted protects nobody: after locking it must still be the one at its path.
+
+The process of a dead workflow may be gone and its jobs not, if only it was killed. They bear its token in their
+environment; those on this host are ended, because Snakemake makes their output anew in any case. Jobs of SLURM belong
+to it and go on: whoever wants to end them knows how, and two writers of one file are harmless.
+
+A power failure, which forgets what was written last, may also leave an unreadable record of a finished job. Snakemake
+then knows neither its parameters nor its inputs, and no change of them makes it run again. Such a job is marked as
+unfinished.
+
+Where files cannot be locked, and with ``--nolock``, all is as Snakemake has it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+from cort.files import DISK_IS_FULL, try_lock
+
+FOLDER = Path(".snakemake")
+#: Environment variable by which jobs are known: the token of the workflow that began them.
+VARIABLE = "CORT_WORKFLOW"
+SLURM_JOB = "SLURM_JOB_ID"
+# Seconds to wait for a lock held between fork and exec or by a process that is dying, and for jobs to end.
+PATIENCE, GRACE = 2.0, 30.0
+LOCKED = re.compile(r"^results/([^/\n]+)/", re.MULTILINE)
+
+_held: dict[Path, int] = {}
+
+
+def guard(workflow: Any, dataset: str) -> None:
+    """Claim the dataset when this workflow begins to execute; to be called while it is parsed.
+
+    Nothing happens in the processes of single jobs, in dry runs, nor when a workflow is only asked about (``--lint``,
+    ``--summary``, ``--report``, ``--unlock``): only executing one logs that it has started, and that before it looks
+    for locks.
+    """
+    for other in [one for one in logger.filters if isinstance(one, _AtStart)]:
+        logger.removeFilter(other)
+    if workflow.is_main_process and not workflow.output_settings.dryrun:
+        logger.addFilter(_AtStart(workflow, dataset))
+
+
+class _AtStart(logging.Filter):
+    """Lets every message pass, and claims the dataset at the one that says that a workflow starts."""
+
+    def __init__(self, workflow: Any, dataset: str) -> None:
+        super().__init__()
+        self.workflow, self.dataset = workflow, dataset
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "event", None) == "workflow_started" and self.workflow.execution_settings.lock:
+            claim(self.dataset)
+        return True
+
+
+def claim(dataset: str) -> None:
+    """Become the one live owner of a dataset in this folder until the process ends; clear up after a dead one.
+
+    :raises WorkflowError: when another process is at work on it, or the disk is full.
+    """
+    path = (FOLDER / "owners" / dataset).absolute()
+    if path in _held:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _lock(path)
+        if descriptor is None:
+            return
+        _held[path] = descriptor
+        _clear_up(dataset, _read(path))
+        token = secrets.token_hex(8)
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "since": f"{datetime.now():%F %T}"}
+        path.write_text(json.dumps(owner), encoding="utf-8")
+        os.environ[VARIABLE] = token
+    except OSError as error:
+        # Whatever else is wrong with this folder, Snakemake says it next.
+        if error.errno in DISK_IS_FULL:
+            raise WorkflowError(f"{FOLDER}: {error.strerror}; free space and call again") from None
+
+
+def is_owned(dataset: str) -> bool:
+    """Whether another process holds a dataset, or files cannot be locked so that nobody knows."""
+    try:
+        descriptor = os.open(FOLDER / "owners" / dataset, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def processes_with(variable: str, value: str) -> list[int]:
+    """Process ids of this host, as far as we may look, that were begun with a variable in their environment.
+
+    What another job of SLURM runs is left out.
+    """
+    wanted, found = f"{variable}={value}".encode(), []
+    ours = {f"{SLURM_JOB}={os.environ[SLURM_JOB]}".encode()} if SLURM_JOB in os.environ else set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            words = set(path.read_bytes().split(b"\0"))
+            jobs = {word for word in words if word.startswith(f"{SLURM_JOB}=".encode())}
+            if wanted in words and jobs <= ours:
+                found.append(int(path.parent.name))
+    return found
+
+
+def _lock(path: Path) -> int | None:
+    """Open and lock the file of owners; None where files cannot be locked.
+
+    :raises WorkflowError: when somebody else keeps it.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        locked = try_lock(descriptor)
+        if locked and path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        os.close(descriptor)
+        if locked is None:
+            return None
+        if time.monotonic() > end:
+            owner = _read(path)
+            who = f"process {owner['pid']} on {owner['host']} since {owner['since']}" if owner else "an unnamed process"
+            raise WorkflowError(
+                f"results/{path.name}: found a workflow at work on it ({who}), expected none; wait for it, or end it"
+            )
+        time.sleep(0.05)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read what an owner wrote of itself; nothing if it died before or while it did."""
+    try:
+        owner = json.loads(path.read_text(encoding="utf-8"))
+        return {name: owner[name] for name in ("host", "pid", "token", "since")}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+
+
+def _clear_up(dataset: str, last: dict[str, Any]) -> None:
+    """Remove what a dead owner left behind, and say so in a line each."""
+    if last and last["host"] == socket.gethostname() and (ended := _end_jobs(last["token"])):
+        logger.info(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
+    if removed := _remove_dead_locks(dataset):
+        who = f"process {last['pid']} on {last['host']}, since {last['since']}" if last else "unknown"
+        logger.info(f"Removed {removed} locks of a workflow that was killed ({who}).")
+    for output in _mark_damaged(dataset):
+        logger.info(f"The record of {output} is damaged; it is made again.")
+
+
+def _end_jobs(token: str) -> int:
+    """End the processes of a dead workflow, gently at first; their number."""
+    seen: set[int] = set()
+    end = time.monotonic() + GRACE
+    while pids := processes_with(VARIABLE, token):
+        for pid in pids:
+            late = time.monotonic() > end
+            if late or pid not in seen:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        if time.monotonic() > end + PATIENCE:
+            break
+        seen.update(pids)
+        time.sleep(0.1)
+    return len(seen)
+
+
+def _remove_dead_locks(dataset: str) -> int:
+    """Remove Snakemake's locks that name this dataset and none that is somebody else's; their number."""
+    removed = 0
+    for path in sorted((FOLDER / "locks").glob("*.lock")):
+        with suppress(FileNotFoundError):
+            named = set(LOCKED.findall(path.read_text(encoding="utf-8", errors="replace")))
+            if dataset in named and not any(is_owned(other) for other in named - {dataset}):
+                path.unlink()
+                removed += 1
+    return removed
+
+
+def _mark_damaged(dataset: str) -> Iterator[str]:
+    """Turn unreadable records of the dataset into marks of unfinished jobs; yield the outputs."""
+    records = FOLDER / "metadata"
+    for path in [path for path in records.rglob("*") if path.is_file()]:
+        if _is_readable(path):
+            continue
+        inside = path.relative_to(records)
+        try:
+            # Snakemake's name of a record: the output's in base64, in pieces that a file system takes.
+            output = urlsafe_b64decode("".join(part.removeprefix("@") for part in inside.parts)).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+        if output.startswith(f"results/{dataset}/"):
+            mark = FOLDER / "incomplete" / inside
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_text('{"external_jobid": null}', encoding="utf-8")
+            path.unlink()
+            yield output
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_bytes()), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,86 @@
+"""What the machine decides: how many jobs share its GPUs, with how many threads, and the number of encoding shards.
+
+Speed alone depends on these. Used by the Snakefile alone; the number of shards is that of the shards already made, so
+that another machine leaves finished encodings as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cort.devices import visible_devices
+
+# Threads of a stage that computes; more help little.
+THREADS = 8
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where jobs run: `gpus` at a time on `cores`, or on machines of their own that a cluster finds (both None)."""
+
+    gpus: int | None
+    cores: int | None
+
+    def gpus_for(self, asked: int) -> int:
+        """Count the GPUs a job gets that asks for some; a cluster is asked for all."""
+        return asked if self.gpus is None else min(asked, self.gpus)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a job with a GPU, few enough that all GPUs have one."""
+        if not self.gpus or not self.cores:
+            return THREADS
+        return max(1, min(THREADS, self.cores // self.gpus))
+
+
+def survey(workflow: Any) -> Machine:
+    """Find the GPUs this call of Snakemake may use, and limit its jobs to them unless the user has set a limit.
+
+    Jobs that a cluster runs, and calls of Snakemake within such a job, are not limited.
+    """
+    # Executors that are not local need --jobs.
+    if not workflow.is_main_process or workflow.nodes is not None:
+        return Machine(None, None)
+    gpus = len(visible_devices())
+    limit = workflow.global_resources.get("gpu").value
+    if limit is None and gpus:
+        workflow.register_resource("gpu", gpus)
+    return Machine(gpus if limit is None else min(gpus, limit), workflow.global_resources.get("_cores").value)
+
+
+def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int) -> int:
+    """Return the number of shards: that of --set-scatter, else of the shards in `folders`, else `default`.
+
+    It is passed to every call of Snakemake this one makes: shards that come and go meanwhile change nothing.
+    """
+    settings = workflow.resource_settings
+    chosen = settings.overwrite_scatter.get(process) or existing_shards(map(Path, folders)) or default
+    settings.overwrite_scatter = {**settings.overwrite_scatter, process: chosen}
+    return int(chosen)
+
+
+def existing_shards(folders: Iterable[Path]) -> int | None:
+    """Find the number of shards that the files `passages.<i>-of-<n>.arrow` are parts of, None if there are none.
+
+    Of several, it is the one that is complete in most folders, then the one with most of its shards, then the newest.
+    """
+    ages: dict[int, list[dict[int, float]]] = {}
+    for folder in folders:
+        found: dict[int, dict[int, float]] = {}
+        for path in folder.glob("passages.*-of-*.arrow"):
+            match = re.fullmatch(r"passages\.(\d+)-of-(\d+)\.arrow", path.name)
+            if match and 1 <= int(match[1]) <= int(match[2]):
+                found.setdefault(int(match[2]), {})[int(match[1])] = path.stat().st_mtime
+        for shards, some in found.items():
+            ages.setdefault(shards, []).append(some)
+
+    def order(shards: int) -> tuple[int, float, float]:
+        parts = ages[shards]
+        complete = sum(len(some) == shards for some in parts)
+        return complete, sum(len(some) for some in parts) / shards, max(max(some.values()) for some in parts)
+
+    return max(ages, key=order, default=None)
