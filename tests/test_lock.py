@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -324,6 +324,21 @@ def test_an_owner_says_who_it_is_and_marks_its_jobs(here):
         assert lock.processes_with(lock.VARIABLE, owner["token"]) == [child.pid]
         child.kill()
     assert lock.processes_with(lock.VARIABLE, owner["token"][:-1]) == []
+
+
+@pytest.mark.parametrize("own", [None, "6"])
+def test_jobs_of_slurm_are_left_to_it(here, monkeypatch, own):
+    """Whoever sits in one counts what it began there as its own."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    environments = [os.environ | {"SLURM_JOB_ID": number} for number in ("5", "6")]
+    if own:
+        monkeypatch.setenv("SLURM_JOB_ID", own)
+    with ExitStack() as stack:
+        for environment in environments:
+            child = subprocess.Popen(["sleep", "60"], env=environment | {lock.VARIABLE: "abc"})
+            stack.enter_context(child)
+            stack.callback(child.kill)
+        assert lock.processes_with(lock.VARIABLE, "abc") == ([child.pid] if own else [])
 
 
 def test_jobs_that_do_not_end_when_asked_are_killed(here, monkeypatch):

@@ -20,7 +20,8 @@ Why this does not race:
 - A file of owners that was deleted protects nobody: after locking it must still be the one at its path.
 
 The process of a dead workflow may be gone and its jobs not, if only it was killed. They bear its token in their
-environment; those on this host are ended, because Snakemake makes their output anew in any case.
+environment; those on this host are ended, because Snakemake makes their output anew in any case. Jobs of SLURM belong
+to it and go on: whoever wants to end them knows how, and two writers of one file are harmless.
 
 A power failure, which forgets what was written last, may also leave an unreadable record of a finished job. Snakemake
 then knows neither its parameters nor its inputs, and no change of them makes it run again. Such a job is marked as
@@ -55,6 +56,7 @@ from cort.files import DISK_IS_FULL, try_lock
 FOLDER = Path(".snakemake")
 #: Environment variable by which jobs are known: the token of the workflow that began them.
 VARIABLE = "CORT_WORKFLOW"
+SLURM_JOB = "SLURM_JOB_ID"
 # Seconds to wait for a lock held between fork and exec or by a process that is dying, and for jobs to end.
 PATIENCE, GRACE = 2.0, 30.0
 LOCKED = re.compile(r"^results/([^/\n]+)/", re.MULTILINE)
@@ -126,12 +128,17 @@ def is_owned(dataset: str) -> bool:
 
 
 def processes_with(variable: str, value: str) -> list[int]:
-    """Process ids of this host, as far as we may look, that were begun with a variable in their environment."""
-    wanted = f"{variable}={value}".encode()
-    found = []
+    """Process ids of this host, as far as we may look, that were begun with a variable in their environment.
+
+    What another job of SLURM runs is left out.
+    """
+    wanted, found = f"{variable}={value}".encode(), []
+    ours = {f"{SLURM_JOB}={os.environ[SLURM_JOB]}".encode()} if SLURM_JOB in os.environ else set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
-            if wanted in path.read_bytes().split(b"\0"):
+            words = set(path.read_bytes().split(b"\0"))
+            jobs = {word for word in words if word.startswith(f"{SLURM_JOB}=".encode())}
+            if wanted in words and jobs <= ours:
                 found.append(int(path.parent.name))
     return found
 

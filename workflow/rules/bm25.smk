@@ -16,8 +16,9 @@ rule bm25_index:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=2000,
-        heap_mb=1500,
+        mem_mb=growing(3000),
+        heap_mb=growing(1500),
+        runtime=growing(120),
     params:
         module=as_py_module(),
         folder=subpath(output[0], parent=True),
@@ -44,8 +45,9 @@ rule bm25_tune:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=2500,
-        heap_mb=2000,
+        mem_mb=growing(3500),
+        heap_mb=growing(2000),
+        runtime=growing(240),
     params:
         module=as_py_module(),
         index=subpath(input.index, parent=True),
@@ -82,8 +84,9 @@ rule bm25:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        mem_mb=2500,
-        heap_mb=2000,
+        mem_mb=growing(3500),
+        heap_mb=growing(2000),
+        runtime=growing(240),
     params:
         module=as_py_module(),
         index=subpath(input.index, parent=True),

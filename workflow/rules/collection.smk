@@ -23,6 +23,9 @@ rule pydocs:
     conda:
         "../envs/cort.yaml"
     threads: 4
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         module=as_py_module(),
         folder=subpath(output.collection, parent=True),
@@ -56,6 +59,9 @@ rule collection:
         "benchmarks/{dataset}/collection/collection.tsv"
     conda:
         "../envs/cort.yaml"
+    resources:
+        mem_mb=growing(2000, per_mb=1),
+        runtime=growing(60),
     params:
         module=as_py_module(),
     message:
@@ -77,6 +83,7 @@ rule split:
         "logs/{dataset}/split/{split}.log",
     benchmark:
         "benchmarks/{dataset}/split/{split}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -104,6 +111,7 @@ rule language_model:
         "logs/{dataset}/language_model/{language_model}.log",
     benchmark:
         "benchmarks/{dataset}/language_model/{language_model}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -131,6 +139,9 @@ rule tokenize:
     conda:
         "../envs/cort.yaml"
     threads: 4
+    resources:
+        mem_mb=growing(2000, per_mb=2),
+        runtime=growing(120),
     params:
         module=as_py_module(),
         folder=subpath(input.tokenizer, parent=True),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,13 @@ from workflow.machine import fix_shards, survey
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
+
+# SLURM warns all processes of a job of its time limit (profiles/slurm): who cannot use the warning must not die of it.
+# Stages inherit this; one that can save its work handles the signal.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+# No shell between Snakemake and a stage: signals reach the stage, and its end is the job's.
+shell.prefix("set -euo pipefail; exec ")
 
 try:
     for file in workflow.configfiles:
@@ -73,6 +81,24 @@ def options(section, *names):
     def get(wildcards):
         values = setting(*section)(wildcards)
         return [word for name in names for word in (f"--{name.replace('_', '-')}", str(values[name]))]
+
+    return get
+
+
+def growing(base, per_mb=0):
+    """Amount of a resource: `base`, and `per_mb` for each megabyte of input; the n-th attempt gets n times as much."""
+
+    def get(wildcards, input, attempt):
+        return round(attempt * (base + per_mb * (input.size_mb if per_mb else 0)))
+
+    return get
+
+
+def times(amount, *path):
+    """Amount of a resource for each of as many as the config says at a path given like `setting`'s."""
+
+    def get(wildcards):
+        return amount * setting(*path)(wildcards)
 
     return get
 

@@ -15,6 +15,9 @@ rule triples:
         "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(60),
     params:
         module=as_py_module(),
         options=options(
@@ -73,6 +76,8 @@ rule train:
         gpu=gpus(("encoders", "{encoder}", "training", "gpus")),
         processes=setting("encoders", "{encoder}", "training", "gpus"),
         checkpoint_seconds=600,
+        mem_mb=times(16000, "encoders", "{encoder}", "training", "gpus"),
+        runtime=1440,
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -116,6 +121,8 @@ rule encode:
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(720),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),
@@ -143,6 +150,8 @@ rule encode_queries:
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(60),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),

@@ -14,6 +14,7 @@ rule evaluate:
         "logs/{dataset}/evaluate/{split}.{system}.log",
     benchmark:
         "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -41,6 +42,7 @@ rule depths:
         "logs/{dataset}/depths/{split}.{system}.log",
     benchmark:
         "benchmarks/{dataset}/depths/{split}.{system}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -71,6 +73,7 @@ rule examples:
         "logs/{dataset}/examples/{split}.log",
     benchmark:
         "benchmarks/{dataset}/examples/{split}.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -99,6 +102,7 @@ rule provenance:
         "logs/{dataset}/provenance.log",
     benchmark:
         "benchmarks/{dataset}/provenance/provenance.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -150,6 +154,7 @@ rule report:
         "logs/{dataset}/report.log",
     benchmark:
         "benchmarks/{dataset}/report/report.tsv"
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:

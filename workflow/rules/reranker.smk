@@ -15,6 +15,9 @@ rule pairs:
         "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
     conda:
         "../envs/cort.yaml"
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(60),
     params:
         module=as_py_module(),
         options=options(
@@ -72,6 +75,8 @@ rule train_reranker:
         gpu=gpus(("rerankers", "{reranker}", "training", "gpus")),
         processes=setting("rerankers", "{reranker}", "training", "gpus"),
         checkpoint_seconds=600,
+        mem_mb=times(16000, "rerankers", "{reranker}", "training", "gpus"),
+        runtime=1440,
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
@@ -110,6 +115,8 @@ rule score:
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(720),
     params:
         module=as_py_module(),
         model=subpath(input.model, parent=True),
@@ -135,6 +142,7 @@ rule rerank:
         "benchmarks/{dataset}/rerank/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:

@@ -14,6 +14,9 @@ rule onng:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(1440),
     params:
         module=as_py_module(),
         folder=subpath(output[0], parent=True),
@@ -43,6 +46,8 @@ rule retrieve:
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
+        mem_mb=growing(4000, per_mb=2),
+        runtime=growing(240),
     params:
         module=as_py_module(),
         depth=get_depth,
@@ -69,6 +74,9 @@ rule retrieve_onng:
     conda:
         "../envs/cort.yaml"
     threads: 8
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         module=as_py_module(),
         index=subpath(input.index, parent=True),
@@ -93,6 +101,7 @@ rule interleave:
         "benchmarks/{dataset}/interleave/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "interleave"),
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
@@ -121,6 +130,7 @@ rule import_run:
         "benchmarks/{dataset}/import_run/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "run"),
+    localrule: True
     conda:
         "../envs/cort.yaml"
     params:
