@@ -22,9 +22,13 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from cort.errors import InputError
+
 LOCK = "lock"
 OWN = re.compile(r"\..+\.(\w+)-\d+-[0-9a-f]{8}\.tmp", re.ASCII)
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Bytes; some libraries do not say why a file cannot be written.
+NO_ROOM = 64 << 10
 OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 # Longest name of a file is 255 bytes; host, process id, random part and suffix take 54 at most.
 NAME_BYTES, HOST_CHARACTERS = 200, 24
@@ -112,6 +116,10 @@ def _own_folder(target: Path) -> Iterator[Path]:
         folder, descriptor = _new_folder(target.parent, prefix)
         try:
             yield folder
+        except Exception as error:
+            if not isinstance(error, OSError | InputError) and _is_full(folder, error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
         finally:
             # First, because some network file systems cannot delete what is open.
             os.close(descriptor)
@@ -119,8 +127,14 @@ def _own_folder(target: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno in DISK_IS_FULL:
             # Writing to an open file does not say which; nobody knows the temporary name.
-            error.filename = str(target)
+            raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
         raise
+
+
+def _is_full(folder: Path, error: Exception) -> bool:
+    """Whether a library that is not Python's stumbled over a full disk: it says so, or no room is left."""
+    said = any(os.strerror(number) in str(error) for number in DISK_IS_FULL)
+    return said or shutil.disk_usage(folder).free < NO_ROOM
 
 
 def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:

@@ -32,6 +32,18 @@ def save(number, frame):
 signal.signal(signal.SIGUSR1, save)
 time.sleep(900)
 """
+# SLURM's warning in the middle of a training, just when it has validated for the first time.
+WARN_AFTER_VALIDATION = """
+import logging, os, subprocess, time
+make, warned = logging.getLogRecordFactory(), []
+def make_and_warn(*args, **names):
+    record = make(*args, **names)
+    if "validation loss" in record.getMessage() and not warned:
+        warned.append(subprocess.run(["scancel", "--signal=USR1", os.environ["SLURM_JOB_ID"]], check=True))
+        time.sleep(2)
+    return record
+logging.setLogRecordFactory(make_and_warn)
+"""
 
 
 def wait_until(condition, what, seconds=180):

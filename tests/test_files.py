@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from cort.files import atomic_file, atomic_folder, remove_leftovers, temporary_folder, write_text
 
@@ -185,6 +187,21 @@ def test_a_full_disk_names_the_target(tmp_path):
         # As writing to an open file says it, without a name.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "a.txt"))
+
+
+def test_a_full_disk_that_a_library_has_its_own_exception_for_is_one(tmp_path, mount_disk):
+    disk = mount_disk(tmp_path / "disk", kilobytes=64)
+    with pytest.raises(OSError, match="No space left on device") as caught, atomic_file(disk / "a") as temporary:
+        save_file({"tensor": torch.zeros(1 << 16)}, temporary)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(disk / "a"))
+    assert list(disk.iterdir()) == []
+    # Some say nothing of it.
+    with pytest.raises(OSError, match="No space left on device"), atomic_file(disk / "a") as temporary:
+        with suppress(OSError):
+            temporary.write_bytes(bytes(1 << 16))
+        raise RuntimeError("cannot write")
+    with pytest.raises(RuntimeError, match="cannot write"), atomic_file(tmp_path / "a"):
+        raise RuntimeError("cannot write")
 
 
 # Several writers.

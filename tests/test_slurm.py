@@ -10,7 +10,18 @@ import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests import slurm
-from tests.slurm import FAIL, HANG, PROFILE, SAVE_WHEN_WARNED, WAIT_FOR_GO, Run, Sandbox, wait_until, write_profile
+from tests.slurm import (
+    FAIL,
+    HANG,
+    PROFILE,
+    SAVE_WHEN_WARNED,
+    WAIT_FOR_GO,
+    WARN_AFTER_VALIDATION,
+    Run,
+    Sandbox,
+    wait_until,
+    write_profile,
+)
 from tests.test_workflow import RULES, SYSTEMS, planned
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +147,7 @@ def tree(sandbox, tmp_path_factory):
     tree = copy_with_tiny(tmp_path_factory.mktemp("cluster"))
     sandbox.inject(["cort.tokenize", "queries.test.parquet"], SAVE_WHEN_WARNED)
     sandbox.inject(["cort.bm25", "queries.test.parquet"], HANG)
+    sandbox.inject(["cort.train_reranker"], WARN_AFTER_VALIDATION)
     sandbox.inject(["cort.retrieve_onng"], FAIL)
     hanging = sandbox.inject(["cort.retrieve_onng"], HANG)
     limits = {
@@ -256,7 +268,16 @@ def test_warning_harms_no_stage_that_cannot_heed_it(sandbox, tree):
 def test_jobs_outlive_a_restart_of_the_controller(sandbox, tree):
     log = (sandbox.folder / "slurm" / "log" / "slurmctld.log").read_text()
     assert log.count("slurmctld version") == 2
-    assert states(sandbox, "train") == states(sandbox, "train_reranker") == ["COMPLETED"]
+    assert states(sandbox, "train") == ["COMPLETED"]
+
+
+@pytest.mark.slow
+def test_training_that_is_warned_goes_on_in_the_next_attempt(sandbox, tree):
+    warned, again = sandbox.jobs("train_reranker")
+    assert (warned["JobState"], again["JobState"]) == ("FAILED", "COMPLETED")
+    (log,) = (tree / "logs" / "tiny" / "train_reranker").iterdir()
+    assert "resumed at update" in log.read_text("utf-8")
+    assert not (tree / "results" / "tiny" / "checkpoints" / "rerankers" / "cross").exists()
 
 
 def is_done(tree):
