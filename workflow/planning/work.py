@@ -1,0 +1,265 @@
+"""How much work a job is, from counts alone: pure functions, one for each stage, their constants in costs.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from workflow.planning.facts import UNKNOWN, Model, Texts, model_from
+
+CONSTANTS = Path(__file__).with_name("costs.yaml")
+MB = 1e6
+# Rows that a stage holds at a time, as cort/ has them: texts to tokenize, a row group of a table, tokens to encode.
+TOKENIZED, ROW_GROUP, TOKEN_BUDGET = 8_192, 65_536, 8_192
+# Java with little to do does not use its heap.
+SMALL_HEAP = 1_000
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What a job works on. Counts that mean nothing to its rule are 0.
+
+    `texts` are those a stage reads, `passages` and `queries` the two sides of a run; `depth` is the number of results
+    per query, `candidates` of those that are scored, `files` the number of runs read, `searches` how often each query
+    is searched. `examples` and `validation` are triples or pairs, in all epochs; lengths are in tokens, and that of a
+    pair is `passage_length`.
+    """
+
+    texts: Texts = UNKNOWN
+    passages: Texts = UNKNOWN
+    queries: Texts = UNKNOWN
+    depth: float = 0
+    candidates: float = 0
+    files: int = 1
+    tag: str = ""
+    searches: float = 1
+    examples: float = 0
+    validation: float = 0
+    validate_every: float = 1
+    batch: float = 1
+    accumulate: float = 1
+    model: Model = field(default_factory=lambda: model_from({}))
+    query_length: float = 0
+    passage_length: float = 0
+    precision: str = "fp32"
+    dimension: float = 0
+    value_bytes: float = 4
+    edges: float = 0
+    shards: int = 1
+    heap: float = 0
+
+    @property
+    def results(self) -> float:
+        """Lines of a run; no query has more results than there are passages."""
+        return self.queries.count * min(self.depth, self.passages.count)
+
+    @property
+    def run_bytes(self) -> float:
+        """Size of a run."""
+        names = self.queries.id_characters + self.passages.id_characters + len(self.tag)
+        return self.results * (names + float(constants()["disk"]["run_line"]))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job costs apart from its rule's constants: units of work, products and passes of a transformer, bytes.
+
+    `checkpoints` are those of a training, written if it takes long enough.
+    """
+
+    units: float = 0
+    flops: float = 0
+    forward: float = 0
+    backward: float = 0
+    updates: float = 0
+    memory: float = 0
+    disk: float = 0
+    temporary: float = 0
+    checkpoints: float = 0
+
+
+@cache
+def constants() -> Mapping[str, Any]:
+    """Read costs.yaml."""
+    found: Mapping[str, Any] = yaml.safe_load(CONSTANTS.read_text(encoding="utf-8"))
+    return found
+
+
+def _pydocs(q: Quantities) -> Work:
+    # The raw files: passages, and queries and judgements of every split.
+    texts = q.passages.count * (q.passages.mean + q.passages.id_characters)
+    return Work(units=1, disk=1.06 * texts + 230 * q.queries.count)
+
+
+def _collection(q: Quantities) -> Work:
+    held = min(q.passages.count, ROW_GROUP) * q.passages.mean * 5.5
+    disk = constants()["disk"]["passages"] * _characters(q.passages)
+    return Work(units=_characters(q.passages), memory=held + 130 * q.passages.count, disk=disk)
+
+
+def _split(q: Quantities) -> Work:
+    return Work(units=q.queries.count, memory=3_000 * q.queries.count, disk=65 * q.queries.count)
+
+
+def _language_model(q: Quantities) -> Work:
+    weights = 4 * q.model.weights
+    return Work(units=_characters(q.passages), memory=2.5 * weights, disk=weights + MB / 2)
+
+
+def _tokenize(q: Quantities) -> Work:
+    tokens = q.texts.tokens(special=0)
+    held = min(q.texts.count, TOKENIZED) * tokens * 250
+    return Work(_characters(q.texts), memory=held, disk=q.texts.count * (4 * tokens + q.texts.id_characters + 12))
+
+
+def _bm25_index(q: Quantities) -> Work:
+    characters = _characters(q.passages)
+    return Work(characters, memory=_heap(q, 4 * characters), disk=constants()["disk"]["index"] * characters)
+
+
+def _bm25(q: Quantities) -> Work:
+    # Finding the passages costs more in a large collection.
+    units = q.searches * (q.results + q.queries.count * q.passages.count / 3_000)
+    return Work(units, memory=_heap(q, 1_000 * min(q.results, MB)), disk=q.run_bytes)
+
+
+def _bm25_tune(q: Quantities) -> Work:
+    runs = q.searches * min(500_000, q.results) * 40
+    return Work(**{**vars(_bm25(q)), "disk": 0, "temporary": runs})
+
+
+def _examples_of(bytes_each: float) -> Callable[[Quantities], Work]:
+    return lambda q: Work(q.results, memory=_reading(q), disk=bytes_each * q.examples)
+
+
+def _training(tokens: float, length: float, q: Quantities, validated: float) -> Work:
+    """`tokens` of one example in texts of `length`; both counted with special tokens."""
+    updates = q.examples / max(q.batch * q.accumulate, 1)
+    width = q.model.layers * q.model.hidden
+    seen, checked = q.examples * tokens, validated * (updates // max(q.validate_every, 1) + 1) * tokens
+    activations = constants()["memory"]["activations"] * min(q.batch, max(q.examples, 1)) * tokens * width
+    return Work(
+        flops=q.model.flops(length) * (3 * seen + checked),
+        backward=seen * width,
+        forward=checked * width,
+        updates=updates * q.model.weights,
+        memory=activations + constants()["memory"]["per_weight"] * q.model.weights,
+        # Best and last.
+        disk=2 * (4 * q.model.weights + MB / 2),
+        checkpoints=constants()["checkpoints"]["kept"] * constants()["checkpoints"]["per_weight"] * q.model.weights,
+    )
+
+
+def _train(q: Quantities) -> Work:
+    query, passage = q.queries.tokens(q.query_length), q.passages.tokens(q.passage_length)
+    return _training(query + 2 * passage, passage, q, q.validation)
+
+
+def _train_reranker(q: Quantities) -> Work:
+    length = _pair_length(q)
+    return _training(length, length, q, q.validation)
+
+
+def _encode(q: Quantities) -> Work:
+    length = q.texts.tokens(q.passage_length)
+    work = _inference(q.texts.count * length / q.shards, length, q)
+    kept = q.texts.count * (q.dimension * q.value_bytes + q.texts.id_characters + 8)
+    return Work(**{**vars(work), "disk": kept / q.shards})
+
+
+def _score(q: Quantities) -> Work:
+    # Candidates of one run are partly those of another.
+    pairs = q.queries.count * min(q.candidates, q.passages.count) * (1 + 0.5 * (q.files - 1))
+    work = _inference(pairs * _pair_length(q), _pair_length(q), q)
+    runs = constants()["memory"]["per_run_byte"] * q.run_bytes * q.files
+    return Work(**{**vars(work), "memory": work.memory + runs, "disk": 18 * pairs})
+
+
+def _inference(tokens: float, length: float, q: Quantities) -> Work:
+    width = q.model.layers * q.model.hidden
+    held = 4 * q.model.weights + constants()["memory"]["activations"] * TOKEN_BUDGET * q.model.hidden
+    return Work(flops=q.model.flops(length) * tokens, forward=tokens * width, memory=held)
+
+
+def _onng(q: Quantities) -> Work:
+    vector, sizes = 4 * q.dimension + q.passages.id_characters, constants()["disk"]
+    units = q.passages.count**1.45 * (q.edges / 50) ** 2.5 * q.dimension / 128
+    building = q.passages.count * (vector + sizes["graph_building"] * q.edges)
+    whole = q.passages.count * (vector + sizes["graph"])
+    return Work(units, memory=building + whole, disk=whole, temporary=building)
+
+
+def _retrieve(q: Quantities) -> Work:
+    pairs = q.queries.count * q.passages.count
+    held = 2 * min(64 * MB, 4 * q.passages.count * q.dimension) + q.passages.count * (2 * q.passages.id_characters + 16)
+    flops = 2 * q.dimension * pairs
+    return Work(
+        q.results + pairs / 120, flops=flops, memory=held + 16 * min(q.results, 8_192 * q.depth), disk=q.run_bytes
+    )
+
+
+def _retrieve_onng(q: Quantities) -> Work:
+    index = q.passages.count * (4 * q.dimension + constants()["disk"]["graph"] + q.passages.id_characters)
+    return Work(q.results, memory=1.1 * index + _reading(q), disk=q.run_bytes)
+
+
+def _run(q: Quantities) -> Work:
+    return Work(q.results, memory=_reading(q), disk=q.run_bytes)
+
+
+def _reader(bytes_each: float) -> Callable[[Quantities], Work]:
+    """Read runs and write little, so many bytes per query."""
+    return lambda q: Work(q.results, memory=_reading(q), disk=bytes_each * q.queries.count + 3_000)
+
+
+def _reading(q: Quantities) -> float:
+    return float(constants()["memory"]["per_run_byte"] * q.run_bytes)
+
+
+def _characters(texts: Texts) -> float:
+    return texts.count * texts.mean
+
+
+def _pair_length(q: Quantities) -> float:
+    query = q.queries.tokens(q.query_length)
+    return query + q.passages.tokens(max(q.passage_length - query, 1), special=1)
+
+
+def _heap(q: Quantities, wanted: float) -> float:
+    limit = (q.heap or SMALL_HEAP) + float(constants()["memory"]["heap"])
+    return min(wanted, limit * MB)
+
+
+WORK: Mapping[str, Callable[[Quantities], Work]] = {
+    "pydocs": _pydocs,
+    "provenance": lambda q: Work(_characters(q.passages), disk=20_000),
+    "collection": _collection,
+    "split": _split,
+    "language_model": _language_model,
+    "tokenize": _tokenize,
+    "bm25_index": _bm25_index,
+    "bm25": _bm25,
+    "bm25_tune": _bm25_tune,
+    "triples": _examples_of(52),
+    "pairs": _examples_of(28),
+    "train": _train,
+    "train_reranker": _train_reranker,
+    "encode": _encode,
+    "encode_queries": _encode,
+    "score": _score,
+    "onng": _onng,
+    "retrieve": _retrieve,
+    "retrieve_onng": _retrieve_onng,
+    "interleave": _run,
+    "import_run": _run,
+    "rerank": _run,
+    "evaluate": _reader(25),
+    "depths": _reader(0),
+    "examples": _reader(0),
+    "report": lambda _: Work(units=1, disk=300_000),
+}
