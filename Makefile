@@ -38,7 +38,8 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	touch $@
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m slow --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """A tiny seeded world of texts and the models made from it, shared by the tests of the neural stages."""
 
+import fcntl
 import json
 import logging
 import os
@@ -50,10 +51,16 @@ def mount_disk():
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A copy of the project in which the tiny experiment was built; not to be changed."""
-    folder = copy_with_tiny(tmp_path_factory.mktemp("built"))
-    status, output = snakemake(folder, "--cores", 2, "--configfile", TINY)
-    assert status == 0, output[-10_000:]
+    """A copy of the project in which the tiny experiment was built; not to be changed. Processes of one call share it."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "built"
+    with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            tree = copy_with_tiny(folder.with_suffix(".new"))
+            status, output = snakemake(tree, "--cores", 2, "--configfile", TINY)
+            assert status == 0, output[-10_000:]
+            tree.rename(folder)
     return folder
 
 

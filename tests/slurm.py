@@ -114,9 +114,13 @@ class Sandbox:
         return [job for job in found if rule in (None, job["rule"]) and wildcards in job["wildcards"]]
 
     def restart_controller(self, pause):
-        """Kill slurmctld, and start it again after so many seconds."""
+        """End slurmctld as an administrator does, and start it again after so many seconds.
+
+        Killed, it would forget jobs it had just accepted, and give their numbers to others.
+        """
         pid = int((self.folder / "slurm" / "run" / "slurmctld.pid").read_text())
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "slurmctld to end", 30)
         time.sleep(pause)
         self.command("slurmctld")
 
