@@ -43,7 +43,7 @@ VARIABLE_FILES = re.compile(
 VARIABLE = "CORT_DRILL"
 MAIN_ONLY = 5
 # Seconds: the earliest moment of a kill, and the latest as a part of the undisturbed build's.
-EARLIEST, LATEST_PART, LATEST_AT_LEAST = 0.5, 1 / 8, 6.0
+EARLIEST, LATEST_PART, LATEST_AT_LEAST = 0.5, 1 / 3, 6.0
 STARTED, FINISHED = (
     re.compile(r"^Job (\d+): (.+)$", re.MULTILINE),
     re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)"),
