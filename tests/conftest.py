@@ -51,7 +51,7 @@ def mount_disk():
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A copy of the project in which the tiny experiment was built; not to be changed. Processes of one call share it."""
+    """A copy of the project in which the tiny experiment was built; not to be changed, for all processes share it."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "built"
     with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:
