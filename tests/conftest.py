@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from scripts.sandbox import TINY, copy_with_tiny, snakemake
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# As in a terminal, also where a shell runs the tests in the background and has Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
 
