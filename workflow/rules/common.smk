@@ -30,7 +30,7 @@ os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.ge
 # Stages inherit this; one that can save its work handles the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-# No shell between Snakemake and a stage: signals reach the stage, and its end is the job's.
+# No shell between Snakemake and a stage: signals reach the stage, and its end is the job's. So each rule is one command.
 shell.prefix("set -euo pipefail; exec ")
 
 try:
