@@ -21,7 +21,7 @@ SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 GPU_RULES = {"encode", "encode_queries", "retrieve", "score", "train", "train_reranker"}
 EMBEDDINGS = "results/tiny/embeddings/encoder"
 # As many as three devices do not do at once, twice.
-SHARDS = 6
+SHARDS = 4
 BLOCK = 4_096
 
 
