@@ -6,13 +6,14 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from scripts.sandbox import copy_with_tiny, snakemake
+from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 ROOT = Path(__file__).parents[1]
@@ -305,3 +306,32 @@ def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     assert planned(output)["retrieve"] == planned(output)["onng"] == 1
     different = [name for name in names if (folder / name).read_bytes() != (built / name).read_bytes()]
     assert different == []
+
+
+@pytest.mark.slow
+def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    model = folder / "results" / "tiny" / "encoders" / "encoder" / "best" / "model.safetensors"
+    model.unlink()
+
+    def call(**changes):
+        config.update(changes)
+        (folder / TINY).write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+        # Nothing is protected from root, unless it forgoes these rights.
+        rights = "-dac_override,-dac_read_search"
+        command = ["setpriv", "--bounding-set", rights, "--inh-caps", rights, executable("snakemake")]
+        command += ["--cores", "2", "--configfile", TINY, "--", str(model.relative_to(folder))]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    status, output = call(protect=True)
+    assert status == 0, output[-5_000:]
+    assert not model.stat().st_mode & 0o222
+    before = model.read_bytes()
+    config["encoders"]["encoder"]["training"]["learning_rate"] = 0.5
+    status, output = call()
+    assert status == 1
+    assert "ProtectedOutputException" in output
+    assert "Finished jobid" not in output
+    assert model.read_bytes() == before
