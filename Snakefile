@@ -14,6 +14,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/resources.smk"
 
 
 # One per GPU, or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.

@@ -21,7 +21,6 @@ from types import FrameType
 
 from cort import files
 from cort.errors import input_error, shorten
-from cort.files import write_text
 
 OLDEST_JAVA = 21
 MANIFEST = "manifest.json"
@@ -207,8 +206,8 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 def write_manifest(index: Path, passages: int) -> None:
     """List the files of a new index and their sizes, so that a damaged copy is noticed."""
-    files = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
-    write_text(index / MANIFEST, json.dumps({"passages": passages, "files": files}, indent=2) + "\n")
+    sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
+    files.write_text(index / MANIFEST, json.dumps({"passages": passages, "files": sizes}, indent=2) + "\n")
 
 
 def check_manifest(index: str | Path) -> None:
@@ -216,10 +215,10 @@ def check_manifest(index: str | Path) -> None:
     path = Path(index) / MANIFEST
     fix = "build it with `bm25_index`"
     try:
-        files = json.loads(path.read_text(encoding="utf-8"))["files"].items()
+        sizes = json.loads(path.read_text(encoding="utf-8"))["files"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise input_error(index, f"no whole {MANIFEST}", "the folder of an index", fix) from None
-    for name, size in files:
+    for name, size in sizes:
         part = Path(index) / name
         found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
         if found != f"{size} bytes":

@@ -13,12 +13,13 @@ import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from cort import locks
+from cort.environment import changed_environment
 from cort.errors import input_error
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def lease(count: int = 1) -> Iterator[list[str]]:
         if by_index and any(setting.isdecimal() for setting in settings):
             # CUDA's own order is by speed, nvidia-smi's is this one.
             changes[ORDER] = "PCI_BUS_ID"
-        with _environment(changes):
+        with changed_environment(changes):
             yield held
 
 
@@ -173,17 +174,3 @@ def _lock_folder() -> Path:
     else:
         return folder
     raise input_error(folder, found, "a folder of your own", f"remove it, or set {FOLDER} to another folder")
-
-
-@contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import re
@@ -85,6 +86,12 @@ def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def checksum(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def try_lock(descriptor: int) -> bool | None:

@@ -9,7 +9,6 @@ Usage:  python -m cort.provenance --dataset squad --config '{"seed": 42}' --inpu
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import os
@@ -25,18 +24,12 @@ from typing import Any
 from cort import __version__, cli
 from cort.anserini import java_home
 from cort.errors import InputError, input_error
-from cort.files import write_text
+from cort.files import checksum, write_text
 
 log = logging.getLogger(__name__)
 
 # What a program that asks for a fact may take before the fact is given up.
 SECONDS = 20
-
-
-def checksum(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def describe_inputs(paths: Sequence[str]) -> list[dict[str, Any]]:

@@ -10,22 +10,12 @@ import csv
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 # Called by its path, a script finds only its own folder.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from scripts.sandbox import copy_tree, digests, snakemake
-
-
-def build(folder: Path, configfile: str) -> tuple[float, str]:
-    """Run the workflow; seconds and what it said."""
-    started = time.perf_counter()
-    status, said = snakemake(folder, "--cores", "all", "--configfile", configfile)
-    if status:
-        sys.exit(said)
-    return time.perf_counter() - started, said
+from scripts.sandbox import copy_tree, digests, timed
 
 
 def peak_memory(folder: Path) -> tuple[float, str]:
@@ -47,12 +37,13 @@ def main() -> None:
     args = parser.parse_args()
     rows: list[tuple[str, str]] = []
     seen = set()
+    call = ("--cores", "all", "--configfile", args.configfile)
     for number in range(1, args.builds + 1):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             copy_tree(folder)
-            seconds, _ = build(folder, args.configfile)
-            again, said = build(folder, args.configfile)
+            seconds, _ = timed(folder, *call)
+            again, said = timed(folder, *call)
             memory, stage = peak_memory(folder)
             seen.add(tuple(sorted(digests(folder, "results/*/runs/*/*.trec").items())))
             nothing = "nothing to be done" if "Nothing to be done" in said else "SOMETHING WAS REDONE"

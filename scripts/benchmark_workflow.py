@@ -11,7 +11,6 @@ import argparse
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import yaml
 # Called by its path, a script finds only its own folder.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, snakemake
+from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, timed
 
 # A stage without work: what remains is Snakemake, a shell and the start of Python.
 EMPTY_STAGE = 'import sys\n\nopen(sys.argv[sys.argv.index("--output") + 1], "w").close()\n'
@@ -31,15 +30,6 @@ def enlarge(config: dict[str, Any], systems: int) -> dict[str, Any]:
     for number in range(len(config["systems"]), systems):
         config["systems"][f"onng-{number}"] = {"retrieve": "encoder", "onng": {"epsilon": number / 100}}
     return config
-
-
-def timed(folder: Path, *arguments: object) -> tuple[float, str]:
-    """Run Snakemake; seconds and what it said."""
-    started = time.perf_counter()
-    status, said = snakemake(folder, *arguments)
-    if status:
-        sys.exit(said)
-    return time.perf_counter() - started, said
 
 
 def measure_dry_run(folder: Path, shards: int, systems: int, repeats: int) -> tuple[float, int]:

@@ -32,7 +32,7 @@ from pathlib import Path
 # Called by its path, a script finds only its own folder.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
+from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 
 ARGUMENTS = ("--cores", "2", "--configfile", TINY)
@@ -171,15 +171,6 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def build_undisturbed(folder: Path) -> float:
-    """Build in a new copy; seconds."""
-    started = time.perf_counter()
-    status, said = snakemake(folder, *ARGUMENTS)
-    if status:
-        sys.exit(f"error: the undisturbed build failed\n{said}")
-    return time.perf_counter() - started
-
-
 def rules_of(folder: Path) -> dict[str, str]:
     """Message -> rule of all jobs of a copy in which the first call built everything."""
     first = min((folder / ".snakemake" / "log").glob("*"))
@@ -231,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.perf_counter()
     top = Path(tempfile.mkdtemp(prefix="drill-"))
     undisturbed = copy_with_tiny(top / "undisturbed")
-    seconds = build_undisturbed(undisturbed)
+    seconds, _ = timed(undisturbed, *ARGUMENTS)
     say(f"undisturbed: {len(rules_of(undisturbed))} jobs, {len(results(undisturbed))} files compared, {seconds:.0f} s")
     drill = kill_again_and_again(
         top, undisturbed, args.kills, args.seed, latest=max(LATEST_AT_LEAST, seconds * LATEST_PART)

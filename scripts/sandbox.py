@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from cort.files import checksum
 
 ROOT = Path(__file__).parents[1]
 #: Config of the tiny experiment in a copy made by `copy_with_tiny`.
@@ -46,10 +48,19 @@ def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> t
     return done.returncode, done.stdout
 
 
+def timed(folder: Path, *arguments: object) -> tuple[float, str]:
+    """Call snakemake; seconds and all it said, which ends this program if the call fails."""
+    started = time.perf_counter()
+    status, said = snakemake(folder, *arguments)
+    if status:
+        sys.exit(said)
+    return time.perf_counter() - started, said
+
+
 def digests(folder: Path, *patterns: str) -> dict[str, str]:
     """SHA-256 of the files that match any pattern, by their path in `folder`."""
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
-    return {os.fspath(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {os.fspath(path.relative_to(folder)): checksum(path) for path in paths}
 
 
 def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:

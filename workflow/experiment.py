@@ -92,6 +92,12 @@ def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
     )
 
 
+def published_run(system: Config, split: str) -> str:
+    """File of a published run for a split, given as one path per split or as one for all."""
+    run = system["run"]
+    return str(run[split] if isinstance(run, dict) else run.replace("{split}", split))
+
+
 def deciding(config: Config, schema: Config) -> Config:
     """Copy the settings that decide results: without those the schema says decide nothing, but speed or safety."""
     rest = schema.get("additionalProperties")

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import cort
+from cort.files import checksum
 from cort.models import model_fingerprint
 
 ROOT = Path(cort.__file__).parent
@@ -27,9 +28,9 @@ def identity(module: str, options: Mapping[str, object], files: Iterable[str], l
     """
     parts = {
         "options": dict(options),
-        "files": [file_digest(path) for path in files],
+        "files": [checksum(path) for path in files],
         "language model": model_fingerprint(language_model),
-        "source": {name: file_digest(path) for name, path in sorted(imported_modules(module).items())},
+        "source": {name: checksum(path) for name, path in sorted(imported_modules(module).items())},
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -46,12 +47,6 @@ def imported_modules(module: str) -> dict[str, Path]:
             found[name] = path
             waiting.extend(_imports(path))
     return found
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's content."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _imports(path: Path) -> Iterator[str]:

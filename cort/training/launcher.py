@@ -21,14 +21,16 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
+from cort.environment import changed_environment
 from cort.interruption import REQUESTS, Interrupted
 from cort.training.distributed import LAUNCHER, LOG
 
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-# Workers of one machine need no other network; what the environment says goes first.
-LOOPBACK_DEVICES = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+# What the environment says goes first. Workers of one machine need no other network, and nobody needs hints for
+# developers, which torch writes from beyond the reach of Python's filters.
+DEFAULTS = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 STORE_TIMEOUT = timedelta(minutes=5)
 SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -51,13 +53,11 @@ def launch(module: str, args: argparse.Namespace, processes: int) -> None:
         max_restarts=0,
         monitor_interval=SECONDS_BETWEEN_LOOKS,
     )
-    environment = LOOPBACK_DEVICES | dict(os.environ) | {LAUNCHER: str(os.getpid()), LOG: args.log or ""}
-    environment["OMP_NUM_THREADS"] = str(threads)
-    # Hints of torch's own for developers, from beyond the reach of Python's filters.
-    environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    changes = {name: os.environ.get(name, value) for name, value in DEFAULTS.items()}
+    changes |= {LAUNCHER: str(os.getpid()), LOG: args.log or "", "OMP_NUM_THREADS": str(threads)}
     # The agent's own handlers would kill a worker that is not done within 30 s.
-    environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ""
-    with _environment(environment), _passing_signals_on() as passed, _silence():
+    changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ""
+    with changed_environment(changes), _passing_signals_on() as passed, _silence():
         result = LocalElasticAgent(spec, logs_specs=DefaultLogsSpecs(log_dir=os.devnull)).run()
     if result.is_failed():
         raise Interrupted("", _status(result, passed))
@@ -138,17 +138,6 @@ def _status(result: RunResult, passed: Sequence[int]) -> int:
         ended = [128 + passed[0] if code == 1 else code for code in ended]
     # With SIGTERM the agent ends those that are left.
     return next((code for code in ended if code != 128 + signal.SIGTERM), 128 + signal.SIGTERM)
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager

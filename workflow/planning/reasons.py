@@ -51,14 +51,12 @@ def explain(run: DryRun, config: Config) -> list[Explanation]:
     :param config: with defaults; the names of settings are looked up in it.
     """
     makers = {name: job.name for job in run.jobs for name in job.outputs}
-    return [
-        Explanation(
-            job,
-            tuple(dict.fromkeys(_causes(job, split_reason(job.reason), run.made, config))),
-            tuple(_follows(job, split_reason(job.reason), makers)),
-        )
-        for job in run.jobs
-    ]
+    found = []
+    for job in run.jobs:
+        reasons = split_reason(job.reason)
+        causes = tuple(dict.fromkeys(_causes(job, reasons, run.made, config)))
+        found.append(Explanation(job, causes, tuple(_follows(job, reasons, makers))))
+    return found
 
 
 def split_reason(text: str) -> dict[str, str]:

@@ -16,12 +16,12 @@ from workflow.experiment import (
     evaluated_splits,
     kind_of,
     names_of_kind,
+    published_run,
     reranked_by,
     splits_of,
     used_models,
 )
 from workflow.lock import guard
-from workflow.machine import fix_shards, survey
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -41,16 +41,6 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 guard(workflow, config["dataset"])
-
-
-MACHINE = survey(workflow)
-SHARDS = fix_shards(
-    workflow,
-    "encode",
-    folders=[f"results/{config['dataset']}/embeddings/{name}" for name in used_models(config, "encoders")],
-    default=max(MACHINE.gpus or 0, 1),
-)
-GPU_THREADS = MACHINE.threads
 
 
 wildcard_constraints:
@@ -81,33 +71,6 @@ def options(section, *names):
     def get(wildcards):
         values = setting(*section)(wildcards)
         return [word for name in names for word in (f"--{name.replace('_', '-')}", str(values[name]))]
-
-    return get
-
-
-def growing(base, per_mb=0):
-    """Amount of a resource: `base`, and `per_mb` for each megabyte of input; the n-th attempt gets n times as much."""
-
-    def get(wildcards, input, attempt):
-        return round(attempt * (base + per_mb * (input.size_mb if per_mb else 0)))
-
-    return get
-
-
-def times(amount, *path):
-    """Amount of a resource for each of as many as the config says at a path given like `setting`'s."""
-
-    def get(wildcards):
-        return amount * setting(*path)(wildcards)
-
-    return get
-
-
-def gpus(asked):
-    """GPUs of a job that asks for some: a number, or the path of one in the config."""
-
-    def get(wildcards):
-        return MACHINE.gpus_for(asked if isinstance(asked, int) else setting(*asked)(wildcards))
 
     return get
 
@@ -334,12 +297,6 @@ def get_all_candidates(wildcards):
 def get_published_run(wildcards):
     """File of a published run for a split."""
     return published_run(config["systems"][wildcards.system], wildcards.split)
-
-
-def published_run(system, split):
-    """File of a published run for a split, given as one path per split or as one for all."""
-    run = system["run"]
-    return run[split] if isinstance(run, dict) else run.replace("{split}", split)
 
 
 def pairs_of_split_and_system(*kinds):
