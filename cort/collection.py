@@ -16,27 +16,28 @@ from pathlib import Path
 import pyarrow as pa
 
 from cort import cli
+from cort.ahead import ahead
 from cort.errors import input_error
-from cort.formats.raw import iter_passages, iter_record_batches, refuse_duplicates
-from cort.formats.tables import PASSAGES, ROW_GROUP, open_writer
+from cort.formats.passages import iter_passage_batches
+from cort.formats.raw import refuse_duplicates
+from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.progress import track
-from cort.records import Passage
 
 log = logging.getLogger(__name__)
 
 
-def write_passages(source: str | Path, passages: Iterable[tuple[int, Passage]], output: str | Path) -> int:
-    """Stream (row, passage) pairs into a table and return their number; duplicate ids and no passages are refused.
+def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
+    """Stream passages into a table and return their number; duplicate ids and no passages are refused.
 
     Of all passages only the ids stay in memory. The table appears under `output` after the last check.
 
-    :param source: the file the passages come from, for complaints.
+    :param source: the file the passages come from, one to a row, for complaints.
     """
     ids: list[pa.Array] = []
     with open_writer(output, PASSAGES) as writer:
-        for _, batch in iter_record_batches(passages, PASSAGES):
-            writer.write_batch(batch, row_group_size=ROW_GROUP)
-            ids.append(batch["doc_id"])
+        for table in track(ahead(regroup(passages)), None, "passages", size=len):
+            writer.write_table(table)
+            ids.extend(table["doc_id"].chunks)
         if not ids:
             raise input_error(source, "no passages", "one passage to a line", "name the file that holds the passages")
         column = pa.chunked_array(ids)
@@ -54,8 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Read, write, log counts."""
-    passages = track(iter_passages(args.passages), None, "passages")
-    count = write_passages(args.passages, passages, args.output)
+    count = write_passages(args.passages, iter_passage_batches(args.passages), args.output)
     log.info("%d passages from %s", count, args.passages)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -15,21 +15,29 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 15.0
 
 
-def track(items: Iterable[Item], total: int | None, what: str, done: int = 0) -> Iterator[Item]:
+def track(
+    items: Iterable[Item], total: int | None, what: str, done: int = 0, size: Callable[[Item], int] = lambda _: 1
+) -> Iterator[Item]:
     """Yield `items` unchanged and show how many of `total` are done.
 
     :param total: None when unknown.
     :param what: what is counted, in plural ("passages").
     :param done: how many were done before, part of `total`.
+    :param size: how many an item holds, if not one.
     """
     if sys.stderr.isatty():
         from tqdm import tqdm
 
-        yield from tqdm(items, total=total, desc=what, initial=done, leave=False, dynamic_ncols=True)
+        with tqdm(total=total, desc=what, initial=done, leave=False, dynamic_ncols=True) as bar:
+            for item in items:
+                yield item
+                bar.update(size(item))
         return
     started = last = time.monotonic()
-    for count, item in enumerate(items, start=done + 1):
+    count = done
+    for item in items:
         yield item
+        count += size(item)
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES:
             last = now

@@ -41,19 +41,19 @@ Record = TypeVar("Record", Passage, Query, Qrel)
 
 def iter_passages(path: str | Path) -> Iterator[tuple[int, Passage]]:
     """Stream (row, passage); the text of a BEIR passage is its title, a blank and its text."""
-    pairs = _json_pairs if _suffix(path, (".tsv", ".jsonl")) == ".jsonl" else _tsv_pairs
-    return ((row, Passage(doc_id, text)) for row, doc_id, text in pairs(path, "doc_id"))
+    pairs = _json_pairs if suffix_of(path, (".tsv", ".jsonl")) == ".jsonl" else tsv_pairs
+    return ((row, Passage(doc_id, text)) for row, doc_id, text in pairs(path, "doc_id", iter_lines(path)))
 
 
 def iter_queries(path: str | Path) -> Iterator[tuple[int, Query]]:
     """Stream (row, query)."""
-    pairs = _json_pairs if _suffix(path, (".tsv", ".jsonl")) == ".jsonl" else _tsv_pairs
-    return ((row, Query(query_id, text)) for row, query_id, text in pairs(path, "query_id"))
+    pairs = _json_pairs if suffix_of(path, (".tsv", ".jsonl")) == ".jsonl" else tsv_pairs
+    return ((row, Query(query_id, text)) for row, query_id, text in pairs(path, "query_id", iter_lines(path)))
 
 
 def iter_qrels(path: str | Path) -> Iterator[tuple[int, Qrel]]:
     """Stream (row, judgement); the second column of TREC's form is ignored, as by trec_eval."""
-    suffix = _suffix(path, (".tsv", ".txt", ".qrels"))
+    suffix = suffix_of(path, (".tsv", ".txt", ".qrels"))
     lines = iter_lines(path)
     first = next(lines, None)
     if first is None:
@@ -83,7 +83,7 @@ def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_
     :param what: what a key is called in the complaint ("doc_id").
     :param first_row: the row of the file that holds the first key.
     """
-    if pc.count_distinct(keys).as_py() == len(keys):
+    if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
         return
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy()
     _, first = np.unique(codes, return_index=True)
@@ -97,7 +97,21 @@ def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_
     )
 
 
-def _suffix(path: str | Path, allowed: tuple[str, ...]) -> str:
+def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
+    """Whether keys are written like MS MARCO's: plain decimal numbers, each above the last, so all distinct."""
+    last = -1
+    for chunk in filter(len, keys.chunks):
+        if not pc.all(pc.match_substring_regex(chunk, r"^(0|[1-9][0-9]{0,17})$")).as_py():
+            return False
+        numbers = chunk.cast(pa.int64()).to_numpy()
+        if numbers[0] <= last or (np.diff(numbers) <= 0).any():
+            return False
+        last = int(numbers[-1])
+    return True
+
+
+def suffix_of(path: str | Path, allowed: tuple[str, ...]) -> str:
+    """Suffix of a file that may be gzipped; others than the allowed ones are refused."""
     suffix = Path(Path(path).name.removesuffix(".gz")).suffix
     if suffix not in allowed:
         choices = " or ".join([", ".join(allowed[:-1]), allowed[-1]])
@@ -110,8 +124,9 @@ def _suffix(path: str | Path, allowed: tuple[str, ...]) -> str:
     return suffix
 
 
-def _tsv_pairs(path: str | Path, name: str) -> Iterator[tuple[int, str, str]]:
-    for row, line in iter_lines(path):
+def tsv_pairs(path: str | Path, name: str, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """Stream (row, id, text) of rows ``id TAB text``; `name` is what complaints call the id."""
+    for row, line in lines:
         fields = line.split("\t")
         if len(fields) != 2:
             raise input_error(
@@ -124,8 +139,8 @@ def _tsv_pairs(path: str | Path, name: str) -> Iterator[tuple[int, str, str]]:
         yield row, _checked_id(path, row, name, fields[0]), _checked_text(path, row, fields[1])
 
 
-def _json_pairs(path: str | Path, name: str) -> Iterator[tuple[int, str, str]]:
-    for row, line in iter_lines(path):
+def _json_pairs(path: str | Path, name: str, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    for row, line in lines:
         record = _json_object(path, row, line)
         text = _json_string(path, row, record, "text")
         if name == "doc_id" and "title" in record:

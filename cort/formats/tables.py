@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,6 +57,22 @@ def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> 
         raise _damaged(path, error) from error
 
 
+def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:
+    """Cut a stream of batches anew, into tables of `rows` rows and a last one of the rest, without copying."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        while count >= rows:
+            table = pa.Table.from_batches(held)
+            yield table.slice(0, rows)
+            held = table.slice(rows).to_batches()
+            count -= rows
+    if count:
+        yield pa.Table.from_batches(held)
+
+
 def count_rows(path: str | Path, schema: pa.Schema) -> int:
     """Count the rows, from the footer alone."""
     return int(_open(path, schema).metadata.num_rows)
@@ -76,7 +92,12 @@ def write_table(path: str | Path, table: pa.Table) -> None:
 @contextmanager
 def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Yield a writer whose file appears under `path` only when everything was written."""
-    with atomic_file(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    # Texts hardly repeat: looking for a dictionary of them would take half of the time.
+    repeats = [name for name in schema.names if name != "text"]
+    with (
+        atomic_file(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeats) as writer,
+    ):
         yield writer
 
 
