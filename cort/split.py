@@ -1,9 +1,10 @@
-"""Make one split (train, dev, test) from queries and judgements, checked against the collection; hold queries out.
+"""Make one split (train, dev, test) from queries and judgements, checked against the collection, or a part of them.
 
 Reads:  queries as MS MARCO .tsv or BEIR .jsonl, qrels as TREC or BEIR (see cort/formats/raw.py), passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
+            [--without dev.parquet --sample 1000 --seed 42]
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort import cli
-from cort.errors import InputError, input_error, shorten
+from cort.errors import input_error, shorten
 from cort.formats.raw import Record, iter_qrels, iter_queries, iter_record_batches, refuse_duplicates
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,25 @@ def hold_out(queries: pa.Table, qrels: pa.Table, count: int, part: str, seed: in
     return select(queries), select(qrels)
 
 
+def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
+    """Keep the queries that are not among others."""
+    return queries.filter(pc.invert(pc.is_in(queries["query_id"], value_set=others["query_id"])))
+
+
+def sample(queries: pa.Table, count: int, seed: int) -> pa.Table:
+    """Keep `count` queries, drawn at random, in their order; the draw depends on the set of their ids alone."""
+    ids = sorted(queries["query_id"].to_pylist())
+    if not 0 < count <= len(ids):
+        raise input_error(
+            "--sample",
+            f"{count} queries to draw of {len(ids)}",
+            f"between 1 and {len(ids)}" if ids else "at least 1 query",
+            "change --sample or bring more queries",
+        )
+    drawn = pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
+    return queries.filter(pc.is_in(queries["query_id"], value_set=drawn))
+
+
 def _gather(records: Iterable[tuple[int, Record]], schema: pa.Schema) -> tuple[int, pa.Table]:
     """Row of the first record, and all records as a table."""
     batches = list(iter_record_batches(records, schema))
@@ -108,7 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Command line of the stage."""
     parser = cli.make_parser("cort.split", __doc__)
     parser.add_argument("--queries", required=True, metavar="FILE", help="MS MARCO .tsv or BEIR .jsonl, plain or .gz")
-    parser.add_argument("--qrels", required=True, metavar="FILE", help="TREC or BEIR judgements, plain or .gz")
+    parser.add_argument("--qrels", nargs="?", metavar="FILE", help="TREC or BEIR judgements; without, all is kept")
     parser.add_argument("--passages", required=True, metavar="FILE", help="table that cort.collection wrote")
     parser.add_argument("--output-queries", required=True, metavar="FILE", help="parquet table to write")
     parser.add_argument("--output-qrels", required=True, metavar="FILE", help="parquet table to write")
@@ -120,29 +140,43 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--hold-out", type=int, metavar="N", help="split off N judged queries, drawn at random")
     parser.add_argument("--part", choices=(HELD_OUT, REST), help="which side of --hold-out to write")
-    parser.add_argument("--seed", type=int, help="seed of the draw; required by --hold-out")
+    parser.add_argument("--without", nargs="?", metavar="FILE", help="table of queries to leave out")
+    parser.add_argument("--sample", type=int, metavar="N", help="keep N queries, drawn at random from what is left")
+    parser.add_argument("--seed", type=int, help="seed of the draws; required by --hold-out and --sample")
     return parser
 
 
 def stage(args: argparse.Namespace) -> None:
     """Read, check, select, write, log counts."""
-    if len({args.hold_out is None, args.part is None, args.seed is None}) != 1:
-        raise _incomplete_hold_out(args)
-    all_queries = read_queries(args.queries)
-    qrels = read_qrels(args.qrels, all_queries, _read_doc_ids(args.passages))
-    if not qrels.num_rows:
-        raise input_error(args.qrels, "no judgements", "at least one", "name the file that holds the judgements")
-    judged = drop_unjudged(all_queries, qrels)
-    queries = judged if args.unjudged_queries == "drop" else all_queries
+    _check_draws(args)
+    everything = read_queries(args.queries)
+    if args.qrels:
+        qrels = read_qrels(args.qrels, everything, _read_doc_ids(args.passages))
+        if not qrels.num_rows:
+            raise input_error(args.qrels, "no judgements", "at least one", "name the file that holds the judgements")
+    else:
+        qrels = QRELS.empty_table()
+    judged = drop_unjudged(everything, qrels)
+    keep = not args.qrels or args.unjudged_queries == "keep"
+    queries = everything if keep else judged
     log.info(
         "%d queries, %d of them without judgements (%s), %d judgements",
-        all_queries.num_rows,
-        all_queries.num_rows - judged.num_rows,
-        "dropped" if args.unjudged_queries == "drop" else "kept",
+        everything.num_rows,
+        everything.num_rows - judged.num_rows,
+        "kept" if keep else "dropped",
         qrels.num_rows,
     )
     if args.hold_out is not None:
         queries, qrels = hold_out(queries, qrels, args.hold_out, args.part, args.seed)
+    if args.without:
+        left = leave_out(queries, read_table(args.without, QUERIES))
+        log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, args.without)
+        queries = left
+    if args.sample is not None:
+        queries = sample(queries, args.sample, args.seed)
+    qrels = qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"]))
+    if not queries.num_rows:
+        raise input_error(args.queries, "no query left", "at least one", "change what is left out")
     with (
         open_writer(args.output_queries, QUERIES) as queries_writer,
         open_writer(args.output_qrels, QRELS) as qrels_writer,
@@ -152,15 +186,17 @@ def stage(args: argparse.Namespace) -> None:
     log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
 
 
-def _incomplete_hold_out(args: argparse.Namespace) -> InputError:
-    options = {"--hold-out": args.hold_out, "--part": args.part, "--seed": args.seed}
+def _check_draws(args: argparse.Namespace) -> None:
+    """Refuse a draw without a seed, and a held-out part that nobody says the size of."""
+    options = {"--hold-out": args.hold_out, "--part": args.part, "--sample": args.sample, "--seed": args.seed}
     given = [name for name, value in options.items() if value is not None]
-    return input_error(
-        "command line",
-        f"{' and '.join(given)} alone",
-        "--hold-out, --part and --seed together or none",
-        "add the others",
-    )
+    if ("--hold-out" in given) != ("--part" in given) or (given and "--seed" not in given) or given == ["--seed"]:
+        raise input_error(
+            "command line",
+            f"{' and '.join(given)} alone",
+            "--hold-out and --part together or none, --seed with them or with --sample",
+            "add the others",
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -133,17 +133,39 @@ MISTAKES = {
         {"splits test": GONE},
         "splits: found only train, validation, expected a split to evaluate besides train and validation; add one",
     ),
-    "queries without judgements": (
+    "no judgements at all": (
         {"splits test": {"queries": "q.tsv"}},
-        "splits.test: found queries, expected queries and qrels, or hold_out alone; mend the split",
+        "splits: found no qrels of test, expected those of one at least; name them",
+    ),
+    "training queries without judgements": (
+        {"splits train": {"queries": "q.tsv"}},
+        "splits.train: found queries, expected queries and qrels, or hold_out alone; mend the split",
     ),
     "no files": (
         {"splits test": {}},
-        "splits.test: found nothing, expected queries and qrels, or hold_out alone; mend the split",
+        "splits.test: found nothing, expected queries and qrels, queries alone (ranked, not measured), or hold_out "
+        "alone; mend the split",
+    ),
+    "a sample of no files": (
+        {"splits validation": {"hold_out": 5, "sample": 3}},
+        "splits.validation.sample: found sample, expected it with files of queries; remove it",
+    ),
+    "without an unknown split": (
+        {"splits test without": "tset"},
+        "splits.test.without: found 'tset', expected one of train, validation, test; did you mean test?",
+    ),
+    "without itself": (
+        {"splits test without": "test"},
+        "splits.test.without: found 'test', expected another split made of whole files; name one",
+    ),
+    "without a held-out split": (
+        {"splits test without": "validation"},
+        "splits.test.without: found 'validation', expected another split made of whole files; name one",
     ),
     "hold_out beside files": (
         {"splits test hold_out": 5, "splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
-        "splits.test: found hold_out, qrels, queries, expected queries and qrels, or hold_out alone; mend the split",
+        "splits.test: found hold_out, qrels, queries, expected queries and qrels, queries alone (ranked, not "
+        "measured), or hold_out alone; mend the split",
     ),
     "hold_out twice": (
         {"splits test": {"hold_out": 5}},

@@ -161,8 +161,19 @@ BEIR = "query-id\tcorpus-id\tscore\n"
         (
             ("--hold-out", "1"),
             {},
-            "command line: found --hold-out alone, expected --hold-out, --part and --seed together or none; "
-            "add the others",
+            "command line: found --hold-out alone, expected --hold-out and --part together or none, "
+            "--seed with them or with --sample; add the others",
+        ),
+        (
+            ("--sample", "1"),
+            {},
+            "command line: found --sample alone, expected --hold-out and --part together or none, "
+            "--seed with them or with --sample; add the others",
+        ),
+        (
+            ("--sample", "4", "--seed", "1"),
+            {},
+            "--sample: found 4 queries to draw of 3, expected between 1 and 3; change --sample or bring more queries",
         ),
     ],
 )
@@ -180,6 +191,49 @@ def test_only_judged_query_cannot_be_held_out(files, caplog):
         "--hold-out: found 1 queries to hold out of 1 judged ones, expected at least 2 judged queries"
         in logged(caplog, "ERROR")[0]
     )
+
+
+def test_queries_of_another_split_are_left_out_with_their_judgements(files, tmp_path):
+    others = tmp_path / "others.parquet"
+    write_table(others, pa.table({"query_id": ["q1", "q7"], "text": ["one", "seven"]}, schema=QUERIES))
+    status, output = files("--without", str(others))
+    assert status == 0
+    assert read(output) == ([("q3", "three"), ("q2", "two")], [("q2", "d1", 1), ("q3", "d1", 2)])
+
+
+def test_a_split_that_another_one_empties_is_refused(files, tmp_path, caplog):
+    others = tmp_path / "others.parquet"
+    write_table(others, pa.table({"query_id": ["q1", "q2", "q3"], "text": ["a", "b", "c"]}, schema=QUERIES))
+    assert files("--without", str(others))[0] == 1
+    assert "queries.tsv: found no query left, expected at least one" in logged(caplog, "ERROR")[0]
+
+
+def test_a_sample_depends_on_the_seed_and_the_set_of_ids_alone(files):
+    drawn = set()
+    for seed in range(20):
+        first = read(files("--sample", "2", "--seed", str(seed))[1])
+        lines = QUERY_LINES.splitlines(keepends=True)
+        again = read(files("--sample", "2", "--seed", str(seed), queries="".join(reversed(lines)))[1])
+        assert sorted(first[0]) == sorted(again[0])
+        assert len(first[0]) == 2
+        assert {query_id for query_id, *_ in first[1]} == {query_id for query_id, _ in first[0]}
+        drawn.add(tuple(query_id for query_id, _ in first[0]))
+    assert len(drawn) == 3
+
+
+def test_a_split_without_judgements_keeps_all_queries(tmp_path, files):
+    assert files()[0] == 0
+    output = tmp_path / "unjudged"
+    arguments = {
+        "--queries": tmp_path / "queries.tsv",
+        "--passages": tmp_path / "passages.parquet",
+        "--output-queries": output / "queries.parquet",
+        "--output-qrels": output / "qrels.parquet",
+    }
+    assert split.main([*(str(part) for pair in arguments.items() for part in pair), "--qrels"]) == 0
+    queries, qrels = read(output)
+    assert [query_id for query_id, _ in queries] == ["q3", "q1", "q2", "q9"]
+    assert qrels == []
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")

@@ -31,15 +31,27 @@ def names_of_kind(config: Config, kind: str) -> str:
     return "|".join(names) if names else r"(?!)"
 
 
-def evaluated_splits(config: Config) -> list[str]:
-    """List the splits that are measured and reported."""
+def ranked_splits(config: Config) -> list[str]:
+    """List the splits that systems have runs for: all but those of training."""
     return [split for split in config["splits"] if split not in TRAINING_SPLITS]
 
 
+def evaluated_splits(config: Config) -> list[str]:
+    """List the ranked splits that are measured and reported: those with judgements."""
+    return [split for split in ranked_splits(config) if is_judged(config, split)]
+
+
+def is_judged(config: Config, split: str) -> bool:
+    """Tell whether a split has judgements: it is not a file of queries alone."""
+    settings = config["splits"][split]
+    # What is broken (None) may be meant to have some.
+    return settings is None or "queries" not in settings or "qrels" in settings
+
+
 def splits_of(config: Config, name: str) -> list[str]:
-    """List the evaluated splits a system has a run for: all, unless a published run it needs covers only some."""
+    """List the ranked splits a system has a run for: all, unless a published run it needs covers only some."""
     system = config["systems"][name]
-    splits = evaluated_splits(config)
+    splits = ranked_splits(config)
     if isinstance(system.get("run"), dict):
         splits = [split for split in splits if split in system["run"]]
     for part in parts_of(system):

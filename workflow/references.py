@@ -18,6 +18,7 @@ from workflow.experiment import (
     Config,
     evaluated_splits,
     parts_of,
+    ranked_splits,
     splits_of,
 )
 
@@ -61,8 +62,10 @@ def _check_collection(config: Config) -> Iterator[str]:
     if len(collection.keys() & {"passages", "pydocs"}) != 1:
         yield f"collection: found {_list(collection)}, expected exactly one of passages and pydocs; keep one"
         return
-    if not evaluated_splits(config):
+    if not ranked_splits(config):
         yield f"splits: found only {_list(splits)}, expected a split to evaluate besides train and validation; add one"
+    elif not evaluated_splits(config):
+        yield f"splits: found no qrels of {_list(ranked_splits(config))}, expected those of one at least; name them"
     for name, split in _entries(config, "splits"):
         files = sorted(split.keys() & {"queries", "qrels", "hold_out"})
         check = _check_pydocs_split if "pydocs" in collection else _check_files
@@ -80,10 +83,27 @@ def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> I
 
 
 def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
-    if files not in (["hold_out"], ["qrels", "queries"]):
-        yield f"{place}: found {_list(files)}, expected queries and qrels, or hold_out alone; mend the split"
+    unjudged = files == ["queries"] and name not in TRAINING_SPLITS
+    if files not in (["hold_out"], ["qrels", "queries"]) and not unjudged:
+        expected = "queries and qrels, queries alone (ranked, not measured), or hold_out alone"
+        if name in TRAINING_SPLITS:
+            expected = "queries and qrels, or hold_out alone"
+        yield f"{place}: found {_list(files)}, expected {expected}; mend the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
         yield f"{place}: found hold_out, expected a split train beside it to draw from; name files"
+    split = splits[name] or {}
+    for key in split.keys() & {"without", "sample"}:
+        if "queries" not in files:
+            yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
+    if "without" in split:
+        yield from _check_without(f"{place}.without", name, split["without"], splits)
+
+
+def _check_without(place: str, name: str, other: str, splits: Config) -> Iterator[str]:
+    yield from _check_name(place, other, splits)
+    named = splits.get(other) or {}
+    if other == name or "without" in named or "hold_out" in named:
+        yield f"{place}: found {other!r}, expected another split made of whole files; name one"
 
 
 def _check_language_models(config: Config) -> Iterator[str]:
@@ -205,7 +225,7 @@ def _check_circles(config: Config) -> Iterator[str]:
 
 
 def _check_published(config: Config) -> Iterator[str]:
-    splits = evaluated_splits(config)
+    splits = ranked_splits(config)
     for name, system in _entries(config, "systems"):
         run = system.get("run")
         if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
@@ -217,7 +237,7 @@ def _check_published(config: Config) -> Iterator[str]:
 
 def _check_splits(config: Config) -> Iterator[str]:
     for name in config["systems"]:
-        if evaluated_splits(config) and not splits_of(config, name):
+        if ranked_splits(config) and not splits_of(config, name):
             yield f"systems.{name}: found no split its published runs share, expected one at least; add run files"
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():

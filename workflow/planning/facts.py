@@ -203,9 +203,10 @@ def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
         drawn = config["collection"]["pydocs"].get(f"{split}_queries")
         return replace(PYDOCS_QUERIES, count=drawn) if drawn else PYDOCS_QUERIES
     texts = read_texts(folder / settings["queries"])
-    if settings["unjudged_queries"] == "keep":
-        return texts
-    return replace(texts, count=min(texts.count, read_judged(folder / settings["qrels"])))
+    count = texts.count
+    if settings["unjudged_queries"] == "drop" and "qrels" in settings:
+        count = min(count, read_judged(folder / settings["qrels"]))
+    return replace(texts, count=min(count, settings.get("sample", count)))
 
 
 def _first_lines(path: Path) -> tuple[list[str], float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cort.anserini import fat_jar, java_home
 from cort.errors import InputError, input_error, shorten
-from workflow.experiment import Config, evaluated_splits, published_run
+from workflow.experiment import Config, published_run, ranked_splits
 from workflow.planning.dryrun import Job
 from workflow.planning.quantities import TRANSFORMERS
 from workflow.planning.units import in_units
@@ -217,7 +217,7 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         found += [(f"splits.{name}.{kind}", split[kind]) for kind in ("queries", "qrels") if kind in split]
     for name, system in config["systems"].items():
         run = system.get("run")
-        for split in run if isinstance(run, Mapping) else evaluated_splits(config) if run else ():
+        for split in run if isinstance(run, Mapping) else ranked_splits(config) if run else ():
             place = f"systems.{name}.run" + (f".{split}" if isinstance(run, Mapping) else "")
             found.append((place, published_run(system, split)))
     return list(dict.fromkeys(found))

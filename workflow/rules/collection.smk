@@ -76,6 +76,7 @@ rule split:
         queries=get_raw_split("queries"),
         qrels=get_raw_split("qrels"),
         passages="results/{dataset}/collection/passages.parquet",
+        without=get_excluded,
     output:
         queries="results/{dataset}/collection/queries.{split}.parquet",
         qrels="results/{dataset}/collection/qrels.{split}.parquet",
@@ -88,13 +89,13 @@ rule split:
         "../envs/cort.yaml"
     params:
         module=as_py_module(),
-        unjudged=setting("splits", "{split}", "unjudged_queries"),
+        selection=get_selection,
         hold_out=get_hold_out,
     message:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:
         "python -m {params.module} --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
-        " --unjudged-queries {params.unjudged} {params.hold_out:q}"
+        " --without {input.without:q} {params.selection:q} {params.hold_out:q}"
         " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --log {log:q}"
 
 

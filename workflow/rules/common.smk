@@ -11,9 +11,11 @@ from snakemake.exceptions import WorkflowError
 from workflow.checks import ConfigError, check_duplicate_keys, complete, load_schema
 from workflow.experiment import (
     LEARNERS,
+    TRAINING_SPLITS,
     deciding,
     describe,
     evaluated_splits,
+    is_judged,
     kind_of,
     names_of_kind,
     published_run,
@@ -108,6 +110,8 @@ def get_raw_split(kind):
         split = config["splits"][wildcards.split]
         if "hold_out" in split:
             split = config["splits"]["train"]
+        if kind == "qrels" and not is_judged(config, wildcards.split):
+            return []
         return split.get(kind, f"results/{wildcards.dataset}/raw/{kind}.{wildcards.split}.tsv")
 
     return get
@@ -123,6 +127,21 @@ def get_raw_inputs(dataset):
     for model in config["language_models"].values():
         files += pretrained_files(model)
     return list(dict.fromkeys(files))
+
+
+def get_excluded(wildcards):
+    """Queries a split must not have: those of another split."""
+    split = config["splits"][wildcards.split]
+    return f"results/{wildcards.dataset}/collection/queries.{split['without']}.parquet" if "without" in split else []
+
+
+def get_selection(wildcards):
+    """Options that say which of its queries a split has."""
+    split = config["splits"][wildcards.split]
+    options = ["--unjudged-queries", split["unjudged_queries"]] if is_judged(config, wildcards.split) else []
+    if "sample" in split:
+        options += ["--sample", str(split["sample"]), "--seed", str(config["seed"])]
+    return options
 
 
 def get_settings(wildcards):
@@ -145,7 +164,7 @@ def get_hold_out(wildcards):
 
 def get_depth(wildcards):
     """Results per query of a split's runs."""
-    return config["depth" if wildcards.split in evaluated_splits(config) else "training_depth"]
+    return config["training_depth" if wildcards.split in TRAINING_SPLITS else "depth"]
 
 
 def get_bm25_parameters(wildcards):
