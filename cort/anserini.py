@@ -204,18 +204,24 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def write_manifest(index: Path, passages: int) -> None:
-    """List the files of a new index and their sizes, so that a damaged copy is noticed."""
+def write_manifest(index: Path, passages: int, form: str) -> None:
+    """List the files of a new index and their sizes, so that a damaged copy is noticed, and what queries have to be.
+
+    :param form: form of the texts (`cort.text`).
+    """
     sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
-    files.write_text(index / MANIFEST, json.dumps({"passages": passages, "files": sizes}, indent=2) + "\n")
+    files.write_text(
+        index / MANIFEST, json.dumps({"passages": passages, "text": form, "files": sizes}, indent=2) + "\n"
+    )
 
 
-def check_manifest(index: str | Path) -> None:
-    """Refuse a folder that is no index of `bm25_index`, or lacks some of it."""
+def check_manifest(index: str | Path) -> str:
+    """Refuse a folder that is no index of `bm25_index`, or lacks some of it; the form of its texts."""
     path = Path(index) / MANIFEST
     fix = "build it with `bm25_index`"
     try:
-        sizes = json.loads(path.read_text(encoding="utf-8"))["files"].items()
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        sizes, form = manifest["files"].items(), str(manifest["text"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise input_error(index, f"no whole {MANIFEST}", "the folder of an index", fix) from None
     for name, size in sizes:
@@ -223,3 +229,4 @@ def check_manifest(index: str | Path) -> None:
         found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
         if found != f"{size} bytes":
             raise input_error(part, found, f"{size} bytes", f"delete the folder and {fix}")
+    return form

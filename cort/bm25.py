@@ -29,6 +29,7 @@ from cort.formats import tables
 from cort.formats.runs import Run, read_run, write_run
 from cort.progress import track
 from cort.records import Ranking
+from cort.text import convert
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
 # Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
@@ -54,6 +55,8 @@ class Searcher:
     depth: int
     threads: int
     memory_mb: int
+    #: of the indexed texts, and so of the queries (`cort.text`)
+    form: str
 
     def search(
         self, texts: Sequence[str], grid: Sequence[Parameters], folder: Path
@@ -66,7 +69,7 @@ class Searcher:
         """
         topics, output = folder / "topics.jsonl", folder / "run"
         with open(topics, "w", encoding="ascii", newline="\n") as handle:
-            for position, text in enumerate(texts):
+            for position, text in enumerate(convert(pa.array(texts, pa.string()), self.form).to_pylist()):
                 # Numbers of one width, because Anserini writes the queries in the order of their ids.
                 handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
@@ -110,10 +113,10 @@ def read_parameters(path: str | Path) -> Parameters:
 
 def open_searcher(index: str | Path, depth: int, threads: int, memory_mb: int) -> Searcher:
     """Check that the index is there and whole; Anserini would take another name for that of an index to download."""
-    anserini.check_manifest(index)
+    form = anserini.check_manifest(index)
     if depth < 1:
         raise input_error("--depth", str(depth), "1 or more", "give the number of documents to keep")
-    return Searcher(Path(index), depth, threads, memory_mb)
+    return Searcher(Path(index), depth, threads, memory_mb, form)
 
 
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:

@@ -26,6 +26,7 @@ from cort.errors import input_error
 from cort.files import atomic_folder
 from cort.formats import tables
 from cort.progress import track
+from cort.text import FORMS, convert
 
 # A part is the unit that Anserini's threads share out.
 ROWS_PER_PART = 16_384
@@ -35,12 +36,13 @@ COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)
 log = logging.getLogger(__name__)
 
 
-def write_parts(batches: Iterable[pa.RecordBatch], folder: Path) -> int:
+def write_parts(batches: Iterable[pa.RecordBatch], form: str, folder: Path) -> int:
     """Write each batch of (doc_id, text) as one JSON lines file for Anserini's JsonCollection; the number of rows."""
     rows = 0
     for number, batch in enumerate(batches):
         with open(folder / f"{number:06d}.jsonl", "w", encoding="ascii", newline="\n") as part:
-            for doc_id, text in zip(batch["doc_id"].to_pylist(), batch["text"].to_pylist(), strict=True):
+            texts = convert(batch["text"], form).to_pylist()
+            for doc_id, text in zip(batch["doc_id"].to_pylist(), texts, strict=True):
                 part.write(json.dumps({"id": doc_id, "contents": text}) + "\n")
         rows += batch.num_rows
     return rows
@@ -80,6 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Options of this stage."""
     parser = cli.make_parser("cort.bm25_index", __doc__)
     parser.add_argument("--passages", required=True, metavar="PARQUET")
+    parser.add_argument("--text", choices=FORMS, default="raw", help="what is done to the texts, and to queries later")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the index")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
@@ -91,10 +94,10 @@ def stage(args: argparse.Namespace) -> None:
     rows = tables.count_rows(args.passages, tables.PASSAGES)
     batches = tables.iter_batches(args.passages, tables.PASSAGES, ROWS_PER_PART)
     with anserini.temporary_folder(args.output) as parts, atomic_folder(args.output) as index:
-        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), parts)
+        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), args.text, parts)
         counters = index_parts(parts, index, args.threads, args.memory_mb)
         check_counters(counters, rows, args.passages)
-        anserini.write_manifest(index, counters["indexed"])
+        anserini.write_manifest(index, counters["indexed"], args.text)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 
 

@@ -26,6 +26,7 @@ from cort import cli
 from cort.errors import InputError, input_error, shorten
 from cort.files import atomic_folder
 from cort.formats import tables
+from cort.text import FORMS, convert
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -99,12 +100,12 @@ def _continues(character: str, tokenizer: Tokenizer) -> bool:
 
 
 def build_from_scratch(
-    architecture: dict[str, Any], vocabulary_size: int, passages: str, seed: int, folder: Path
+    architecture: dict[str, Any], vocabulary_size: int, passages: str, form: str, seed: int, folder: Path
 ) -> None:
     """Train a tokenizer on the passages, draw weights, save both."""
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = train_tokenizer(lambda: _texts(passages), vocabulary_size)
+    tokenizer = train_tokenizer(lambda: _texts(passages, form), vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), seed)
     PreTrainedTokenizerFast(
@@ -196,9 +197,9 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _texts(passages: str) -> Iterator[list[str]]:
+def _texts(passages: str, form: str) -> Iterator[list[str]]:
     for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
-        yield batch["text"].to_pylist()
+        yield convert(batch["text"], form).to_pylist()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -210,6 +211,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--revision", help="commit of the hub repository; required for a hub name")
     parser.add_argument("--vocabulary-size", type=int, default=16_000)
     parser.add_argument("--passages", metavar="PARQUET", help="texts the tokenizer is trained on")
+    parser.add_argument("--text", choices=FORMS, default="raw", help="what is done to these texts first")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--output", required=True, metavar="FOLDER")
     return parser
@@ -225,7 +227,7 @@ def stage(args: argparse.Namespace) -> None:
         elif args.passages is None:
             raise input_error("--passages", "nothing", "the table to train the tokenizer on", "name it")
         else:
-            build_from_scratch(args.architecture, args.vocabulary_size, args.passages, args.seed, folder)
+            build_from_scratch(args.architecture, args.vocabulary_size, args.passages, args.text, args.seed, folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

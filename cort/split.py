@@ -84,6 +84,11 @@ def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
     return queries.filter(pc.invert(pc.is_in(queries["query_id"], value_set=others["query_id"])))
 
 
+def of_queries(qrels: pa.Table, queries: pa.Table) -> pa.Table:
+    """Keep the judgements of some queries."""
+    return qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"]))
+
+
 def sample(queries: pa.Table, count: int, seed: int) -> pa.Table:
     """Keep `count` queries, drawn at random, in their order; the draw depends on the set of their ids alone."""
     ids = sorted(queries["query_id"].to_pylist())
@@ -166,15 +171,15 @@ def stage(args: argparse.Namespace) -> None:
         "kept" if keep else "dropped",
         qrels.num_rows,
     )
-    if args.hold_out is not None:
-        queries, qrels = hold_out(queries, qrels, args.hold_out, args.part, args.seed)
     if args.without:
         left = leave_out(queries, read_table(args.without, QUERIES))
         log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, args.without)
-        queries = left
+        queries, qrels = left, of_queries(qrels, left)
+    if args.hold_out is not None:
+        queries, qrels = hold_out(queries, qrels, args.hold_out, args.part, args.seed)
     if args.sample is not None:
         queries = sample(queries, args.sample, args.seed)
-    qrels = qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"]))
+        qrels = of_queries(qrels, queries)
     if not queries.num_rows:
         raise input_error(args.queries, "no query left", "at least one", "change what is left out")
     with (

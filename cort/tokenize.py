@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from cort import cli
 from cort.formats import tables, tokens
 from cort.progress import track
+from cort.text import FORMS, convert
 from cort.tokenization import fingerprint, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,14 @@ def schema_of(path: str) -> pa.Schema:
     return tables.PASSAGES if "doc_id" in pq.read_schema(path).names else tables.QUERIES
 
 
-def token_batches(folder: str, texts: str) -> Iterator[tuple[pa.Array, list[list[int]]]]:
+def token_batches(folder: str, texts: str, form: str) -> Iterator[tuple[pa.Array, list[list[int]]]]:
     """Yield (ids, token ids without special tokens) in the order of the table."""
     tokenizer = load_tokenizer(folder)
     schema = schema_of(texts)
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
-        encodings = tokenizer.encode_batch_fast(batch["text"].to_pylist(), add_special_tokens=False)
+        converted = convert(batch["text"], form).to_pylist()
+        encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 
 
@@ -46,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = cli.make_parser("cort.tokenize", __doc__)
     parser.add_argument("--tokenizer", required=True, metavar="FOLDER", help="model folder with tokenizer.json")
     parser.add_argument("--texts", required=True, metavar="PARQUET", help="passages or queries")
+    parser.add_argument("--text", choices=FORMS, default="raw", help="what is done to the texts first")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", required=True, metavar="ARROW")
     return parser
@@ -55,7 +58,8 @@ def stage(args: argparse.Namespace) -> None:
     """Tokenize and write."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if args.threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)
-    rows = tokens.write_tokens(args.output, token_batches(args.tokenizer, args.texts), fingerprint(args.tokenizer))
+    batches = token_batches(args.tokenizer, args.texts, args.text)
+    rows = tokens.write_tokens(args.output, batches, fingerprint(args.tokenizer))
     cache = tokens.Tokens(args.output)
     log.info("%d texts, %d tokens, %.1f on average", rows, cache.lengths.sum(), cache.lengths.sum() / max(rows, 1))
 

@@ -61,12 +61,12 @@ MISTAKES = {
     ),
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},
-        "systems.bm25: found the unknown key retreive, expected one of retrieve, onng, interleave, rerank, reranker, "
-        "depth, run; did you mean retrieve?",
+        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, interleave, rerank, "
+        "reranker, depth, run; did you mean retrieve?",
     ),
     "unknown key like nothing": (
         {"bm25 xyz": 1},
-        "bm25: found the unknown key xyz, expected one of k1, b, tune; remove it",
+        "bm25: found the unknown key xyz, expected one of text, k1, b, tune; remove it",
     ),
     "missing key": ({"dataset": GONE}, "top level: found no key dataset, expected it to be set; add it"),
     "missing key of an encoder": (
@@ -166,6 +166,14 @@ MISTAKES = {
         {"splits test hold_out": 5, "splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
         "splits.test: found hold_out, qrels, queries, expected queries and qrels, queries alone (ranked, not "
         "measured), or hold_out alone; mend the split",
+    ),
+    "bm25 parameters of an encoder": (
+        {"systems cort bm25": {"k1": 1.0, "b": 0.5}},
+        "systems.cort.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it",
+    ),
+    "bm25 parameters of an interleaving": (
+        {"systems cort+bm25 bm25": {"k1": 1.0, "b": 0.5}},
+        "systems.cort+bm25.bm25: found bm25 with interleave, expected it not to be there; remove it",
     ),
     "hold_out twice": (
         {"splits test": {"hold_out": 5}},

@@ -126,7 +126,8 @@ def describe(config: Config, name: str) -> str:
     system = config["systems"][name]
     match kind_of(system):
         case "bm25":
-            return "BM25, Anserini"
+            own = system.get("bm25")
+            return f"BM25, Anserini, k1 = {own['k1']:g}, b = {own['b']:g}" if own else "BM25, Anserini"
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng":

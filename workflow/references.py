@@ -149,11 +149,13 @@ def _check_systems(config: Config) -> Iterator[str]:
         if len(kinds) != 1:
             yield f"{place}: found {_list(kinds)}, expected exactly one of {_list(KINDS)}; keep one"
             continue
-        allowed = {"retrieve": {"onng"}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
+        allowed = {"retrieve": {"bm25", "onng"}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
         for key in system.keys() - {kinds[0]} - allowed:
             yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
         if kinds == ["retrieve"] and system["retrieve"] == "bm25" and "onng" in system:
             yield f"{place}.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it"
+        if kinds == ["retrieve"] and system["retrieve"] != "bm25" and "bm25" in system:
+            yield f"{place}.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it"
         for section, other in _named_by(system):
             key = "reranker" if section == "rerankers" else kinds[0]
             # Whatever retrieves is an encoder, or BM25.

@@ -146,8 +146,9 @@ rule tokenize:
     params:
         module=as_py_module(),
         folder=subpath(input.tokenizer, parent=True),
+        text=setting("language_models", "{language_model}", "text"),
     message:
         "Tokenize {wildcards.text} for {wildcards.language_model}"
     shell:
-        "python -m {params.module} --tokenizer {params.folder:q} --texts {input.texts:q} --threads {threads}"
-        " --output {output:q} --log {log:q}"
+        "python -m {params.module} --tokenizer {params.folder:q} --texts {input.texts:q} --text {params.text}"
+        " --threads {threads} --output {output:q} --log {log:q}"

@@ -130,8 +130,10 @@ def get_raw_inputs(dataset):
 
 
 def get_excluded(wildcards):
-    """Queries a split must not have: those of another split."""
+    """Queries a split must not have: those of another split. A held-out split is drawn from what train may have."""
     split = config["splits"][wildcards.split]
+    if "hold_out" in split:
+        split = config["splits"]["train"]
     return f"results/{wildcards.dataset}/collection/queries.{split['without']}.parquet" if "without" in split else []
 
 
@@ -168,16 +170,17 @@ def get_depth(wildcards):
 
 
 def get_bm25_parameters(wildcards):
-    """Options for (k1, b): from the config, or from the grid search."""
-    bm25 = config["bm25"]
-    if "tune" in bm25:
+    """Options for (k1, b): the system's own, or those of the config, or the grid search's."""
+    bm25 = config["bm25"] | config["systems"][wildcards.system].get("bm25", {})
+    if "k1" not in bm25:
         return ["--parameters", f"results/{wildcards.dataset}/bm25/parameters.json"]
     return ["--k1", str(bm25["k1"]), "--b", str(bm25["b"])]
 
 
 def get_tuned(wildcards):
     """The grid search's choice, if it is asked for."""
-    return f"results/{wildcards.dataset}/bm25/parameters.json" if "tune" in config["bm25"] else []
+    own = "bm25" in config["systems"][wildcards.system]
+    return f"results/{wildcards.dataset}/bm25/parameters.json" if "tune" in config["bm25"] and not own else []
 
 
 def get_language_model_source(wildcards):
@@ -190,6 +193,7 @@ def get_language_model_source(wildcards):
         *("--architecture", json.dumps(model["architecture"], sort_keys=True)),
         *("--vocabulary-size", str(model["vocabulary_size"])),
         *("--passages", f"results/{wildcards.dataset}/collection/passages.parquet"),
+        *("--text", model["text"]),
     ]
 
 
