@@ -55,7 +55,7 @@ def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
 def encode_blocks(
     encoder: Encoder, texts: Texts, blocks: list[tuple[int, int]], device: torch.device, precision: str
 ) -> Iterator[tuple[pa.Array, Matrix]]:
-    """Yield (ids, unit vectors of shape (rows, e)) block by block."""
+    """Yield (ids, vectors of shape (rows, e)) block by block, of length 1 if their angles are what counts."""
     from torch.nn import functional
 
     from cort.models import inference
@@ -64,7 +64,9 @@ def encode_blocks(
         with inference(device, precision):
             vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGET).float()  # (rows, e)
         ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
-        yield ids, functional.normalize(vectors, dim=-1).cpu().numpy()
+        if encoder.settings.similarity == "angular":
+            vectors = functional.normalize(vectors, dim=-1)
+        yield ids, vectors.cpu().numpy()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -83,12 +85,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Encode and write."""
-    from cort.encoder import Texts, load_encoder
+    from cort.encoder import load_encoder, texts_of
     from cort.models import choose_device, model_fingerprint
 
     encoder, template = load_encoder(args.model)
     tokens = Tokens(args.tokens, fingerprint(args.model))
-    texts = Texts(tokens, template, args.kind, encoder.settings.length(args.kind))
+    texts = texts_of(tokens, template, encoder.settings, args.kind)
     blocks = shard_blocks(len(tokens), args.shard)
     count = sum(end - start for start, end in blocks)
     with lease() as leased:

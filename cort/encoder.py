@@ -1,4 +1,6 @@
-"""CoRT's encoder: a BERT-like transformer, pooling, a linear projection to `e` dimensions and tanh (section 3.2).
+"""The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
+
+This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.2 there).
 
 On disk a transformers folder (loadable with AutoModel) with ``projection.safetensors`` and ``cort.json`` beside it.
 """
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.batching import Frame, frame_text
+from cort.errors import input_error
 from cort.formats.tokens import Tokens
 from cort.models import (
     accepted_inputs,
@@ -28,8 +31,6 @@ from cort.models import (
 )
 from cort.tokenization import Template, load_template
 
-#: segment ids (section 3.2): the two kinds of text are told apart by their segment embedding alone
-SEGMENTS = {"passage": 0, "query": 1}
 SETTINGS = "cort.json"
 PROJECTION = "projection.safetensors"
 
@@ -42,6 +43,13 @@ class EncoderSettings:
     dimension: int
     query_length: int
     passage_length: int
+    similarity: Literal["angular", "inner_product"] = "angular"
+    projection: bool = True
+    query_segment: int = 1
+
+    def segment(self, kind: str) -> int:
+        """Segment id (section 3.2): the two kinds of text are told apart by their segment embedding alone."""
+        return self.query_segment if kind == "query" else 1 - self.query_segment
 
     def length(self, kind: str) -> int:
         """Tokens a text of `kind` ("query" or "passage") is cut to."""
@@ -49,13 +57,17 @@ class EncoderSettings:
 
 
 class Encoder(nn.Module):
-    """Map token ids to vectors in (-1, 1)^e."""
+    """Map token ids to vectors of `e` numbers, with a projection in (-1, 1)."""
 
     def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
         super().__init__()
         self.settings = settings
         self.transformer = without_pooler(transformer)
-        self.projection = nn.Linear(transformer.config.hidden_size, settings.dimension)
+        hidden = transformer.config.hidden_size
+        if not settings.projection and settings.dimension != hidden:
+            fix = f"set it to {hidden}, or use a projection"
+            raise input_error("dimension", str(settings.dimension), f"the model's {hidden} without a projection", fix)
+        self.projection = nn.Linear(hidden, settings.dimension) if settings.projection else None
         self.inputs = accepted_inputs(transformer)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
@@ -63,17 +75,17 @@ class Encoder(nn.Module):
         mask = batch["attention_mask"]
         states = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state  # (batch, length, h)
         pooled = states[:, 0] if self.settings.pooling == "cls" else mean_pool(states, mask)  # (batch, h)
-        return torch.tanh(self.projection(pooled))  # (batch, e)
+        return torch.tanh(self.projection(pooled)) if self.projection else pooled  # (batch, e)
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Token ids of one kind of text ("query" or "passage") and how to frame them."""
+    """Token ids of one kind of text and how to frame them: cut to how many, in which segment."""
 
     tokens: Tokens
     template: Template
-    kind: str
     max_length: int
+    segment: int
 
     def encode(self, model: nn.Module, rows: npt.NDArray[np.int64], device: torch.device, token_budget: int) -> Tensor:
         """Encode rows in sub-batches of similar length; returns (len(rows), e) in the order of `rows`.
@@ -83,9 +95,14 @@ class Texts:
         lengths = np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
 
         def frame(row: int) -> Frame:
-            return frame_text(self.tokens[rows[row]], self.template, self.max_length, SEGMENTS[self.kind])
+            return frame_text(self.tokens[rows[row]], self.template, self.max_length, self.segment)
 
         return forward_by_length(model, frame, lengths, self.template.pad, device, token_budget)  # (rows, e)
+
+
+def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
+    """Texts of a kind ("query" or "passage") as an encoder takes them."""
+    return Texts(tokens, template, settings.length(kind), settings.segment(kind))
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
@@ -116,7 +133,8 @@ def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | P
     """Write the model folder, whole or not at all."""
     from safetensors.torch import save_file
 
-    weights = {name: value.contiguous() for name, value in encoder.projection.state_dict().items()}
+    projection = encoder.projection.state_dict() if encoder.projection else {}
+    weights = {name: value.contiguous() for name, value in projection.items()}
     with new_model_folder(folder, encoder.transformer, tokenizer_folder, SETTINGS, encoder.settings) as temporary:
         save_file(weights, temporary / PROJECTION)
 
@@ -129,7 +147,9 @@ def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     settings = read_settings(Path(folder) / SETTINGS, EncoderSettings, "CoRT encoder", "train")
     encoder = Encoder(load_transformer(folder), settings)
     try:
-        encoder.projection.load_state_dict(load_file(Path(folder) / PROJECTION))
+        weights = load_file(Path(folder) / PROJECTION)
+        if encoder.projection:
+            encoder.projection.load_state_dict(weights)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise wrong_model(folder, "CoRT encoder", "train", error) from error
     return encoder.eval(), load_template(folder)

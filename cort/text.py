@@ -1,8 +1,8 @@
 """What is done to texts before they are indexed or tokenized: nothing, mended encoding, or the CoRT authors' filter.
 
-Some of MS MARCO's passages were decoded wrongly before they were published ("Ã©" for "é"). Anserini indexes them as they
-are, ir_datasets mends them, and the authors of CoRT leave out most characters beyond ASCII: three results from one
-collection. So it is a setting, of BM25 and of each language model.
+Nearly all of MS MARCO's passages with characters beyond ASCII were decoded wrongly before they were published ("Ã©" for
+"é"). Anserini indexes them as they are, ir_datasets mends them, and the authors of CoRT leave out most such characters:
+three results from one collection. So it is a setting, of BM25 and of each language model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Train CoRT: one encoder for queries and passages, batch-wise triplet margin loss on angular similarity (section 3.3).
+"""Train one encoder for queries and passages, as CoRT (section 3.3) or as RepBERT (section 3.3 there).
+
+CoRT: batch-wise triplet margin loss on angular similarity. RepBERT: multi-label margin loss on inner products, where
+all passages of a batch that are judged relevant count as such.
 
 Reads triples in training order, validation triples, token caches and a language model; writes the encoder with the best
 validation loss and the last one, and the training curve.
@@ -13,12 +16,13 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from cort import cli
 from cort.errors import input_error
@@ -36,10 +40,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
+Objective: TypeAlias = "Callable[[Tensor, Tensor, TripleRows], Tensor]"
 # Tokens that go through the transformer at once; short rows then never wait for long ones.
 TOKEN_BUDGET = 8_192
 # Arguments whose files decide what is trained.
-READ = ("triples", "validation_triples", "passages", "queries", "validation_queries")
+READ = ("triples", "validation_triples", "passages", "queries", "validation_queries", "qrels", "validation_qrels")
 
 
 class TripleRows(NamedTuple):
@@ -66,37 +71,80 @@ def read_triples(path: str, queries: Tokens, passages: Tokens) -> TripleRows:
     )
 
 
+class Judgements:
+    """Which passages are relevant for which queries, as rows of the token caches."""
+
+    def __init__(self, path: str, relevance_level: int, queries: Tokens, passages: Tokens) -> None:
+        """:param relevance_level: lowest grade that counts."""
+        table = tables.read_table(path, tables.QRELS)
+        table = table.filter(pc.greater_equal(table["relevance"], relevance_level))
+        self._passages = len(passages)
+        query_rows, passage_rows = (
+            cache.rows_of(table[name], path) for cache, name in ((queries, "query_id"), (passages, "doc_id"))
+        )
+        self._pairs = np.unique(query_rows * self._passages + passage_rows)
+
+    def relevant(self, queries: Rows, passages: Rows) -> npt.NDArray[np.bool_]:
+        """Look up all pairs; shape (queries, passages)."""
+        return np.isin(queries[:, None] * self._passages + passages, self._pairs)
+
+
 def triples_loss(
-    model: nn.Module, triples: TripleRows, queries: Texts, passages: Texts, margin: float, device: torch.device
+    model: nn.Module,
+    triples: TripleRows,
+    queries: Texts,
+    passages: Texts,
+    objective: Objective,
+    device: torch.device,
 ) -> Tensor:
-    """Compute the batch-wise loss of one mini-batch; queries and passages go through the model in length order."""
-    import torch
-
-    from cort.losses import batch_triplet_loss
-
+    """Compute the loss of one mini-batch; queries and passages go through the model in length order."""
     query_vectors = queries.encode(model, triples.queries, device, TOKEN_BUDGET)  # (n, e)
     both = np.concatenate([triples.positives, triples.negatives])
-    positives, negatives = torch.chunk(passages.encode(model, both, device, TOKEN_BUDGET), 2)  # (n, e) each
-    return batch_triplet_loss(query_vectors, positives, negatives, margin)
+    return objective(query_vectors, passages.encode(model, both, device, TOKEN_BUDGET), triples)  # (n, e), (2n, e)
+
+
+def make_objective(args: argparse.Namespace, judgements: Judgements | None) -> Objective:
+    """Choose the loss of a mini-batch: a function of its queries' and its passages' vectors.
+
+    :param judgements: for the loss "multilabel_margin".
+    """
+    import torch
+
+    from cort.losses import SIMILARITIES, batch_triplet_loss, multilabel_margin_loss
+
+    similarity_of = SIMILARITIES[args.similarity]
+
+    def objective(queries: Tensor, passages: Tensor, triples: TripleRows) -> Tensor:
+        if judgements is None:
+            positives, negatives = torch.chunk(passages, 2)  # (n, e) each
+            return batch_triplet_loss(queries, positives, negatives, args.margin, similarity_of)
+        both = np.concatenate([triples.positives, triples.negatives])
+        relevant = torch.from_numpy(judgements.relevant(triples.queries, both))  # (n, 2n)
+        return multilabel_margin_loss(queries, passages, relevant.to(passages.device), similarity_of)
+
+    return objective
 
 
 def train(args: argparse.Namespace, encoder: Encoder) -> None:
     """Run the training and write models and curve."""
-    from cort.encoder import Texts, save_encoder
+    from cort.encoder import save_encoder, texts_of
     from cort.training.loop import Task, train_task
 
     tokenizer = fingerprint(args.language_model)
     template = load_template(args.language_model)
     caches = [Tokens(path, tokenizer) for path in (args.passages, args.queries, args.validation_queries)]
-    passages = Texts(caches[0], template, "passage", args.passage_length)
-    queries = Texts(caches[1], template, "query", args.query_length)
-    validation_queries = Texts(caches[2], template, "query", args.query_length)
+    passages = texts_of(caches[0], template, encoder.settings, "passage")
+    queries, validation_queries = (texts_of(cache, template, encoder.settings, "query") for cache in caches[1:])
     triples = read_triples(args.triples, caches[1], caches[0])
     validation = read_triples(args.validation_triples, caches[2], caches[0])
     epochs = tables.count_epochs(args.triples)
+    objective, validation_objective = (
+        make_objective(args, Judgements(path, args.relevance_level, cache, caches[0]) if path else None)
+        for path, cache in ((args.qrels, caches[1]), (args.validation_qrels, caches[2]))
+    )
 
     def loss(model: nn.Module, start: int, end: int, device: torch.device) -> Tensor:
-        return triples_loss(model, triples.part(start, end - start), queries, passages, args.margin, device)
+        return triples_loss(model, triples.part(start, end - start), queries, passages, objective, device)
 
     def validate(model: nn.Module, device: torch.device) -> float:
         # Whole mini-batches as in training, so that both losses count the same number of negatives per query.
@@ -104,14 +152,14 @@ def train(args: argparse.Namespace, encoder: Encoder) -> None:
         total = 0.0
         for start in range(0, batches * args.batch_size, args.batch_size):
             part = validation.part(start, args.batch_size)
-            total += triples_loss(model, part, validation_queries, passages, args.margin, device).item()
+            total += triples_loss(model, part, validation_queries, passages, validation_objective, device).item()
         return float(total / batches)
 
     def save(name: str) -> None:
         save_encoder(encoder, args.language_model, Path(args.output) / name)
 
     task = Task(encoder, len(triples.queries), len(triples.queries) // epochs, loss, validate, save)
-    train_task(task, args, "cort.train", READ)
+    train_task(task, args, "cort.train", [name for name in READ if getattr(args, name)])
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -129,13 +177,24 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dimension", type=int, default=768, help="e, the size of the vectors")
     parser.add_argument("--query-length", type=int, default=512, help="tokens, special ones included")
     parser.add_argument("--passage-length", type=int, default=512)
-    parser.add_argument("--margin", type=float, default=0.1)
+    parser.add_argument("--similarity", choices=("angular", "inner_product"), default="angular")
+    parser.add_argument("--projection", choices=("True", "False"), default="True", help="False: as the model's states")
+    parser.add_argument("--query-segment", type=int, choices=(0, 1), default=1, help="passages are the other one")
+    parser.add_argument("--loss", choices=("triplet", "multilabel_margin"), default="triplet")
+    parser.add_argument("--margin", type=float, default=0.1, help="of the triplet loss")
+    parser.add_argument("--qrels", nargs="?", metavar="PARQUET", help="for the multi-label loss, as the next two are")
+    parser.add_argument("--validation-qrels", nargs="?", metavar="PARQUET")
+    parser.add_argument("--relevance-level", type=int, default=1, help="lowest grade that counts as positive")
     add_training_arguments(parser)
     return parser
 
 
 def stage(args: argparse.Namespace) -> None:
     """Train and write, here or in a process per GPU."""
+    if (args.loss == "multilabel_margin") != bool(args.qrels) or bool(args.qrels) != bool(args.validation_qrels):
+        found = " and ".join(name for name in ("qrels", "validation-qrels") if getattr(args, name.replace("-", "_")))
+        expected = "both of them with --loss multilabel_margin, none with another loss"
+        raise input_error("--qrels, --validation-qrels", found or "none", expected, "name both or leave them out")
     distributed.run("cort.train", args, train_from_arguments)
 
 
@@ -145,7 +204,15 @@ def train_from_arguments(args: argparse.Namespace) -> None:
     from cort.training.loop import make_deterministic
 
     make_deterministic(args.seed, args.threads)
-    settings = EncoderSettings(args.pooling, args.dimension, args.query_length, args.passage_length)
+    settings = EncoderSettings(
+        args.pooling,
+        args.dimension,
+        args.query_length,
+        args.passage_length,
+        args.similarity,
+        args.projection == "True",
+        args.query_segment,
+    )
     train(args, new_encoder(args.language_model, settings, args.seed))
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cort import encode
-from cort.encoder import Texts, load_encoder
+from cort.encoder import load_encoder, texts_of
 from cort.errors import InputError
 from cort.formats.embeddings import all_ids, all_vectors, open_shards
 from cort.formats.tokens import Tokens, write_tokens
@@ -34,7 +34,7 @@ def alone(model, path, kind):
     """Encode and normalise every text by itself."""
     encoder, template = load_encoder(model)
     tokens = Tokens(path)
-    texts = Texts(tokens, template, kind, encoder.settings.length(kind))
+    texts = texts_of(tokens, template, encoder.settings, kind)
     with torch.inference_mode():
         vectors = [texts.encode(encoder, np.array([row]), CPU, 1)[0].numpy() for row in range(len(tokens))]
     return np.array([vector / np.linalg.norm(vector) for vector in vectors])

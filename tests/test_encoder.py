@@ -9,7 +9,6 @@ import torch
 from cort.batching import frame_text, pad
 from cort.cross_encoder import PairSettings, new_cross_encoder
 from cort.encoder import (
-    SEGMENTS,
     EncoderSettings,
     Texts,
     load_encoder,
@@ -53,7 +52,7 @@ def encode(encoder, template, frames):
 
 
 def all_texts(caches, template, kind="passage", limit=16):
-    return Texts(Tokens(caches["passages"]), template, kind, limit)
+    return Texts(Tokens(caches["passages"]), template, limit, MEAN.segment(kind))
 
 
 def test_mean_pooling_is_the_mean_of_the_real_tokens():
@@ -158,8 +157,7 @@ def test_segment_ids_are_0_for_passages_and_1_for_queries(caches, lm):
             seen.append(batch)
             return torch.zeros(len(batch["input_ids"]), 1)
 
-    assert SEGMENTS == {"passage": 0, "query": 1}
-    for kind, segment in SEGMENTS.items():
+    for kind, segment in (("passage", 0), ("query", 1)):
         seen.clear()
         all_texts(caches, load_template(lm), kind).encode(Spy(), np.arange(7), CPU, 10_000)
         (batch,) = seen
@@ -212,6 +210,9 @@ def test_the_folder_is_a_transformers_folder_with_two_files_more(make_encoder, l
         "dimension": 8,
         "query_length": 12,
         "passage_length": 16,
+        "similarity": "angular",
+        "projection": True,
+        "query_segment": 1,
     }
     weights = AutoModel.from_pretrained(folder).state_dict()
     original = AutoModel.from_pretrained(lm).state_dict()

@@ -171,6 +171,10 @@ MISTAKES = {
         {"systems cort bm25": {"k1": 1.0, "b": 0.5}},
         "systems.cort.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it",
     ),
+    "a graph of inner products": (
+        {"encoders encoder similarity": "inner_product"},
+        "systems.cort-onng.onng: found an encoder of inner products, expected one of angles; remove onng",
+    ),
     "bm25 parameters of an interleaving": (
         {"systems cort+bm25 bm25": {"k1": 1.0, "b": 0.5}},
         "systems.cort+bm25.bm25: found bm25 with interleave, expected it not to be there; remove it",

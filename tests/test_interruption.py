@@ -27,6 +27,7 @@ SETTINGS = TrainingSettings(
     accumulate=ACCUMULATE,
     learning_rate=0.05,
     weight_decay=0.1,
+    decay="all",
     warmup_updates=2,
     validate_every=4,
     max_gradient_norm=1.0,

@@ -5,7 +5,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from cort.losses import COSINE_LIMIT, angular_similarity, batch_triplet_loss, pointwise_loss
+from cort.losses import (
+    COSINE_LIMIT,
+    angular_similarity,
+    batch_triplet_loss,
+    inner_product,
+    multilabel_margin_loss,
+    pointwise_loss,
+)
 
 # What the limit on the cosine takes from the similarity of a vector with itself, and gives to that with its opposite.
 CUT = math.acos(COSINE_LIMIT) / math.pi
@@ -146,3 +153,40 @@ def test_pointwise_gradient_is_the_mean_of_sigmoid_minus_label():
     pointwise_loss(logits, torch.tensor([1, 0, 1])).backward()
     expected = (1 / (1 + np.exp(-np.array([2, -1, 0.5]))) - np.array([1, 0, 1])) / 3
     assert np.allclose(logits.grad.numpy(), expected, atol=1e-7)
+
+
+def multilabel_loop(queries, passages, positive):
+    """RepBERT's loss, term by term."""
+    total = 0.0
+    for query, relevant in zip(queries, positive, strict=True):
+        scores = [float(query @ passage) for passage in passages]
+        for good, is_good in zip(scores, relevant, strict=True):
+            for other, is_other in zip(scores, relevant, strict=True):
+                if is_good and not is_other:
+                    total += max(0.0, 1.0 - (good - other)) / len(passages)
+    return total / len(queries)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_multilabel_loss_is_the_sum_over_relevant_and_other_passages(seed):
+    queries, passages, _ = draw(seed, 4, 3)
+    passages = torch.cat([passages, draw(seed + 50, 5, 3)[0]])
+    positive = torch.from_numpy(np.random.default_rng(seed).random((4, 9)) < 0.4)
+    positive[0] = False
+    positive[1] = True
+    loss = multilabel_margin_loss(queries, passages, positive)
+    assert loss.item() == pytest.approx(multilabel_loop(queries, passages, positive), abs=1e-12)
+
+
+def test_multilabel_gradient_is_that_of_finite_differences():
+    queries, passages, _ = (vector.requires_grad_() for vector in draw(11, 3, 4))
+    positive = torch.eye(3, dtype=torch.bool)
+    loss = lambda q, p: multilabel_margin_loss(q, p, positive)  # noqa: E731
+    assert torch.autograd.gradcheck(loss, (queries, passages), eps=1e-7, atol=1e-6)
+
+
+def test_similarities_are_in_single_precision_at_least():
+    half = torch.ones(2, 3, dtype=torch.bfloat16)
+    for similarity in (angular_similarity, inner_product):
+        assert similarity(half, half).dtype == torch.float32
+    assert inner_product(half, 2 * half).tolist() == [[6, 6], [6, 6]]

@@ -25,10 +25,10 @@ def converted(texts, form):
 @pytest.mark.parametrize(
     ("raw", "fixed"),
     [
-        ("It costs 5â‚¬ at the cafÃ©.", "It costs 5€ at the café."),
+        ("It costs 5â\u201a¬ at the cafÃ©.", "It costs 5€ at the café."),
         ("plain text stays as it is", "plain text stays as it is"),
         ("good: é, €, “quotes” and ﬁ", "good: é, €, “quotes” and ﬁ"),
-        ("the Sun\u00e2\u0080\u0099s mass", "the Sun’s mass"),
+        ("the Sun\u00e2\u0080\u0099s mass", "the Sun\u2019s mass"),
         ("", ""),
     ],
 )

@@ -1,3 +1,4 @@
+import argparse
 import itertools
 import json
 import shutil
@@ -8,10 +9,10 @@ import pytest
 import torch
 
 from cort import train, triples
-from cort.encoder import Texts, load_encoder
+from cort.encoder import Texts, load_encoder, texts_of
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.losses import batch_triplet_loss
+from cort.losses import batch_triplet_loss, multilabel_margin_loss
 from tests.support import command_line, contents, read_curve
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -68,7 +69,7 @@ def validation_loss(model, examples, caches, margin, batch_size):
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
 
     def vectors(tokens, kind, ids):
-        texts = Texts(tokens, template, kind, encoder.settings.length(kind))
+        texts = texts_of(tokens, template, encoder.settings, kind)
         rows = tokens.rows_of(ids, "x")
         return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
 
@@ -79,6 +80,11 @@ def validation_loss(model, examples, caches, margin, batch_size):
             both = (vectors(passages, "passage", part[name]) for name in ("positive", "negative"))
             losses.append(batch_triplet_loss(vectors(queries, "query", part["query_id"]), *both, margin).item())
     return np.mean(losses)
+
+
+def triplet(margin):
+    """The paper's loss of a batch, as the stage uses it."""
+    return train.make_objective(argparse.Namespace(similarity="angular", margin=margin), None)
 
 
 def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
@@ -98,7 +104,15 @@ def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, 
     for name in ("best", "last"):
         assert {path.name for path in (tmp_path / "model" / name).iterdir()} == names
     settings = json.loads((tmp_path / "model" / "best" / "cort.json").read_text())
-    assert settings == {"pooling": "mean", "dimension": 16, "query_length": 12, "passage_length": 24}
+    assert settings == {
+        "pooling": "mean",
+        "dimension": 16,
+        "query_length": 12,
+        "passage_length": 24,
+        "similarity": "angular",
+        "projection": True,
+        "query_segment": 1,
+    }
 
 
 def test_a_tiny_world_is_learnt(options, tmp_path, world, caches):
@@ -109,7 +123,7 @@ def test_a_tiny_world_is_learnt(options, tmp_path, world, caches):
     with torch.inference_mode():
         for kind, name in (("passage", "passages"), ("query", "queries.train")):
             tokens = Tokens(caches[name])
-            texts = Texts(tokens, template, kind, encoder.settings.length(kind))
+            texts = texts_of(tokens, template, encoder.settings, kind)
             vectors[kind] = torch.nn.functional.normalize(texts.encode(encoder, np.arange(len(tokens)), CPU, 1000))
     scores = vectors["query"] @ vectors["passage"].T
     rows = [world.doc_ids.index(world.target[query_id]) for query_id in world.query_ids[:20]]
@@ -145,12 +159,60 @@ def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, 
     template = load_template(folder)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
     rows = train.read_triples(str(examples / "train.parquet"), queries, passages)
-    as_query, as_passage = Texts(queries, template, "query", 12), Texts(passages, template, "passage", 24)
+    as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
     losses = []
     for start in (0, 5):
         part = train.TripleRows(*(column[start : start + 5] for column in rows))
-        losses.append(train.triples_loss(encoder, part, as_query, as_passage, 0.3, CPU).item())
+        losses.append(train.triples_loss(encoder, part, as_query, as_passage, triplet(0.3), CPU).item())
     assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def repbert(options, examples, **changes):
+    """Options of a training as RepBERT's."""
+    settings = {"similarity": "inner_product", "projection": "False", "dimension": 32, "query-segment": 0}
+    settings |= {"loss": "multilabel_margin", "decay": "weights", "qrels": examples / "qrels.train.parquet"}
+    settings |= {"validation-qrels": examples / "qrels.validation.parquet", "learning-rate": 0.002}
+    return options(**{name.replace("-", "_"): value for name, value in (settings | changes).items()})
+
+
+def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, examples, caches, world):
+    assert train.main(repbert(options, examples)) == 0
+    curve = read_curve(tmp_path / "curve.csv")
+    early, late = (np.mean([point["loss"] for point in part]) for part in (curve[:6], curve[-6:]))
+    assert late < 0.85 * early
+    encoder, template = load_encoder(tmp_path / "model" / "last")
+    assert encoder.projection is None
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
+    table = tables.read_table(examples / "validation.parquet", tables.TRIPLES)
+    qrels = tables.read_table(examples / "qrels.validation.parquet", tables.QRELS).to_pylist()
+    judged = {(row["query_id"], row["doc_id"]) for row in qrels if row["relevance"] >= 1}
+    losses = []
+    with torch.inference_mode():
+        for start in range(0, table.num_rows - 4, 5):
+            part = table.slice(start, 5).to_pydict()
+            documents = part["positive"] + part["negative"]
+            vectors = [
+                torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
+                for texts, rows in (
+                    (texts_of(queries, template, encoder.settings, "query"), queries.rows_of(part["query_id"], "x")),
+                    (texts_of(passages, template, encoder.settings, "passage"), passages.rows_of(documents, "x")),
+                )
+            ]
+            relevant = [[(query, document) in judged for document in documents] for query in part["query_id"]]
+            losses.append(multilabel_margin_loss(*vectors, torch.tensor(relevant)).item())
+    assert np.mean(losses) == pytest.approx(curve[-1]["validation_loss"], rel=1e-4)
+
+
+def test_a_projection_that_is_left_out_needs_the_models_dimension(options, examples, capsys):
+    assert train.main(repbert(options, examples, dimension=16)) == 1
+    assert "dimension: found 16, expected the model's 32 without a projection; set it to 32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes", [{"loss": "triplet"}, {"validation-qrels": None}])
+def test_judgements_go_with_their_loss(options, examples, capsys, changes):
+    arguments = [word for word in repbert(options, examples, **changes) if word != "None"]
+    assert train.main(arguments) == 1
+    assert "expected both of them with --loss multilabel_margin, none with another loss" in capsys.readouterr().err
 
 
 def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples):
@@ -161,14 +223,14 @@ def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
     rows = train.read_triples(str(examples / "train.parquet"), queries, passages)
     rows = train.TripleRows(*(column[:7] for column in rows))
-    as_query, as_passage = Texts(queries, template, "query", 12), Texts(passages, template, "passage", 24)
+    as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
 
     def alone(texts, column):
         return torch.cat([texts.encode(encoder, column[i : i + 1], CPU, 1) for i in range(len(column))])
 
     vectors = alone(as_query, rows.queries), alone(as_passage, rows.positives), alone(as_passage, rows.negatives)
     expected = batch_triplet_loss(*vectors, 0.1)
-    assert train.triples_loss(encoder, rows, as_query, as_passage, 0.1, CPU).item() == pytest.approx(
+    assert train.triples_loss(encoder, rows, as_query, as_passage, triplet(0.1), CPU).item() == pytest.approx(
         expected.item(), rel=1e-4
     )
 

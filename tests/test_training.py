@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cort.errors import InputError
-from cort.training.loop import Task, fit, make_deterministic, write_curve
+from cort.training.loop import Task, fit, make_deterministic, parameter_groups, write_curve
 from cort.training.options import TrainingSettings, add_training_arguments, settings_from
 from cort.training.state import CurvePoint
 
@@ -19,6 +19,7 @@ SETTINGS = TrainingSettings(
     accumulate=2,
     learning_rate=0.01,
     weight_decay=0.0,
+    decay="all",
     warmup_updates=0,
     validate_every=100,
     max_gradient_norm=0.0,
@@ -259,4 +260,15 @@ def test_the_settings_are_read_off_the_arguments():
     add_training_arguments(parser)
     args = parser.parse_args(["--output", "o", "--output-curve", "c", "--max-gradient-norm", "1", "--seed", "7"])
     # The authors' values, but for the seed.
-    assert settings_from(args) == TrainingSettings(6, 100, 2e-5, 0.1, 20, 100, 1.0, "fp32", 7)
+    assert settings_from(args) == TrainingSettings(6, 100, 2e-5, 0.1, "all", 20, 100, 1.0, "fp32", 7)
+
+
+def test_weight_decay_can_spare_biases_and_layer_normalisation():
+    model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
+    every = parameter_groups(model, replace(SETTINGS, weight_decay=0.3))
+    assert [(len(group["params"]), group["weight_decay"]) for group in every] == [(4, 0.3)]
+    weights, vectors = parameter_groups(model, replace(SETTINGS, weight_decay=0.3, decay="weights"))
+    assert (weights["weight_decay"], vectors["weight_decay"]) == (0.3, 0.0)
+    assert [id(parameter) for parameter in weights["params"]] == [id(model[0].weight)]
+    spared = model[0].bias, model[1].weight, model[1].bias
+    assert list(map(id, vectors["params"])) == list(map(id, spared))

@@ -152,10 +152,8 @@ def _check_systems(config: Config) -> Iterator[str]:
         allowed = {"retrieve": {"bm25", "onng"}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
         for key in system.keys() - {kinds[0]} - allowed:
             yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
-        if kinds == ["retrieve"] and system["retrieve"] == "bm25" and "onng" in system:
-            yield f"{place}.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it"
-        if kinds == ["retrieve"] and system["retrieve"] != "bm25" and "bm25" in system:
-            yield f"{place}.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it"
+        if kinds == ["retrieve"]:
+            yield from _check_retrieve(place, system, config)
         for section, other in _named_by(system):
             key = "reranker" if section == "rerankers" else kinds[0]
             # Whatever retrieves is an encoder, or BM25.
@@ -175,6 +173,18 @@ def _named_by(system: Config) -> Iterator[tuple[str, str]]:
     yield from (("systems", part) for part in parts_of(system))
     if "reranker" in system and "rerank" in system:
         yield "rerankers", system["reranker"]
+
+
+def _check_retrieve(place: str, system: Config, config: Config) -> Iterator[str]:
+    if system["retrieve"] == "bm25":
+        if "onng" in system:
+            yield f"{place}.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it"
+        return
+    if "bm25" in system:
+        yield f"{place}.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it"
+    encoder = config["encoders"].get(system["retrieve"]) or {}
+    if "onng" in system and encoder.get("similarity") == "inner_product":
+        yield f"{place}.onng: found an encoder of inner products, expected one of angles; remove onng"
 
 
 def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:

@@ -61,6 +61,15 @@ def make_deterministic(seed: int, threads: int) -> None:
     deterministic.fill_uninitialized_memory = False
 
 
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Give each parameter its weight decay; biases and the weights of layer normalisation are vectors."""
+    if settings.decay == "all":
+        return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    return [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
 def fit(task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None) -> list[CurvePoint]:
     """Train over the examples in their order, once; save "best" by validation loss, and "last".
 
@@ -76,9 +85,8 @@ def fit(task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None 
     accelerator = make_accelerator(settings.precision)
     task = replace(task, examples=task.examples // settings.batch_size * settings.batch_size or task.examples)
     updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.accumulate)
-    optimizer = torch.optim.AdamW(
-        task.model.parameters(), lr=settings.learning_rate, eps=ADAM_EPSILON, weight_decay=settings.weight_decay
-    )
+    groups = parameter_groups(task.model, settings)
+    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=ADAM_EPSILON)
     model, optimizer = accelerator.prepare(task.model, optimizer)
     schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, updates)
     if accelerator.process_index:

@@ -15,13 +15,15 @@ class TrainingSettings:
     """Hyper-parameters of one training.
 
     `batch_size` counts the examples of one mini-batch, `accumulate` the mini-batches of one update; `warmup_updates`
-    and `validate_every` count updates; `max_gradient_norm` 0 leaves gradients as they are.
+    and `validate_every` count updates; `decay` "weights" spares biases and layer normalisation; `max_gradient_norm` 0
+    leaves gradients as they are.
     """
 
     batch_size: int
     accumulate: int
     learning_rate: float
     weight_decay: float
+    decay: str
     warmup_updates: int
     validate_every: int
     max_gradient_norm: float
@@ -35,6 +37,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accumulate", type=int, default=100, help="mini-batches per update")
     parser.add_argument("--learning-rate", type=float, default=2e-5)
     parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--decay", choices=("all", "weights"), default="all", help="what weight decay applies to")
     parser.add_argument("--warmup-updates", type=int, default=20)
     parser.add_argument("--validate-every", type=int, default=100, help="updates between validations")
     parser.add_argument("--max-gradient-norm", type=float, default=0.0, help="0: no clipping")

@@ -90,6 +90,7 @@ TRAINING_NAMES = (
     "accumulate",
     "learning_rate",
     "weight_decay",
+    "decay",
     "warmup_updates",
     "validate_every",
     "max_gradient_norm",
@@ -261,6 +262,16 @@ def checkpoint_of(section):
 def guarded(files):
     """Files of trained models, write-protected if the experiment asks for it."""
     return protected(files) if config["protect"] else files
+
+
+def qrels_of_loss(split):
+    """Judgements for a loss that recognises all relevant passages of a batch."""
+
+    def get(wildcards):
+        needed = config["encoders"][wildcards.encoder]["loss"] == "multilabel_margin"
+        return f"results/{wildcards.dataset}/collection/qrels.{split}.parquet" if needed else []
+
+    return get
 
 
 def get_epochs(section):

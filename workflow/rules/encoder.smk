@@ -47,6 +47,8 @@ rule train:
         passages=tokens_of("encoders", "passages"),
         queries=tokens_of("encoders", "queries.train"),
         validation_queries=tokens_of("encoders", "queries.validation"),
+        qrels=qrels_of_loss("train"),
+        validation_qrels=qrels_of_loss("validation"),
     output:
         best=guarded(
             multiext(
@@ -88,8 +90,13 @@ rule train:
             "dimension",
             "query_length",
             "passage_length",
+            "similarity",
+            "projection",
+            "query_segment",
+            "loss",
             "margin",
         ),
+        relevance_level=setting("splits", "train", "relevance_level"),
         training=options(("encoders", "{encoder}", "training"), *TRAINING_NAMES),
         seed=setting("seed"),
     message:
@@ -97,7 +104,9 @@ rule train:
     shell:
         "python -m {params.module} --language-model {params.language_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
-        " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
+        " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
+        " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level} {params.options:q}"
+        " {params.training:q}"
         " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q}"
         # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
