@@ -14,27 +14,33 @@ import logging
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from cort import cli
 from cort.formats import tables
-from cort.sampling import Pool, shuffled
+from cort.sampling import Pools, draw, draw_distinct, shuffle
 from cort.triples import add_sampling_arguments, read_pools
 
 log = logging.getLogger(__name__)
 
 
-def sample_epoch(pools: list[Pool], negatives: int, seed: int, epoch: int) -> pa.Table:
+def sample_epoch(pools: Pools, negatives: int, seed: int, epoch: int) -> pa.Table:
     """Draw one positive and up to `negatives` different negatives per query."""
-    rows: list[tuple[int, str, str, int]] = []
-    for pool, generator in shuffled(pools, seed, epoch):
-        positive = pool.positives[generator.integers(len(pool.positives))]
-        rows.append((epoch, pool.query_id, positive, 1))
-        size = min(negatives, len(pool.negatives))
-        for drawn in generator.choice(len(pool.negatives), size=size, replace=False):
-            rows.append((epoch, pool.query_id, pool.negatives[drawn], 0))
-    columns = dict(zip(tables.PAIRS.names, map(list, zip(*rows, strict=True)), strict=True))
-    return pa.table(columns, schema=tables.PAIRS)
+    order, generator = shuffle(pools, seed, epoch)
+    positives = draw(pools.positives, order, generator)
+    drawn = draw_distinct(pools.negatives, order, negatives, generator)  # (queries, negatives)
+    # Row by row: the positive, then the negatives there are.
+    both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools.positives.values))])
+    rows, columns = np.nonzero(both >= 0)
+    doc_ids = pa.chunked_array([pools.positives.values, pools.negatives.values])
+    table = [
+        pa.repeat(pa.scalar(epoch, pa.int32()), len(rows)),
+        pools.query_ids.take(pa.array(order[rows])),
+        doc_ids.take(pa.array(both[rows, columns])),
+        pa.array(columns == 0).cast(pa.int32()),
+    ]
+    return pa.table(table, schema=tables.PAIRS)
 
 
 def build_parser() -> argparse.ArgumentParser:

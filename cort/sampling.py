@@ -1,21 +1,26 @@
 """Training examples drawn from judgements and a ranking: shared by `triples` (CoRT) and `pairs` (re-ranker).
 
-Per query: its judged positives, and the documents a ranker put on the ranks asked for, judged positives excluded.
+Per query: its judged positives, and the documents a ranker put on the ranks asked for, judged positives excluded. All
+in columns: MS MARCO's training queries have fifty million results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats.runs import Run
 
+Positions = npt.NDArray[np.int64]
 
-@dataclass(frozen=True)
-class Pool:
+
+class Pool(NamedTuple):
     """What examples of one query are drawn from; ``ranks[i]`` is the rank of ``negatives[i]`` in the ranking."""
 
     query_id: str
@@ -24,68 +29,128 @@ class Pool:
     ranks: list[int]
 
 
-def positives_by_query(qrels: pa.Table, relevance_level: int) -> dict[str, list[str]]:
-    """Judged documents of at least `relevance_level`, per query in file order; queries without any have no entry."""
-    found: dict[str, list[str]] = {}
-    for batch in qrels.to_batches():
-        columns = (batch[name].to_pylist() for name in ("query_id", "doc_id", "relevance"))
-        for query_id, doc_id, relevance in zip(*columns, strict=True):
-            if relevance >= relevance_level:
-                found.setdefault(query_id, []).append(doc_id)
-    return found
+@dataclass(frozen=True)
+class Pools:
+    """The pools of many queries: `query_ids`, and for each of them a list in each of the others."""
+
+    query_ids: pa.Array
+    positives: pa.ListArray
+    negatives: pa.ListArray
+    ranks: pa.ListArray
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def __iter__(self) -> Iterator[Pool]:
+        columns = (column.to_pylist() for column in vars(self).values())
+        return (Pool(*row) for row in zip(*columns, strict=True))
+
+    def take(self, positions: Positions) -> Pools:
+        """Choose some, in this order."""
+        return Pools(*(column.take(pa.array(positions)) for column in vars(self).values()))
 
 
 def build_pools(
-    positives: dict[str, list[str]], run: Run, first_rank: int, last_rank: int, minimum_results: int
-) -> tuple[list[Pool], dict[str, int]]:
-    """Collect the pools, and count what each filter dropped.
+    qrels: pa.Table, relevance_level: int, run: Run, first_rank: int, last_rank: int, minimum_results: int
+) -> tuple[Pools, dict[str, int]]:
+    """Collect the pools, in the order of the run, and count what each filter dropped.
 
+    :param relevance_level: lowest grade of a positive.
     :param first_rank: first rank (from 1) negatives are taken from, inclusive; `last_rank` likewise.
     :param minimum_results: queries with a shorter ranking are dropped.
     """
-    counts = dict.fromkeys(
-        (
-            "queries in the ranking",
-            "dropped: no judged positive",
-            "dropped: ranking too short",
-            "dropped: no negative left on these ranks",
-            "judged positives excluded from the negatives",
-            "queries kept",
-        ),
-        0,
+    relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
+    query_ids = pa.array(run.query_ids, pa.string())
+    asked = _places(relevant["query_id"], query_ids)
+    without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(asked < 0))).as_py()
+    judged = np.bincount(asked[asked >= 0], minlength=len(run))
+    sizes = np.diff(run.offsets)
+    long_enough = sizes >= minimum_results
+
+    queries = np.repeat(np.arange(len(run)), sizes)
+    ranks = np.arange(1, len(queries) + 1) - run.offsets[queries]
+    inside = (ranks >= first_rank) & (ranks <= last_rank) & (judged > 0)[queries] & long_enough[queries]
+    excluded = inside & _are_judged(queries, run.doc_ids, asked, relevant["doc_id"])
+    negatives = np.flatnonzero(inside & ~excluded)
+    left = np.bincount(queries[negatives], minlength=len(run))
+
+    kept = np.flatnonzero(left)
+    counts = {
+        "queries in the ranking": len(run),
+        "dropped: no judged positive": int((judged == 0).sum()),
+        "dropped: ranking too short": int(((judged > 0) & ~long_enough).sum()),
+        "dropped: no negative left on these ranks": int(((judged > 0) & long_enough & (left == 0)).sum()),
+        "judged positives excluded from the negatives": int(excluded.sum()),
+        "queries kept": len(kept),
+        "queries without results": without_results,
+    }
+    # Stable, so that the positives of a query stay in the order of their file.
+    wanted = asked >= 0
+    wanted[wanted] = left[asked[wanted]] > 0
+    by_query = np.argsort(asked, kind="stable")
+    by_query = by_query[wanted[by_query]]
+    pools = Pools(
+        query_ids.take(pa.array(kept)),
+        _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
+        _lists(left[kept], run.doc_ids.take(pa.array(negatives))),
+        _lists(left[kept], pa.array(ranks[negatives], pa.int32())),
     )
-    pools: list[Pool] = []
-    for ranking in run:
-        counts["queries in the ranking"] += 1
-        relevant = positives.get(ranking.query_id)
-        if relevant is None:
-            counts["dropped: no judged positive"] += 1
-            continue
-        if len(ranking.doc_ids) < minimum_results:
-            counts["dropped: ranking too short"] += 1
-            continue
-        window = list(enumerate(ranking.doc_ids[first_rank - 1 : last_rank], start=first_rank))
-        kept = [(rank, doc_id) for rank, doc_id in window if doc_id not in relevant]
-        counts["judged positives excluded from the negatives"] += len(window) - len(kept)
-        if not kept:
-            counts["dropped: no negative left on these ranks"] += 1
-            continue
-        pools.append(Pool(ranking.query_id, relevant, [doc for _, doc in kept], [rank for rank, _ in kept]))
-    counts["queries kept"] = len(pools)
-    counts["queries without results"] = len(positives.keys() - set(run.query_ids))
     return pools, counts
 
 
-def limit_pools(pools: list[Pool], maximum: int, seed: int) -> list[Pool]:
+def limit_pools(pools: Pools, maximum: int, seed: int) -> Pools:
     """Keep at most `maximum` pools drawn at random, in their order; 0 keeps all."""
     if not 0 < maximum < len(pools):
         return pools
-    drawn = np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)
-    return [pools[position] for position in np.sort(drawn)]
+    return pools.take(np.sort(np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)))
 
 
-def shuffled(pools: list[Pool], seed: int, epoch: int) -> Iterator[tuple[Pool, np.random.Generator]]:
-    """Yield the pools in the random order of one epoch, with the generator to draw examples from."""
+def shuffle(pools: Pools, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
+    """Positions of the pools in the random order of one epoch, and the generator to draw its examples from."""
     generator = np.random.default_rng([seed, epoch])
-    for position in generator.permutation(len(pools)):
-        yield pools[position], generator
+    return generator.permutation(len(pools)), generator
+
+
+def draw(lists: pa.ListArray, some: Positions, generator: np.random.Generator) -> Positions:
+    """Draw one value from each of some lists, none of them empty; positions in ``lists.values``."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    drawn: Positions = offsets[some] + generator.integers(0, np.diff(offsets)[some])
+    return drawn
+
+
+def draw_distinct(lists: pa.ListArray, some: Positions, count: int, generator: np.random.Generator) -> Positions:
+    """Draw `count` different values from each of some lists; shape (lists, count), -1 where a list has no more."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    sizes = np.diff(offsets)[some]
+    drawn = np.full((len(some), count), -1)
+    for column in range(count):
+        rest = np.maximum(sizes - column, 1)
+        place = generator.integers(0, rest)
+        # The place is one among those not yet drawn: step over the others, from the lowest on.
+        for taken in np.sort(drawn[:, :column], axis=1).T:
+            place += place >= taken
+        drawn[:, column] = np.where(column < sizes, place, np.iinfo(np.int64).max)
+    inside = drawn < sizes[:, None]
+    return np.where(inside, drawn + offsets[some][:, None], -1)
+
+
+def _places(ids: pa.ChunkedArray, known: pa.Array) -> Positions:
+    """Position of each id in `known`, -1 where it is not there."""
+    places: Positions = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
+    return places
+
+
+def _are_judged(
+    queries: Positions, doc_ids: pa.Array, judged_queries: Positions, judged_documents: pa.ChunkedArray
+) -> npt.NDArray[np.bool_]:
+    """Whether each (query, document) is among the judged ones."""
+    encoded = pc.dictionary_encode(doc_ids)
+    documents = _places(judged_documents, encoded.dictionary)
+    known = (judged_queries >= 0) & (documents >= 0)
+    pairs = judged_queries[known] * len(encoded.dictionary) + documents[known]
+    return np.isin(queries * len(encoded.dictionary) + encoded.indices.to_numpy(), pairs)
+
+
+def _lists(sizes: Positions, values: pa.Array) -> pa.ListArray:
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

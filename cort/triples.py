@@ -24,23 +24,27 @@ from cort.errors import input_error
 from cort.files import write_text
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.sampling import Pool, build_pools, limit_pools, positives_by_query, shuffled
+from cort.sampling import Pools, build_pools, draw, limit_pools, shuffle
 
 log = logging.getLogger(__name__)
 
 
-def sample_epoch(pools: list[Pool], seed: int, epoch: int) -> pa.Table:
+def sample_epoch(pools: Pools, seed: int, epoch: int) -> pa.Table:
     """Draw one triple per query, in random order."""
-    rows: list[tuple[int, str, str, str, int]] = []
-    for pool, generator in shuffled(pools, seed, epoch):
-        positive = pool.positives[generator.integers(len(pool.positives))]
-        drawn = generator.integers(len(pool.negatives))
-        rows.append((epoch, pool.query_id, positive, pool.negatives[drawn], pool.ranks[drawn]))
-    columns = zip(*rows, strict=True)
-    return pa.table(dict(zip(tables.TRIPLES.names, map(list, columns), strict=True)), schema=tables.TRIPLES)
+    order, generator = shuffle(pools, seed, epoch)
+    positives = draw(pools.positives, order, generator)
+    negatives = pa.array(draw(pools.negatives, order, generator))
+    columns = [
+        pa.repeat(pa.scalar(epoch, pa.int32()), len(pools)),
+        pools.query_ids.take(pa.array(order)),
+        pools.positives.values.take(pa.array(positives)),
+        pools.negatives.values.take(negatives),
+        pools.ranks.values.take(negatives),
+    ]
+    return pa.table(columns, schema=tables.TRIPLES)
 
 
-def sample(pools: list[Pool], seed: int, epochs: int) -> Iterator[pa.Table]:
+def sample(pools: Pools, seed: int, epochs: int) -> Iterator[pa.Table]:
     """Draw the triples of all epochs."""
     for epoch in range(epochs):
         yield sample_epoch(pools, seed, epoch)
@@ -68,18 +72,19 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-counts", required=True, metavar="JSON")
 
 
-def read_pools(args: argparse.Namespace) -> list[Pool]:
+def read_pools(args: argparse.Namespace) -> Pools:
     """Build the pools the arguments ask for; log and write the counts."""
     if args.first_rank < 1:
         raise input_error("--first-rank", str(args.first_rank), "1 or more", "ranks count from 1")
-    positives = positives_by_query(tables.read_table(args.qrels, tables.QRELS), args.relevance_level)
-    pools, counts = build_pools(positives, read_run(args.run), args.first_rank, args.last_rank, args.minimum_results)
+    qrels = tables.read_table(args.qrels, tables.QRELS)
+    ranks = args.first_rank, args.last_rank
+    pools, counts = build_pools(qrels, args.relevance_level, read_run(args.run), *ranks, args.minimum_results)
     pools = limit_pools(pools, args.maximum_queries, args.seed)
     counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
     counts["queries kept"] = len(pools)
     for name, count in counts.items():
         log.info("%s: %d", name, count)
-    if not pools:
+    if not len(pools):
         raise input_error(
             args.run,
             f"no query to train on ({counts})",

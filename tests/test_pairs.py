@@ -10,6 +10,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.sampling import Pool
 from tests.support import command_line
+from tests.test_sampling import pools_of
 
 
 def options(world, folder, **changes):
@@ -54,19 +55,19 @@ def test_every_query_has_one_positive_and_its_negatives_per_epoch(world, tmp_pat
 
 
 def test_fewer_negatives_where_there_are_no_more():
-    pools = [Pool("q", ["a"], ["x", "y"], [1, 2]), Pool("r", ["a"], list("uvwxyz"), [1, 2, 3, 4, 5, 6])]
+    pools = pools_of(Pool("q", ["a"], ["x", "y"], [1, 2]), Pool("r", ["a"], list("uvwxyz"), [1, 2, 3, 4, 5, 6]))
     rows = pairs.sample_epoch(pools, negatives=4, seed=1, epoch=0).to_pylist()
     assert sorted(row["doc_id"] for row in rows if row["query_id"] == "q") == ["a", "x", "y"]
     assert len({row["doc_id"] for row in rows if row["query_id"] == "r"}) == 5
 
 
 def test_no_negatives_leaves_the_positives():
-    table = pairs.sample_epoch([Pool("q", ["a"], ["x"], [1])], negatives=0, seed=1, epoch=0)
+    table = pairs.sample_epoch(pools_of(Pool("q", ["a"], ["x"], [1])), negatives=0, seed=1, epoch=0)
     assert table.to_pylist() == [{"epoch": 0, "query_id": "q", "doc_id": "a", "relevance": 1}]
 
 
 def test_negatives_are_drawn_evenly():
-    pools = [Pool("q", ["a"], list("wxyz"), [1, 2, 3, 4])]
+    pools = pools_of(Pool("q", ["a"], list("wxyz"), [1, 2, 3, 4]))
     rows = pa.concat_tables(pairs.sample_epoch(pools, 2, 1, epoch) for epoch in range(2000)).to_pylist()
     counts = Counter(row["doc_id"] for row in rows if not row["relevance"])
     # Two of four: probability 1/2 each, six standard deviations.

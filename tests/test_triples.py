@@ -11,6 +11,7 @@ from cort.formats.runs import read_run, write_run
 from cort.records import Ranking
 from cort.sampling import Pool
 from tests.support import command_line
+from tests.test_sampling import pools_of
 
 
 def options(world, folder, **changes):
@@ -66,7 +67,7 @@ def test_fewer_epochs_are_the_first_ones(world, tmp_path):
 
 
 def test_positives_and_negatives_are_drawn_evenly():
-    pools = [Pool("q", ["a", "b"], ["x", "y", "z"], [4, 5, 9])]
+    pools = pools_of(Pool("q", ["a", "b"], ["x", "y", "z"], [4, 5, 9]))
     rows = pa.concat_tables(triples.sample(pools, seed=1, epochs=3000)).to_pylist()
     counts = Counter((row["positive"], row["negative"], row["negative_rank"]) for row in rows)
     assert set(counts) == {(p, n, r) for p in "ab" for n, r in zip("xyz", (4, 5, 9), strict=True)}
