@@ -167,5 +167,10 @@ def stage(args: argparse.Namespace) -> None:
         write_report(args.report, read_measurements(folder))
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the rehearsal; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
 if __name__ == "__main__":
-    sys.exit(cli.run(build_parser(), stage, None))
+    sys.exit(main())
