@@ -11,7 +11,7 @@ TORCH := $(shell grep '^torch==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := results
-.PHONY: results plan why environment test lint bench drill lock clean-cache clean
+.PHONY: results plan why environment test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 results: environment
@@ -52,6 +52,10 @@ lint: $(VENV)/.installed-dev
 bench: environment
 	$(BIN)/python scripts/benchmark.py
 	$(BIN)/python scripts/benchmark_workflow.py
+
+# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
+rehearsal: environment
+	$(BIN)/python scripts/rehearsal.py --folder $(or $(FOLDER),$(error set FOLDER=...)) $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
 
 drill: environment
 	$(BIN)/python scripts/drill.py $(DRILL)

@@ -78,9 +78,8 @@ def test_queries_ask_for_words_of_their_passage(folder):
 def test_words_are_distinct_and_the_commonest_are_stop_words(folder):
     words = vocabulary().to_pylist()
     assert len(set(words)) == len(words)
-    counts = Counter(
-        word for passage in rows(iter_passages, folder / "collection.tsv") for word in passage.text.split()
-    )
+    passages = rows(iter_passages, folder / "collection.tsv")
+    counts = Counter(word for passage in passages for word in passage.text.split())
     assert [word for word, _ in counts.most_common(5)] == list(STOP_WORDS[:5])
 
 
