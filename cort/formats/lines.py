@@ -26,21 +26,29 @@ def iter_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         raise _damaged_gzip(path, row, error) from error
 
 
-def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yield (row of its first line, counted from 1; whole lines of about `size` bytes); refuse truncated gzip."""
-    row, rest = 1, b""
+def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[tuple[int, bytearray, int]]:
+    """Yield (row of the first line, counted from 1; bytes; how many of them count): whole lines of up to `size` bytes.
+
+    The next block is read into the same bytes. Truncated gzip is refused.
+    """
+    buffer, filled, row = bytearray(size), 0, 1
     try:
         with _open(path) as handle:
-            while chunk := handle.read1(size):
-                rest += chunk
-                end = rest.rfind(b"\n") + 1
-                if len(rest) >= size and end:
-                    yield row, rest[:end]
-                    row, rest = row + rest.count(b"\n", 0, end), rest[end:]
-        if rest:
-            yield row, rest
+            more = True
+            while more:
+                while filled < len(buffer) and (got := handle.readinto1(memoryview(buffer)[filled:])):
+                    filled += got
+                more = filled == len(buffer)
+                end = buffer.rfind(b"\n", 0, filled) + 1 if more else filled
+                if end:
+                    yield row, buffer, end
+                    row += buffer.count(b"\n", 0, end)
+                # What is left is the beginning of a line, perhaps of one that is longer than the buffer.
+                rest = buffer[end:filled]
+                buffer = buffer if end else bytearray(2 * len(buffer))
+                buffer[: len(rest)], filled = rest, len(rest)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged_gzip(path, row - 1 + rest.count(b"\n"), error) from error
+        raise _damaged_gzip(path, row - 1 + buffer.count(b"\n", 0, filled), error) from error
 
 
 def decode_lines(path: str | Path, lines: Iterable[bytes], first_row: int) -> Iterator[tuple[int, str]]:

@@ -30,23 +30,23 @@ def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> It
     if suffix_of(path, (".tsv", ".jsonl")) == ".jsonl":
         yield from (batch for _, batch in iter_record_batches(iter_passages(path), PASSAGES))
         return
-    for first_row, block in iter_blocks(path, block_bytes):
-        table = _parse(block)
+    for first_row, block, length in iter_blocks(path, block_bytes):
+        table = _parse(block, length)
         if table is None:
-            lines = decode_lines(path, io.BytesIO(block), first_row)
+            lines = decode_lines(path, io.BytesIO(memoryview(block)[:length]), first_row)
             records = ((row, Passage(doc_id, text)) for row, doc_id, text in tsv_pairs(path, "doc_id", lines))
             yield from (batch for _, batch in iter_record_batches(records, PASSAGES))
         else:
             yield from table.to_batches()
 
 
-def _parse(block: bytes) -> pa.Table | None:
-    """Parse a block of lines; None where reading line by line might tell something else."""
-    if b"\r" in block or block.startswith(BYTE_ORDER_MARK):
+def _parse(block: bytearray, length: int) -> pa.Table | None:
+    """Parse the first bytes of a block as lines; None where reading line by line might tell something else."""
+    if block.find(b"\r", 0, length) >= 0 or block.startswith(BYTE_ORDER_MARK):
         return None
     try:
         table = pa.csv.read_csv(
-            pa.BufferReader(block),
+            pa.BufferReader(pa.py_buffer(memoryview(block)[:length])),
             read_options=pa.csv.ReadOptions(column_names=PASSAGES.names, block_size=4 << 20),
             parse_options=pa.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
             convert_options=pa.csv.ConvertOptions(

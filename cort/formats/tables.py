@@ -92,8 +92,8 @@ def write_table(path: str | Path, table: pa.Table) -> None:
 @contextmanager
 def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Yield a writer whose file appears under `path` only when everything was written."""
-    # Texts hardly repeat: looking for a dictionary of them would take half of the time.
-    repeats = [name for name in schema.names if name != "text"]
+    # Texts and their ids do not repeat: looking for dictionaries of them would take half of the time.
+    repeats = "text" not in schema.names
     with (
         atomic_file(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeats) as writer,
