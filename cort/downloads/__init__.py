@@ -1,0 +1,1 @@
+"""Taking in public files: from a folder, from this project's own downloads, or from their mirrors."""

@@ -1,0 +1,233 @@
+"""One transfer from one URL, from where the partial file ends: what may be continued, what to ask again, what not.
+
+Bytes are kept as they come: ``identity`` is asked for, and what a server or proxy compresses all the same is left to
+the checksums.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import requests
+import urllib3.exceptions
+
+from cort import __version__
+from cort.catalog import PublicFile
+from cort.downloads.partial import Identity, Partial
+from cort.errors import input_error, shorten
+from cort.progress import track
+
+CHUNK = 1 << 18
+MB = 10**6
+# Without a known size, a file may be larger than expected by this factor and these bytes.
+TOLERANCE, SLACK = 2, MB
+# Bytes per second below which a transfer stands still.
+SLOWEST = 100
+REDIRECTS = 10
+# Worth asking again, as is all above: the server is busy, restarting or out of order.
+TEMPORARY, OUT_OF_ORDER = frozenset({408, 425, 429}), 500
+OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
+# NIST's server answers 403 to what looks like no browser.
+AGENT = f"Mozilla/5.0 (X11; Linux x86_64) cort/{__version__}"
+# Requests' words for URLs that are none are ValueErrors.
+NEVER = (requests.TooManyRedirects, ValueError)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds to wait for a connection, for a transfer that stands still, between attempts; attempts without gain."""
+
+    connect: float = 20
+    stall: float = 60
+    attempts: int = 6
+    first_wait: float = 1
+    longest_wait: float = 60
+    # What a server may ask for by Retry-After.
+    longest_asked: float = 900
+
+
+class Refused(Exception):
+    """A URL that does not give the file, and would not if asked again."""
+
+
+class Broken(Exception):
+    """A transfer that went wrong this time; `wait` is what the server asked for, in seconds."""
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+def new_session() -> requests.Session:
+    """Session that asks as it must be asked; proxies are those of the environment."""
+    session = requests.Session()
+    session.max_redirects = REDIRECTS
+    session.headers.update({"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"})
+    return session
+
+
+def transfer(
+    session: requests.Session,
+    url: str,
+    headers: Mapping[str, str],
+    partial: Partial,
+    file: PublicFile,
+    patience: Patience,
+) -> None:
+    """Bring the partial file of a URL to its end; all that comes is kept, whatever ends the transfer.
+
+    :raises Broken: when it is worth another attempt.
+    :raises Refused: when it is not.
+    :raises InputError: when the disk is too small.
+    """
+    if partial.is_complete:
+        return
+    start, before = partial.size, partial.identity
+    asked = dict(headers)
+    if start and before:
+        asked["Range"] = f"bytes={start}-"
+        if before.validator:
+            asked["If-Range"] = before.validator
+    try:
+        response = session.get(url, headers=asked, stream=True, timeout=(patience.connect, patience.stall))
+    except NEVER as error:
+        raise Refused(explain(error)) from error
+    except requests.RequestException as error:
+        raise (Refused if "CERTIFICATE_VERIFY_FAILED" in str(error) else Broken)(explain(error)) from error
+    with closing(response):
+        if response.status_code == UNSATISFIABLE and start and _total(response) == start:
+            # All had come, and nobody had said how much it is.
+            return
+        total = _accept(response, url, partial, start, file)
+        needed = (total or file.about) - partial.size
+        free = shutil.disk_usage(partial.path.parent).free
+        if needed > free:
+            fix = "free space or make results/ a link to a larger disk, and call again"
+            raise input_error(partial.path.parent, f"{free} bytes free", f"{needed} for {file.name}", fix)
+        for _ in track(_store(response, partial, total, file, patience), _megabytes(total), "MB", partial.size // MB):
+            pass
+
+
+def _accept(response: requests.Response, url: str, partial: Partial, start: int, file: PublicFile) -> int | None:
+    """Judge an answer by its head, and make the partial file ready for it; the file's size if it is known."""
+    status = response.status_code
+    if status in TEMPORARY or status >= OUT_OF_ORDER:
+        raise Broken(f"status {status}", _asked_wait(response))
+    if status == UNSATISFIABLE and start:
+        partial.discard()
+        raise Broken("no such range of it: it changed", 0)
+    if status == PARTIAL and start:
+        return _continue(response, url, partial, start)
+    if status != OK:
+        raise Refused(f"status {status}")
+    length = response.headers.get("Content-Length", "")
+    total = int(length) if length.isdigit() else None
+    if total is not None and (total > _most(file) or total != (file.bytes or total)):
+        kind = response.headers.get("Content-Type", "")
+        raise Refused(f"{total} bytes of {shorten(kind)}, expected {file.about}")
+    # A server without ranges, or a file that is another one than before.
+    partial.begin(_identity(response, url, total))
+    return total
+
+
+def _continue(response: requests.Response, url: str, partial: Partial, start: int) -> int | None:
+    given, total, before = response.headers.get("Content-Range", ""), _total(response), partial.identity
+    if before is None or not given.strip().startswith(f"bytes {start}-"):
+        partial.discard()
+        raise Broken(f"another range than asked for ({shorten(given)})", 0)
+    if before.differs_from(_identity(response, url, total)):
+        partial.discard()
+        raise Broken("it changed meanwhile", 0)
+    return total if total is not None else before.total
+
+
+def _total(response: requests.Response) -> int | None:
+    """Size of the whole file, of which an answer gives a part or nothing."""
+    size = response.headers.get("Content-Range", "").strip().rpartition("/")[2]
+    return int(size) if size.isdigit() else None
+
+
+def _identity(response: requests.Response, url: str, total: int | None) -> Identity:
+    return Identity(url, response.headers.get("ETag"), response.headers.get("Last-Modified"), total)
+
+
+def _store(
+    response: requests.Response, partial: Partial, total: int | None, file: PublicFile, patience: Patience
+) -> Iterator[None]:
+    """Write what comes; yield once per megabyte."""
+    most = total or _most(file)
+    size = shown = partial.size
+    with partial.append() as out:
+        for chunk in _receive(response, patience.stall):
+            size += len(chunk)
+            if size > most:
+                partial.discard()
+                raise Refused(f"more than {most} bytes")
+            out.write(chunk)
+            # What came survives whatever ends this process.
+            out.flush()
+            while size - shown >= MB:
+                shown += MB
+                yield
+    if total is not None and size < total:
+        raise Broken(f"cut after {size} of {total} bytes")
+
+
+def _receive(response: requests.Response, stall: float) -> Iterator[bytes]:
+    """Yield what comes as it comes; an end before the announced one, or no end, is told apart from a good one."""
+    began, came = time.monotonic(), 0
+    while True:
+        try:
+            # Whatever one read of the socket gives: a drip must not look like a stream.
+            chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
+        except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
+            raise Broken(explain(error)) from error
+        if not chunk:
+            return
+        yield chunk
+        came += len(chunk)
+        now = time.monotonic()
+        if now - began >= stall:
+            if came < SLOWEST * stall:
+                raise Broken(f"{came} bytes in {now - began:.0f} s")
+            began, came = now, 0
+
+
+def _most(file: PublicFile) -> int:
+    """Bytes that may come."""
+    return file.bytes or TOLERANCE * file.about + SLACK
+
+
+def _asked_wait(response: requests.Response) -> float | None:
+    """Seconds that Retry-After asks for, given as such or as a date."""
+    text = response.headers.get("Retry-After", "").strip()
+    if text.isdigit():
+        return float(text)
+    try:
+        return max((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds(), 0)
+    except (ValueError, TypeError):
+        return None
+
+
+def _megabytes(total: int | None) -> int | None:
+    return None if total is None else total // MB
+
+
+def explain(error: BaseException) -> str:
+    """Find what went wrong in the libraries' nested errors."""
+    inner: BaseException = error
+    while True:
+        reason = getattr(inner, "reason", None)
+        nested = [part for part in (reason, *inner.args) if isinstance(part, BaseException) and part is not inner]
+        if not nested:
+            break
+        inner = nested[0]
+    words = re.sub(r"^<?[\w.]+\(.*?\)>?: |^[\w.]*Connection\w*\(.*?\): ", "", " ".join(str(inner).split()))
+    return shorten(words or type(inner).__name__, 120).strip("'\"")

@@ -1,0 +1,161 @@
+"""An HTTP server on 127.0.0.1 that serves files with ranges, and does wrong what it is told to do wrong."""
+
+import contextlib
+import gzip
+import re
+import threading
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PIECE = 1 << 14
+
+
+@dataclass
+class Step:
+    """How one request is answered; as it is, rightly.
+
+    `cut` closes the connection and `stall` falls silent after so many bytes of the answer, `pause` waits between its
+    pieces (seconds), `content_range` and `body` replace the true ones, `length` whether the length is said.
+    """
+
+    status: int = 0
+    headers: dict = field(default_factory=dict)
+    body: bytes | None = None
+    ranges: bool = True
+    cut: int | None = None
+    stall: int | None = None
+    pause: float = 0
+    etag: str | None = '"one"'
+    content_range: str | None = None
+    length: bool = True
+    packed: bool = False
+
+
+class Server:
+    """`files` by path, `steps` by path in the order of requests, the last one for all that follow."""
+
+    def __init__(self, url):
+        self.url = url
+        self.files = {}
+        self.steps = defaultdict(lambda: [Step()])
+        #: Headers of every request, and bytes of every body, by path.
+        self.asked = defaultdict(list)
+        self.sent = defaultdict(list)
+        self.closing, self.lock = threading.Event(), threading.Lock()
+
+    def serve(self, path, content, *steps):
+        """Serve a file in such steps; its URL."""
+        self.files[path] = content
+        if steps:
+            self.steps[path] = list(steps)
+        return self.url + path
+
+
+@contextmanager
+def serving():
+    """Run a server; yield it."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    server = http.told = Server(f"http://127.0.0.1:{http.server_port}")
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.closing.set()
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection, one answer."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        told = self.server.told
+        steps = told.steps[self.path]
+        step = steps.pop(0) if len(steps) > 1 else steps[0]
+        told.asked[self.path].append(dict(self.headers))
+        with told.lock:
+            self.number = len(told.sent[self.path])
+            told.sent[self.path].append(0)
+        with contextlib.suppress(ConnectionError):
+            body = self._head(told, step)
+            for offset in range(0, len(body), PIECE):
+                piece = body[offset : offset + PIECE]
+                for limit, end in ((step.cut, self._cut), (step.stall, self._stall)):
+                    if limit is not None and offset + len(piece) >= limit:
+                        self._send(piece[: limit - offset])
+                        return end()
+                self._send(piece)
+                if step.pause and self.server.told.closing.wait(step.pause):
+                    return None
+        self.close_connection = True
+        return None
+
+    def _head(self, told, step):
+        """Send the head of an answer; return its body."""
+        if self.path not in told.files and not step.status:
+            step = Step(status=404)
+        content = told.files.get(self.path, b"") if step.body is None else step.body
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        condition = self.headers.get("If-Range")
+        status, headers = step.status or 200, dict(step.headers)
+        if not step.status and asked and step.ranges and condition in (None, step.etag):
+            start = int(asked[1])
+            if start >= len(content):
+                status, headers["Content-Range"], content = 416, f"bytes */{len(content)}", b""
+            else:
+                status = 206
+                headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+                content = content[start:]
+        if step.content_range is not None:
+            status, headers["Content-Range"] = 206, step.content_range
+        if step.packed:
+            content, headers["Content-Encoding"] = gzip.compress(content, 1), "gzip"
+        if status >= 300 and step.body is None:
+            content = b""
+        self.send_response(status)
+        if step.length:
+            headers.setdefault("Content-Length", str(len(content)))
+        if step.etag and status < 300:
+            headers["ETag"] = step.etag
+        for name, value in {**headers, "Connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        return content
+
+    def _send(self, piece):
+        # Counted before anybody can have got it.
+        sent = self.server.told.sent[self.path]
+        sent[self.number] += len(piece)
+        try:
+            self.wfile.write(piece)
+        except OSError:
+            sent[self.number] -= len(piece)
+            raise
+
+    def _cut(self):
+        self.wfile.flush()
+        self.close_connection = True
+
+    def _stall(self):
+        self.wfile.flush()
+        self.server.told.closing.wait(60)
+        self.close_connection = True
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def wait_for(condition, seconds=60):
+    """Wait until something holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.01)
