@@ -22,6 +22,7 @@ scattergather:
     encode=SHARDS,
 
 
+include: "workflow/rules/download.smk"
 include: "workflow/rules/collection.smk"
 include: "workflow/rules/bm25.smk"
 include: "workflow/rules/encoder.smk"

@@ -56,8 +56,9 @@ MISTAKES = {
     # The shape.
     "unknown key": (
         {"datset": "x"},
-        "top level: found the unknown key datset, expected one of dataset, title, seed, protect, collection, splits, "
-        "depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation; did you mean dataset?",
+        "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
+        "collection, splits, depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation; "
+        "did you mean dataset?",
     ),
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},

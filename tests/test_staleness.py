@@ -1,7 +1,7 @@
 """What runs again after a change: the table in staleness.yaml against Snakemake's plan, exactly, job by job.
 
-The tiny experiment is really built. Two more, for the settings it cannot have, are marked as built instead: empty files
-in the place of results, and `snakemake --touch` to record how they would have been made.
+The tiny experiment is really built. Three more, for the settings it cannot have, are marked as built instead: empty
+files in the place of results, and `snakemake --touch` to record how they would have been made.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def plain_entry(entry):
 
 @pytest.fixture(scope="module")
 def tree(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and two more are marked as built."""
+    """A copy of the project in which the tiny experiment is built and three more are marked as built."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "language_models" / "small", folder / "tiny" / "model")
@@ -62,6 +62,10 @@ def tree(built, tmp_path_factory):
     pretend(folder, without_tuning | {"dataset": "plain", "language_models": pretrained})
     splits = {"train": {}, "validation": {}, "test": {}}
     systems = {"bm25": {"retrieve": "bm25"}}
+    files = {"queries": "download:scifact/queries.jsonl", "qrels": "download:dl-hard/qrels.txt"}
+    passages = {"passages": "download:scifact/corpus.jsonl"}
+    bm25 = {"bm25": {"retrieve": "bm25"}}
+    pretend(folder, {"dataset": "public", "collection": passages, "splits": {"test": files}, "systems": bm25})
     pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": systems})
     return folder
 

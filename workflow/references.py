@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from workflow.circles import find_circles
+from workflow.downloads import check_names
 from workflow.experiment import (
     KINDS,
     LEARNERS,
@@ -36,6 +37,7 @@ def check_references(config: Config) -> Iterator[str]:
     """
     if config["collection"] is not None:
         yield from _check_collection(config)
+    yield from check_names(config)
     yield from _check_language_models(config)
     yield from _check_learners(config)
     yield from _check_systems(config)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cort.catalog import load_catalog
+from workflow.downloads import PREFIX, path_of
 from workflow.experiment import Config
 
 SAMPLE_BYTES = 1_000_000
@@ -85,6 +87,8 @@ class Facts:
 PYDOCS = Texts(36_467, 49.6, (148, 200, 254, 321, 405, 519, 681, 935, 1385, 3620), 3.45)
 PYDOCS_QUERIES = Texts(32_643, 51.2, (29, 39, 45, 51, 56, 63, 69, 78, 101, 150), 4.5)
 UNKNOWN = Texts(0, 8, (0,))
+# Characters of an id of MS MARCO.
+PUBLIC_ID = 7
 
 
 def gather(config: Config, folder: Path) -> Facts:
@@ -192,7 +196,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _raw_passages(config: Config, folder: Path) -> Texts:
     if "pydocs" in config["collection"]:
         return PYDOCS
-    return read_texts(folder / config["collection"]["passages"])
+    return _read_raw(config["collection"]["passages"], config, folder)
 
 
 def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
@@ -202,11 +206,22 @@ def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
     if "pydocs" in config["collection"]:
         drawn = config["collection"]["pydocs"].get(f"{split}_queries")
         return replace(PYDOCS_QUERIES, count=drawn) if drawn else PYDOCS_QUERIES
-    texts = read_texts(folder / settings["queries"])
+    texts = _read_raw(settings["queries"], config, folder)
     count = texts.count
-    if settings["unjudged_queries"] == "drop" and "qrels" in settings:
-        count = min(count, read_judged(folder / settings["qrels"]))
+    qrels = folder / path_of(settings.get("qrels", ""), config["dataset"])
+    if settings["unjudged_queries"] == "drop" and qrels.is_file():
+        count = min(count, read_judged(qrels))
     return replace(texts, count=min(count, settings.get("sample", count)))
+
+
+def _read_raw(name: str, config: Config, folder: Path) -> Texts:
+    """Describe a raw file; a public one that is not there yet, by the catalogue."""
+    path = folder / path_of(name, config["dataset"])
+    if path.exists() or not name.startswith(PREFIX):
+        return read_texts(path)
+    file = load_catalog().find(name.removeprefix(PREFIX))
+    characters = max(file.about / file.lines - PUBLIC_ID - 2, 1) if file.lines else 0
+    return Texts(file.lines or 0, PUBLIC_ID, (characters,))
 
 
 def _first_lines(path: Path) -> tuple[list[str], float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cort.devices import visible_devices
 from workflow.experiment import Config
-from workflow.planning import preflight
+from workflow.planning import downloads, preflight
 from workflow.planning.costs import Machine
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import gather
@@ -58,12 +58,15 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     machine = measure({precision_of(job, config) for job in jobs}, cores, listed)
     predictions = predict(jobs, config, gather(config, folder), machine, folder)
     seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
-    disk = sum(_growth(each, folder) for each in predictions)
+    fetched = downloads.missing_files(jobs, config, folder)
+    disk = sum(_growth(each, folder) for each in predictions) + downloads.room_for_archives(fetched)
     largest = max(predictions, key=lambda each: each.cost.memory)
     memory = preflight.available_memory()
     problems = [
         *preflight.check_disk(folder, disk),
         *preflight.check_hub(jobs, config, folder),
+        *downloads.check_folder(config, folder),
+        *downloads.check_mirrors(fetched),
         *preflight.check_writable(folder),
     ]
     notes = list(_notes_on_jobs(predictions, machine, config))

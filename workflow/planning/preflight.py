@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cort.anserini import fat_jar, java_home
 from cort.errors import InputError, input_error, shorten
+from workflow.downloads import PREFIX
 from workflow.experiment import Config, published_run, ranked_splits
 from workflow.planning.dryrun import Job
 from workflow.planning.quantities import TRANSFORMERS
@@ -220,7 +221,7 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         for split in run if isinstance(run, Mapping) else ranked_splits(config) if run else ():
             place = f"systems.{name}.run" + (f".{split}" if isinstance(run, Mapping) else "")
             found.append((place, published_run(system, split)))
-    return list(dict.fromkeys(found))
+    return [(place, name) for place, name in dict.fromkeys(found) if not name.startswith(PREFIX)]
 
 
 def _limits() -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cort.catalog import load_catalog
 from workflow.experiment import TRAINING_SPLITS, Config, reranked_by
 from workflow.planning.changes import parse_command
 from workflow.planning.dryrun import Job
@@ -24,6 +25,8 @@ TRANSFORMERS = {
 BYTES = {"fp32": 4, "fp16": 2}
 # Names of a benchmark file: the wildcards before the last suffix, in order.
 STEMS = {
+    "download": ("source", "file"),
+    "extract": ("source", "file"),
     "split": ("split",),
     "language_model": ("language_model",),
     "tokenize": ("language_model", "text"),
@@ -73,6 +76,8 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
         tag=wildcards.get("system", ""),
         heap=heap if isinstance(heap := job.resources.get("heap_mb"), int) else 0,
     )
+    if "source" in wildcards:
+        found = replace(found, **_by_catalog(wildcards))
     if "language_model" in wildcards:
         found = replace(found, model=facts.models[wildcards["language_model"]])
     if "text" in wildcards:
@@ -163,7 +168,14 @@ def observed(benchmark: Path, rule: str, now: Quantities, folder: Path) -> Quant
     dataset, log = folder / "results" / name, folder / "logs" / name / rule
     command = _logged_command(log / f"{benchmark.stem}.log") or _logged_command(log.with_suffix(".log"))
     found = dict([*_by_options(rule, command), *_by_tables(dataset, rule, wildcards, now)])
+    if "source" in wildcards:
+        found |= _by_catalog(wildcards)
     return replace(now, **found | _by_model(dataset, rule, wildcards))
+
+
+def _by_catalog(wildcards: Mapping[str, str]) -> dict[str, Any]:
+    catalog, name = load_catalog(), f"{wildcards['source']}/{wildcards['file']}"
+    return {"size": catalog.find(name).about, "fetched": catalog.source_of(name).about}
 
 
 def _logged_command(path: Path) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ class Quantities:
     `texts` are those a stage reads, `passages` and `queries` the two sides of a run; `depth` is the number of results
     per query, `candidates` of those that are scored, `files` the number of runs read, `searches` how often each query
     is searched. `examples` and `validation` are triples or pairs, in all epochs; lengths are in tokens, and that of a
-    pair is `passage_length`.
+    pair is `passage_length`. A public file has `size` bytes; `fetched` of it, or of its archive, come over the network.
     """
 
     texts: Texts = UNKNOWN
@@ -52,6 +52,8 @@ class Quantities:
     edges: float = 0
     shards: int = 1
     heap: float = 0
+    size: float = 0
+    fetched: float = 0
 
     @property
     def results(self) -> float:
@@ -236,6 +238,9 @@ def _heap(q: Quantities, wanted: float) -> float:
 
 
 WORK: Mapping[str, Callable[[Quantities], Work]] = {
+    "download": lambda q: Work(q.fetched, disk=q.size),
+    # Unpacking is ten times as fast as fetching.
+    "extract": lambda q: Work(q.fetched + q.size / 10, disk=q.size),
     "pydocs": _pydocs,
     "provenance": lambda q: Work(_characters(q.passages), disk=20_000),
     "collection": _collection,

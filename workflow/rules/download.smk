@@ -1,0 +1,59 @@
+"""Public files that the config names by `download:NAME`; nodes without a network never run these rules."""
+
+from workflow.downloads import KEPT, file_pattern, resolve
+
+config.update(resolve(config))
+
+
+rule download:
+    input:
+        script="cort/download.py",
+    output:
+        "results/{dataset}/raw/{source}/{file}",
+    log:
+        "logs/{dataset}/download/{source}.{file}.log",
+    benchmark:
+        "benchmarks/{dataset}/download/{source}.{file}.tsv"
+    wildcard_constraints:
+        source="[^/]+",
+        file=file_pattern(extracted=False),
+    localrule: True
+    conda:
+        "../envs/cort.yaml"
+    resources:
+        # Where a file comes from decides nothing, so it is no parameter.
+        folder=config["downloads"]["folder"],
+    params:
+        module=as_py_module(),
+    message:
+        "Fetch {wildcards.source}/{wildcards.file}"
+    shell:
+        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads {KEPT}"
+        " --folder {resources.folder:q} --output {output:q} --log {log:q}"
+
+
+# The archive is no input: who has the extracted file needs none, and what is at hand must not decide what runs again.
+rule extract:
+    input:
+        script="cort/extract.py",
+    output:
+        "results/{dataset}/raw/{source}/{file}",
+    log:
+        "logs/{dataset}/extract/{source}.{file}.log",
+    benchmark:
+        "benchmarks/{dataset}/extract/{source}.{file}.tsv"
+    wildcard_constraints:
+        source="[^/]+",
+        file=file_pattern(extracted=True),
+    localrule: True
+    conda:
+        "../envs/cort.yaml"
+    resources:
+        folder=config["downloads"]["folder"],
+    params:
+        module=as_py_module(),
+    message:
+        "Extract {wildcards.source}/{wildcards.file}"
+    shell:
+        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads {KEPT}"
+        " --folder {resources.folder:q} --output {output:q} --log {log:q}"
