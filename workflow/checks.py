@@ -98,8 +98,6 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(with_defaults(sound, schema)))
-        if sound.get("papers"):
-            lines.update(_check_papers(sound["papers"]))
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
 
 
@@ -110,13 +108,6 @@ def shape_mistakes(value: object, schema: Config) -> Iterator[str]:
     if not names:
         for error in _Validator(schema).iter_errors(value):
             yield from _explain(error)
-
-
-def _check_papers(paths: list[str]) -> Iterator[str]:
-    # That module builds on this one.
-    from workflow.papers import check_papers
-
-    yield from check_papers(paths)
 
 
 def with_defaults(value: Any, schema: Config) -> Any:

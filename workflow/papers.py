@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -33,13 +33,20 @@ def names_of_files(path: str | Path) -> dict[str, list[str]]:
     return {section: list(paper.get(section, {})) for section in ("tables", "figures")}
 
 
-def check_papers(paths: list[str]) -> Iterator[str]:
-    """Yield a line for each mistake in any of the files, with the file's name in front."""
+def check_papers(paths: Sequence[str]) -> None:
+    """Check all files of an experiment; two of one name would be compared in the same files.
+
+    :raises ConfigError: with a line per mistake, in any of them.
+    """
     names = [Path(path).stem for path in paths]
-    for path, name in zip(paths, names, strict=True):
-        if names.count(name) > 1:
-            yield f"papers: found the name {name} {names.count(name)} times, expected each once; rename a file"
-        yield from (f"papers: {line}" for line in check_paper(path))
+    lines = [
+        f"papers: found the name {name} {names.count(name)} times, expected each once; rename a file"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    lines += [line for path in dict.fromkeys(paths) for line in check_paper(path)]
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 def check_paper(path: str | Path) -> Iterator[str]:
