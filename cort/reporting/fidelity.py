@@ -141,7 +141,7 @@ def _latency(number: Number, results: Results) -> tuple[float | None, str]:
     _, _, batch = number.measure.partition("@")
     found = results.latencies.get((number.system or "", number.split))
     value = None if found is None else found.milliseconds.get(int(batch or 1))
-    return value, "" if value is not None else f"the latency of {number.system} was not measured"
+    return value, "" if value is not None else "its latency was not measured"
 
 
 def verdicts(paper: Paper, results: Results) -> dict[str, list[Verdict]]:

@@ -29,6 +29,7 @@ class Number:
 
     :ivar quantity: "measure", or "saturation" of a measure, which is a number of candidates.
     :ivar why: reasons why ours may differ, the number's own first.
+    :ivar scale: what the paper multiplied the measure by in print.
     """
 
     row: str
@@ -42,11 +43,12 @@ class Number:
     why: tuple[str, ...] = ()
     quantity: str = "measure"
     depths: tuple[int, ...] = ()
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table; a cell is None where the paper has no number. `scale` and `digits` are those of print."""
+    """A table; a cell is None where the paper has no number. `digits` are the decimals of each column in print."""
 
     name: str
     number: str
@@ -54,8 +56,7 @@ class PaperTable:
     note: str
     columns: list[str]
     rows: list[tuple[str, list[Number | None]]]
-    scale: float
-    digits: int
+    digits: list[int]
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _items(node: _PaperNode, key: str) -> list[_PaperNode]:
 def _table(name: str, node: _PaperNode, words: _Words) -> PaperTable:
     columns = node["columns"].items()
     rows = []
-    shown = []
+    digits = [0] * len(columns)
     for row in node["rows"].items():
         values = row["values"].items()
         if len(values) != len(columns):
@@ -193,12 +194,12 @@ def _table(name: str, node: _PaperNode, words: _Words) -> PaperTable:
             None if value.value is None else _number(value, (row, column, node), place, words)
             for place, (value, column) in enumerate(zip(values, columns, strict=True))
         ]
-        shown += [_printed(value) for value in values if value.value is not None]
+        for place, value in enumerate(values):
+            if value.value is not None:
+                digits[place] = max(digits[place], _decimals(_printed(value)))
         rows.append((row["label"].text(), cells))
-    scale = _scale((node,))
-    digits = max((_decimals(number) for number in shown), default=0)
     labels = [column["label"].text() for column in columns]
-    return PaperTable(name, node["number"].text(), node["title"].text(), node.word("note"), labels, rows, scale, digits)
+    return PaperTable(name, node["number"].text(), node["title"].text(), node.word("note"), labels, rows, digits)
 
 
 def _number(value: _PaperNode, parts: tuple[_PaperNode, ...], place: int, words: _Words) -> Number:
@@ -209,17 +210,18 @@ def _number(value: _PaperNode, parts: tuple[_PaperNode, ...], place: int, words:
     else:
         named = _first(parts, "system")
         system = None if named is None else named.text()
-    depth = _first(parts, "depth")
+    depth, scale = _first(parts, "depth"), _scale(parts)
     return Number(
         row["label"].text(),
         column["label"].text(),
-        _printed(value) / _scale(parts),
+        _printed(value) / scale,
         system,
         _needed(parts, "split").text(),
         _needed(parts, "measure").text(),
         None if depth is None else depth.count(),
         words.tolerance(_needed(parts, "tolerance")),
         words.why((value, *parts)),
+        scale=scale,
     )
 
 

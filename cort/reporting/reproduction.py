@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
@@ -178,14 +178,20 @@ def table_cells(table: PaperTable, found: Sequence[Verdict]) -> list[tuple[str, 
     """Rows of a table as shown; a cell is None where the paper has no number."""
     judged = {id(one.number): one for one in found}
     return [
-        (label, [None if number is None else _cell(judged[id(number)], table) for number in cells])
+        (
+            label,
+            [
+                None if number is None else _cell(judged[id(number)], digits)
+                for number, digits in zip(cells, table.digits, strict=True)
+            ],
+        )
         for label, cells in table.rows
     ]
 
 
-def _cell(one: Verdict, table: PaperTable) -> Cell:
+def _cell(one: Verdict, digits: int) -> Cell:
     def shown(value: float) -> str:
-        return labels.fixed(value * table.scale, table.digits)
+        return labels.fixed(value * one.number.scale, digits)
 
     return Cell(shown(one.number.paper), "" if one.ours is None else shown(one.ours), one.mark)
 
@@ -196,10 +202,18 @@ def reasons_not_run(judged: Sequence[Judged]) -> list[tuple[str, int]]:
     return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def numbers_off(judged: Judged) -> list[tuple[str, Verdict]]:
-    """Numbers beyond their tolerance, each with the name of its table or figure."""
+Off: TypeAlias = list[tuple[tuple[str, ...], list[tuple[str, Verdict]]]]
+
+
+def numbers_off(judged: Judged) -> Off:
+    """Numbers beyond their tolerance, each with the name of its table or figure, by the reasons they share."""
     titles = judged.paper.numbering()
-    return [(titles[name], one) for name, found in judged.verdicts.items() for one in found if one.mark == OFF]
+    groups: dict[tuple[str, ...], list[tuple[str, Verdict]]] = {}
+    for name, found in judged.verdicts.items():
+        for one in found:
+            if one.mark == OFF:
+                groups.setdefault(one.number.why, []).append((titles[name], one))
+    return list(groups.items())
 
 
 def render(title: str, dataset: str, judged: Sequence[Judged]) -> str:
