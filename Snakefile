@@ -29,6 +29,7 @@ include: "workflow/rules/encoder.smk"
 include: "workflow/rules/retrieval.smk"
 include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/papers.smk"
 
 
 localrules:
@@ -39,4 +40,5 @@ rule all:
     default_target: True
     input:
         get_measures(config["dataset"]),
+        submission_files(config),
         report_page=f"results/{config['dataset']}/report/index.html",

@@ -1,10 +1,12 @@
 """Take in a run that somebody else published: check its ids, cut it to a depth, write it as a run of this project.
 
-Two forms are read, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, and MS MARCO's three,
-``query_id doc_id rank``. Six fields are ordered as trec_eval orders them, whatever their rank column says: by score in
-single precision, descending, ties by doc id, descending. Published numbers were computed on that order, so they survive
-the import; this project's own order of ties (doc id ascending) would change them. Three fields are ordered by rank,
-with scores 1/rank.
+Three forms are read, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, MS MARCO's three,
+``query_id doc_id rank``, and MS MARCO's lists of candidates, ``query_id TAB doc_id TAB query TAB passage``. Six fields
+are ordered as trec_eval orders them, whatever their rank column says: by score in single precision, descending, ties by
+doc id, descending. Published numbers were computed on that order, so they survive the import; this project's own order
+of ties (doc id ascending) would change them. Three fields are ordered by rank, with scores 1/rank. Lists of candidates
+(`top1000.dev.tsv`) have no order of their own: the documents of a query come as they first appear, with scores 1/rank,
+so that recall and re-ranking mean something and the measures of their order do not. Their texts are not kept.
 
 Reads:  the run, queries.parquet, passages.parquet
 Writes: run.trec
@@ -27,8 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort import cli
-from cort.errors import input_error, shorten
+from cort.errors import InputError, input_error, shorten
 from cort.formats import tables
+from cort.formats.candidates import is_candidate, read_candidates
 from cort.formats.lines import iter_lines
 from cort.formats.runs import Run, read_run, write_run
 from cort.records import Ranking
@@ -43,16 +46,22 @@ DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
 
 
 def read_published(path: str | Path) -> Run:
-    """Read a run of either form, each ranking in the order its publisher evaluated (see the module's text).
+    """Read a run of any form, each ranking in the order its publisher evaluated (see the module's text).
 
     :raises InputError: wrong fields, scores or ranks; a document or a rank twice in one ranking.
     """
-    fields = len(next((line for _, line in iter_lines(path)), "").split())
+    first = next((line for _, line in iter_lines(path)), "")
+    if is_candidate(first):
+        return _read_unordered(path)
+    fields = len(first.split())
     if fields == RANKED_FIELDS:
         return _read_ranked(path)
     if fields not in (0, TREC_FIELDS):
-        expected = "the 6 fields `query_id Q0 doc_id rank score tag` or the 3 fields `query_id doc_id rank`"
-        raise input_error(path, f"{fields} fields", expected, "convert the file to one of the two", 1)
+        expected = (
+            "the 6 fields `query_id Q0 doc_id rank score tag`, the 3 fields `query_id doc_id rank` or the 4 fields "
+            "`query_id TAB doc_id TAB query TAB passage`"
+        )
+        raise input_error(path, f"{fields} fields", expected, "convert the file to one of them", 1)
     return trec_eval_order(read_run(path), path)
 
 
@@ -114,20 +123,44 @@ def refuse_unknown_documents(run: Run, passages: pa.Table, source: str | Path) -
 
 def _read_ranked(path: str | Path) -> Run:
     table = pa.concat_tables([_ranked_block(path, block) for block in _blocks(path)])
-    encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
-    queries = encoded.indices.to_numpy().astype(np.int64)
-    doc_ids = table["doc_id"].combine_chunks()
     ranks = table["rank"].to_numpy()
-    for name, values, shown in (("document", _byte_order(doc_ids), doc_ids), ("rank", ranks, table["rank"])):
-        row = _first_repeat(queries, values)
-        if row is not None:
-            query_id = shorten(table["query_id"][row].as_py())
-            found = f"{name} {shorten(str(shown[row].as_py()))} again in the ranking of query {query_id}"
-            raise input_error(path, found, f"each {name} once per query", "drop or mend the line", row + 1)
+    run, by = _by_query(path, table, ranks)
+    row = _first_repeat(_codes(table["query_id"]), ranks)
+    if row is not None:
+        raise _repeated(path, "rank", str(table["rank"][row].as_py()), table, row)
+    return Run(run.query_ids, run.offsets, run.doc_ids, 1.0 / ranks[by])
+
+
+def _read_unordered(path: str | Path) -> Run:
+    table = read_candidates(path)
+    run, _ = _by_query(path, table, np.arange(len(table)))
+    places = np.arange(len(table)) - np.repeat(run.offsets[:-1], np.diff(run.offsets))
+    return Run(run.query_ids, run.offsets, run.doc_ids, 1.0 / (places + 1))
+
+
+def _by_query(path: str | Path, table: pa.Table, ranks: npt.NDArray[np.int64]) -> tuple[Run, npt.NDArray[np.intp]]:
+    """Sort the documents of each query by rank: a run without scores, and the order as positions in the table."""
+    encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
+    queries = _codes(table["query_id"])
+    doc_ids = table["doc_id"].combine_chunks()
+    row = _first_repeat(queries, _byte_order(doc_ids))
+    if row is not None:
+        raise _repeated(path, "document", doc_ids[row].as_py(), table, row)
     by = np.lexsort((ranks, queries))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=len(encoded.dictionary)))])
     query_ids: list[str] = encoded.dictionary.to_pylist()
-    return Run(query_ids, offsets.astype(np.int64), doc_ids.take(pa.array(by)), 1.0 / ranks[by])
+    return Run(query_ids, offsets.astype(np.int64), doc_ids.take(pa.array(by)), np.zeros(len(by))), by
+
+
+def _codes(ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Give each id the number of its first appearance among different ones."""
+    codes: npt.NDArray[np.int64] = pc.dictionary_encode(ids.combine_chunks()).indices.to_numpy().astype(np.int64)
+    return codes
+
+
+def _repeated(path: str | Path, name: str, value: str, table: pa.Table, row: int) -> InputError:
+    found = f"{name} {shorten(value)} again in the ranking of query {shorten(table['query_id'][row].as_py())}"
+    return input_error(path, found, f"each {name} once per query", "drop or mend the line", row + 1)
 
 
 def _blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
@@ -155,6 +188,8 @@ def _ranked_block(path: str | Path, block: Sequence[tuple[int, str]]) -> pa.Tabl
 
 
 def _doc_id(line: str) -> str:
+    if is_candidate(line):
+        return line.split("\t")[1]
     fields = line.split()
     # Blank lines are none of this function's business; no document has the empty id.
     return fields[1 if len(fields) == RANKED_FIELDS else 2] if fields else ""

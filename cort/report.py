@@ -23,6 +23,7 @@ from cort.files import write_text
 from cort.reporting import figures, panels
 from cort.reporting.checks import parse_assignments
 from cort.reporting.curves import Curve, read_curve, summarize
+from cort.reporting.gate import read_gates
 from cort.reporting.headline import headlines
 from cort.reporting.inputs import (
     Comparison,
@@ -35,7 +36,7 @@ from cort.reporting.inputs import (
     read_measures,
 )
 from cort.reporting.origin import Origin, read_origin
-from cort.reporting.page import Page, render, saturation_rows, systems_blocks
+from cort.reporting.page import Gate, Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
 from cort.reporting.stages import Stage, read_stages
 from cort.reporting.tables import Table, stages_table, systems_table, to_csv, to_latex, to_markdown
@@ -62,6 +63,7 @@ class Contents:
     filters: list[Filter] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     origin: Origin | None = None
+    reproduction: list[Gate] = field(default_factory=list)
 
 
 def build(
@@ -105,6 +107,7 @@ def build(
         contents.filters,
         contents.stages,
         contents.origin,
+        contents.reproduction,
     )
     return files | {PAGE: render(page)}
 
@@ -132,6 +135,7 @@ def read(args: argparse.Namespace) -> Contents:
         [read_filter(name, path) for name, path in filters.items()],
         read_stages(args.benchmarks) if args.benchmarks else [],
         read_origin(args.provenance) if args.provenance else None,
+        read_gates(args.reproduction) if args.reproduction else [],
     )
 
 
@@ -151,6 +155,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--filters", metavar="NAME=JSON", nargs="*", default=[], help="counts of what each filter kept and dropped")
     add("--benchmarks", metavar="FOLDER", help="benchmark files, <rule>/**/*.tsv; a missing folder is no error")
     add("--provenance", metavar="JSON", help="what `cort.provenance` wrote")
+    add("--reproduction", metavar="JSON", help="what `cort.reproduction` wrote beside this report")
     add("--output-folder", metavar="FOLDER", required=True)
     return parser
 

@@ -170,12 +170,14 @@ def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
     count = max(round(DEV_QUERIES * size), 1)
     runs = [folder / f"run{number}.trec" for number in (1, 2)]
     scores, qrels = folder / "scores.parquet", folder / "qrels.dev.small.parquet"
+    answered = folder / "queries.answered.parquet"
 
     def write() -> None:
         ids = tables.read_table(qrels, tables.QRELS)["query_id"].unique().to_pylist()[:count]
         for number, run in enumerate(runs):
             stand_ins.write_random_run(run, ids, passages, min(DEPTH, passages // 2), number)
         stand_ins.write_random_scores(scores, runs[0], 1)
+        tables.write_table(answered, pa.table({"query_id": ids, "text": ids}, schema=tables.QUERIES))
 
     def step(name: str, output: Path, *options: object, note: str = "random runs") -> Step:
         prepare = write if name == "interleave" else None
@@ -195,5 +197,9 @@ def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
     numbers = (*(2**power for power in range(10) if 2**power < DEPTH), DEPTH)
     depths = ("--depths", *numbers, "--measures", "RR@10", "nDCG@20", *named)
     yield step("depths", folder / "depths.json", *candidates, "--qrels", qrels, *depths)
+    compared = ("--run", runs[0], "--reference", runs[1], "--reference-name", "y", "--depths", *numbers)
+    yield step("consistency", folder / "consistency.json", *compared, *named)
+    handed_in = ("--run", runs[0], "--queries", answered, *passages_table, "--form", "msmarco")
+    yield step("submission", folder / "submission.tsv", *handed_in)
     pair = ("--first", runs[0], "--second", runs[1], "--first-name", "a", "--second-name", "b", *queries)
     yield step("examples", folder / "examples.json", *pair, "--qrels", qrels, *passages_table, "--split", "dev.small")

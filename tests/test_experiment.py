@@ -57,7 +57,8 @@ MISTAKES = {
     "unknown key": (
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
-        "collection, splits, depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation; "
+        "collection, splits, depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation, "
+        "papers, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (

@@ -1,13 +1,16 @@
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from cort import import_run, measures
-from cort.formats import tables
+from cort.formats import candidates, tables
 from cort.formats.runs import read_run
 
+ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-meta"
 
 
@@ -77,6 +80,44 @@ def test_many_blocks_are_one_run(folder, monkeypatch):
     assert output.read_bytes() == whole
 
 
+CANDIDATES = '2\tb\twhat is b\tB is "a letter\n1\tc\twhat is c\tC.\n2\ta\twhat is b\tA.\n1\td\twhat is c\tD.\n'
+
+
+@pytest.mark.parametrize("name", ["top.tsv", "top.tsv.gz"])
+def test_candidates_with_texts_in_the_order_of_the_file(folder, name):
+    status, output = run(folder, CANDIDATES, name)
+    assert status == 0
+    assert ranking(output) == [("2", "b", "1"), ("2", "a", "2"), ("1", "c", "1"), ("1", "d", "2")]
+    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
+    assert scores == pytest.approx([1, 1 / 2, 1, 1 / 2])
+
+
+def test_a_carriage_return_in_a_passage_is_text(folder, monkeypatch):
+    monkeypatch.setattr(candidates, "LINES_PER_BLOCK", 2)
+    _, output = run(folder, CANDIDATES)
+    whole = output.read_bytes()
+    status, output = run(folder, CANDIDATES.replace("A.", "A\rB."))
+    assert (status, output.read_bytes()) == (0, whole)
+
+
+def test_texts_of_candidates_are_not_held(tmp_path):
+    rows, text = 20_000, "word " * 400
+    with open(tmp_path / "top.tsv", "w", encoding="utf-8") as file:
+        file.writelines(f"{row // 100}\t{row}\tquery\t{text}\n" for row in range(rows))
+    code = (
+        "import resource, sys; from cort.formats.candidates import read_candidates\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"before = peak(); table = read_candidates({str(tmp_path / 'top.tsv')!r})\n"
+        "sys.stdout.write(f'{len(table)} {peak() - before}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    length, kilobytes = map(int, done.stdout.split())
+    assert length == rows
+    # The file has 40 MB; blocks of it are 16 MB.
+    assert (tmp_path / "top.tsv").stat().st_size > 40e6
+    assert kilobytes < 120_000
+
+
 def test_depth_keeps_the_best(folder):
     _, output = run(folder, TREC, depth=2)
     assert ranking(output) == [("2", "c", "1"), ("2", "b", "2"), ("1", "d", "1"), ("1", "c", "2")]
@@ -110,6 +151,16 @@ def test_an_empty_run_stays_empty(folder):
         ("1 Q0 a 1 high x\n", "row 1: found the score 'high', expected a number"),
         ("1 Q0 a 1 1e39 x\n", "found the score 1e+39, expected scores within single precision"),
         ("1 Q0 a 1\n", "row 1: found 4 fields, expected the 6 fields"),
+        (CANDIDATES + "2 b 1\n", "row 5: found 1 fields, expected the 4 fields `query_id TAB doc_id TAB query TAB pa"),
+        (CANDIDATES + "2\te\tq\n", "row 5: found 3 fields, expected the 4 fields"),
+        (CANDIDATES + "2\te\tq\tp\tp\n", "row 5: found 5 fields, expected the 4 fields"),
+        (CANDIDATES + "2\te e\tq\tp\n", "row 5: found the document id 'e e', expected an id without blanks; mend"),
+        (CANDIDATES + "\te\tq\tp\n", "row 5: found the query id '', expected an id without blanks; mend the line"),
+        (CANDIDATES + "\n", "row 5: found 1 fields"),
+        (CANDIDATES + "1\tc\tq\tp\n", "row 5: found document 'c' again in the ranking of query '1'"),
+        (CANDIDATES + "3\tc\tq\tp\n", "row 5: found query '3'"),
+        (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 results are no passages)"),
+        ("1\ta\tq\tp\r\n", "row 1: found a CRLF line end"),
         ("1 Q0 a 1 1 x\r\n", "row 1: found a CRLF line end"),
     ],
 )

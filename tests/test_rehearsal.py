@@ -11,7 +11,7 @@ from scripts.scale_table import Measurement, growth, write_report
 from tests.test_workflow import stage_modules
 
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
-SMALL = {"pydocs", "provenance", "report"}
+SMALL = {"pydocs", "provenance", "report", "reproduction"}
 # As `train` and `encode`: neural, so on a part; the pairs of `score` are drawn at random.
 NEURAL = {"train_reranker", "score"}
 # Repeats `bm25` with more parameters.

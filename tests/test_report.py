@@ -84,8 +84,11 @@ def full(small, tmp_path):
     (tmp_path / "filter.json").write_text(json.dumps({"kept <b>": 12345, "dropped_short": 0}))
     (tmp_path / "benchmarks/train").mkdir(parents=True)
     (tmp_path / "benchmarks/train/a.tsv").write_text("s\th:m:s\tmax_rss\n3725.5\t1:02:05\t-\n")
+    gate = {"title": f"Paper {NASTY}", "counts": {"within": 41, "off": 3, "not run": 1_234}}
+    (tmp_path / "reproduction.json").write_text(json.dumps({"papers": [gate]}))
     return [
         *small,
+        *("--reproduction", str(tmp_path / "reproduction.json")),
         *("--description-of-systems", f"cort_1={NASTY}", "bm25=Anserini, k1 = 0.82"),
         *("--depths-files", str(tmp_path / "depths.json"), "--curves", f"encoder={tmp_path / 'curve.csv'}"),
         *("--examples", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
@@ -140,6 +143,8 @@ def test_the_page_shows_the_numbers(full, tmp_path) -> None:
     assert '<td class="number">1 h 02 min</td>' in text
     assert "<b>n/a</b> in bm25" in text
     assert "never judged" in text
+    assert '<td class="number">41</td><td class="number">3</td>\n<td class="number">1,234</td>' in text
+    assert 'href="reproduction/index.html"' in text
 
 
 def test_what_is_absent_is_left_out(small, tmp_path) -> None:

@@ -26,6 +26,7 @@ from tests.test_workflow import RULES, SYSTEMS, planned
 
 ROOT = Path(__file__).parents[1]
 LOCAL = {
+    "consistency",
     "depths",
     "evaluate",
     "examples",
@@ -34,8 +35,10 @@ LOCAL = {
     "language_model",
     "provenance",
     "report",
+    "reproduction",
     "rerank",
     "split",
+    "submission",
 }
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - {"pydocs"}

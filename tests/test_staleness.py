@@ -116,7 +116,7 @@ def prepare(tree, folder, entry):
     for name in entry.get("edit", []):
         text = (folder / name).read_bytes()
         (folder / name).unlink()
-        (folder / name).write_bytes(text + (b"\n# Edited.\n" if name.endswith(".py") else b"edited"))
+        (folder / name).write_bytes(text + (b"\n# Edited.\n" if name.endswith((".py", ".yaml")) else b"edited"))
     for pattern in entry.get("touch", []):
         for path in folder.glob(pattern):
             if path.is_file():

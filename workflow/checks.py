@@ -101,6 +101,15 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
 
 
+def shape_mistakes(value: object, schema: Config) -> Iterator[str]:
+    """Yield a line for each place where a value is not as its schema says."""
+    names = list(_strange_keys(value))
+    yield from names
+    if not names:
+        for error in _Validator(schema).iter_errors(value):
+            yield from _explain(error)
+
+
 def with_defaults(value: Any, schema: Config) -> Any:
     """Fill in the schema's defaults, in place; nothing but mappings is looked into."""
     if isinstance(value, dict):

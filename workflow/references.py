@@ -22,6 +22,7 @@ from workflow.experiment import (
     ranked_splits,
     splits_of,
 )
+from workflow.outputs import check_outputs
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 BM25: Config = {"retrieve": "bm25"}
@@ -47,6 +48,7 @@ def check_references(config: Config) -> Iterator[str]:
     yield from _check_published(config)
     if not circles:
         yield from _check_splits(sound)
+        yield from check_outputs(config, sound)
     if config["evaluation"] is not None:
         yield from _check_evaluation(config)
     if config["bm25"] is not None and "tune" in config["bm25"]:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cort.errors import InputError, input_error, shorten
 
@@ -16,29 +16,32 @@ KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number
 class Node:
     """A value inside a JSON file that remembers where it stands, so that a complaint can say so."""
 
+    #: What to do about a value that is not as expected.
+    fix = "delete the file and build it again"
+
     def __init__(self, source: str | Path, value: Any, place: str = "") -> None:
         self.source = source
         self.value = value
         self.place = place
 
-    def __getitem__(self, key: str) -> Node:
+    def __getitem__(self, key: str) -> Self:
         """Return the member `key` of an object; refused when this is no object or has no such member."""
         fields = self.of(dict)
         if key not in fields:
             raise self.complain(f"no {key!r}")
-        return Node(self.source, fields[key], f"{self.place}.{key}" if self.place else key)
+        return type(self)(self.source, fields[key], f"{self.place}.{key}" if self.place else key)
 
-    def get(self, key: str) -> Node | None:
+    def get(self, key: str) -> Self | None:
         """Return the member `key`, or None where it is missing or null."""
         return self[key] if self.of(dict).get(key) is not None else None
 
-    def members(self) -> list[tuple[str, Node]]:
+    def members(self) -> list[tuple[str, Self]]:
         """List the members of an object, in the order of the file."""
         return [(key, self[key]) for key in self.of(dict)]
 
-    def items(self) -> list[Node]:
+    def items(self) -> list[Self]:
         """List the elements of a list."""
-        return [Node(self.source, one, f"{self.place}[{row}]") for row, one in enumerate(self.of(list))]
+        return [type(self)(self.source, one, f"{self.place}[{row}]") for row, one in enumerate(self.of(list))]
 
     def of(self, kind: type) -> Any:
         """Return the value, which must be of `kind`: str, int, float (takes whole numbers too), dict or list."""
@@ -72,7 +75,7 @@ class Node:
     def complain(self, found: str, expected: str = "the fields that the stage before writes") -> InputError:
         """Make the error for this place of this file."""
         where = f" at {self.place}" if self.place else ""
-        return input_error(self.source, found + where, expected, "delete the file and build it again")
+        return input_error(self.source, found + where, expected, self.fix)
 
 
 def read_json(path: str | Path) -> Node:

@@ -56,6 +56,16 @@ class Saturation:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """How many published numbers of a paper are reproduced, are not, and were not run."""
+
+    title: str
+    within: int
+    off: int
+    not_run: int
+
+
+@dataclass(frozen=True)
 class Page:
     """All that the page shows; what is empty is left out."""
 
@@ -74,6 +84,7 @@ class Page:
     filters: list[Filter] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     origin: Origin | None = None
+    reproduction: list[Gate] = field(default_factory=list)
 
 
 def systems_blocks(measures: Sequence[Measures], baseline: str | None) -> list[Block]:
@@ -132,7 +143,12 @@ def saturation_rows(depths: Sequence[Depths]) -> list[Saturation]:
 
 def render(page: Page) -> str:
     """Render the page as HTML; everything is escaped but the figures, which were escaped when drawn."""
-    environment = Environment(
+    return environment().get_template("template.html.jinja").render(page=page)
+
+
+def environment() -> Environment:
+    """Make what renders the templates of this folder."""
+    found = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
@@ -140,15 +156,15 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
+    found.filters.update(
         count=labels.count,
         fixed=labels.fixed,
         duration=labels.duration,
         memory=labels.memory,
         clip=clip,
     )
-    environment.globals.update(highlight=highlight, version=__version__, missing=labels.MISSING)
-    return environment.get_template("template.html.jinja").render(page=page)
+    found.globals.update(highlight=highlight, version=__version__, missing=labels.MISSING)
+    return found
 
 
 def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:

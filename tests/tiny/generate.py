@@ -114,7 +114,37 @@ def make_config(data: Path) -> dict[str, Any]:
             "examples": ["cort", "bm25"],
             "number_of_examples": 2,
             "depths": [1, 5, 20],
+            "consistency": {"reference": "published", "systems": ["bm25", "cort"], "depths": [1, 5, 20]},
         },
+        "papers": [f"{data}/paper.yaml"],
+        "submissions": {
+            "leaderboard": {"system": "bm25", "split": "test", "form": "msmarco"},
+            "track": {"system": "cort+bm25", "split": "test", "form": "trec", "run_id": "tiny-1"},
+        },
+    }
+
+
+def make_paper() -> dict[str, Any]:
+    """Publish numbers: BM25 does find all of its passages, nothing has a recall of 5 %, nobody ran the third system."""
+    curve = {"label": "CoRT+BM25", "system": "cort+bm25-cross", "published": [[1, 0.1], [5, 0.2]]}
+    rows = [
+        {"label": "BM25", "system": "bm25", "values": [100, 100]},
+        {"label": "Worse", "system": "bm25", "values": [{"value": 5, "why": ["invented"]}, None]},
+        {"label": "Somebody else's", "values": [50, 60.5]},
+    ]
+    table = {"number": "Table 1", "title": "Recall.", "split": "test", "scale": 100, "tolerance": "exact", "rows": rows}
+    columns = [{"label": "R@20", "measure": "R@20"}, {"label": "R@50", "measure": "R@50"}]
+    panels = [
+        {"kind": "depths", "title": "Quality", "split": "test", "measure": "RR@10", "series": [curve]},
+        {"kind": "consistency", "title": "C", "split": "test", "series": [{"label": "CoRT", "system": "cort"}]},
+    ]
+    return {
+        "title": "A tiny paper",
+        "reference": "Nobody, 2020",
+        "reasons": {"invented": "The number was made up."},
+        "tolerances": {"exact": {"within": 0.0005, "because": "The numbers are rounded to three decimals."}},
+        "tables": {"table-1": {**table, "columns": columns}},
+        "figures": {"figure-1": {"number": "Figure 1", "title": "Curves.", "panels": panels}},
     }
 
 
@@ -140,6 +170,7 @@ def write_experiment(folder: str | Path, seed: int = 7) -> Path:
         _write(
             data / f"run.{name}.trec", [f"{query} Q0 {doc} {rank} {score} other" for query, rank, doc, score in ranked]
         )
+    (data / "paper.yaml").write_text(yaml.safe_dump(make_paper(), sort_keys=False), encoding="utf-8")
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(make_config(data), sort_keys=False), encoding="utf-8")
     return config

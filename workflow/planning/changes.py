@@ -28,6 +28,7 @@ PARTS = {
     "evaluate": "evaluation",
     "depths": "evaluation",
     "examples": "evaluation",
+    "consistency": "evaluation.consistency",
     "report": "evaluation",
 }
 # Options of another name than their key.
@@ -36,6 +37,8 @@ KEYS = {
     ("examples", "number"): "evaluation.number_of_examples",
     ("examples", "first_name"): "evaluation.examples",
     ("examples", "second_name"): "evaluation.examples",
+    ("consistency", "reference_name"): "evaluation.consistency.reference",
+    ("reproduction", "title"): "title",
     ("report", "title"): "title",
     ("report", "description_of_systems"): "systems",
 }

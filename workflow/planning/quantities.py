@@ -40,9 +40,11 @@ STEMS = {
     "score": ("reranker", "split"),
     "onng": ("encoder",),
     "examples": ("split",),
+    "submission": ("submission", "suffix"),
 }
 STEMS |= dict.fromkeys(
-    ("retrieve", "retrieve_onng", "interleave", "import_run", "rerank", "evaluate", "depths"), ("split", "system")
+    ("retrieve", "retrieve_onng", "interleave", "import_run", "rerank", "evaluate", "depths", "consistency"),
+    ("split", "system"),
 )
 # Rules whose option --depth is that of the run they write.
 RANKERS = ("bm25", "bm25_tune", "retrieve", "retrieve_onng", "interleave", "import_run")
@@ -66,7 +68,7 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     :param config: with defaults.
     """
     wildcards = job.wildcards
-    split = wildcards.get("split", "")
+    split = wildcards.get("split") or _split_of_submission(config, wildcards)
     queries = facts.queries.get(split, facts.queries.get("train", UNKNOWN))
     depth = config["training_depth" if split in TRAINING_SPLITS else "depth"]
     found = Quantities(
@@ -93,6 +95,11 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     if "reranker" in wildcards:
         found = _reranker(found, job, config, facts)
     return found
+
+
+def _split_of_submission(config: Config, wildcards: Mapping[str, str]) -> str:
+    split: str = config["submissions"].get(wildcards.get("submission"), {}).get("split", "")
+    return split
 
 
 def _tuning(found: Quantities, config: Config) -> Quantities:

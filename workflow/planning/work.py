@@ -264,7 +264,10 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "import_run": _run,
     "rerank": _run,
     "evaluate": _reader(25),
+    "consistency": _reader(0),
+    "submission": _run,
     "depths": _reader(0),
     "examples": _reader(0),
+    "reproduction": lambda _: Work(units=1, disk=500_000),
     "report": lambda _: Work(units=1, disk=300_000),
 }

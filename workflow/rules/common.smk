@@ -24,6 +24,8 @@ from workflow.experiment import (
     used_models,
 )
 from workflow.lock import guard
+from workflow.outputs import consistency_files, reproduction_files, run_id_of, submission_files
+from workflow.papers import check_papers, names_of_files
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -39,6 +41,7 @@ try:
     for file in workflow.configfiles:
         check_duplicate_keys(file)
     config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
+    check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -127,6 +130,7 @@ def get_raw_inputs(dataset):
         files.append(published_run(config["systems"][name], split))
     for model in config["language_models"].values():
         files += pretrained_files(model)
+    files += config["papers"]
     return list(dict.fromkeys(files))
 
 
@@ -371,6 +375,43 @@ def get_examples(dataset):
     both = config["evaluation"]["examples"]
     splits = [split for split in evaluated_splits(config) if all(split in splits_of(config, name) for name in both)]
     return [f"results/{dataset}/examples/{split}.json" for split in splits] if both else []
+
+
+def get_consistency_reference(wildcards):
+    """Run that others are compared with."""
+    reference = config["evaluation"]["consistency"]["reference"]
+    return f"results/{wildcards.dataset}/runs/{wildcards.split}/{reference}.trec"
+
+
+def get_latencies(dataset):
+    """Latencies that somebody measured."""
+    return sorted(str(path) for path in Path(f"results/{dataset}/latency").glob("*.json"))
+
+
+def get_reproduction_files():
+    """Tables and figures of all papers."""
+    return reproduction_files({Path(path).stem: names_of_files(path) for path in config["papers"]})
+
+
+def get_reproduction(dataset):
+    """The comparison with published numbers, if any are named."""
+    return [f"results/{dataset}/report/reproduction/reproduction.json"] if config["papers"] else []
+
+
+def get_submitted(path):
+    """A file that a submission is made of: `path` in the results, of its system and split."""
+
+    def get(wildcards):
+        submission = config["submissions"][wildcards.submission]
+        return f"results/{wildcards.dataset}/{path.format(**submission)}"
+
+    return get
+
+
+def get_run_id(wildcards):
+    """Option for the id of a TREC run."""
+    submission = config["submissions"][wildcards.submission]
+    return ["--run-id", run_id_of(config, wildcards.submission)] if submission["form"] == "trec" else []
 
 
 def get_curves(dataset):

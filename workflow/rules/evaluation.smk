@@ -123,6 +123,7 @@ rule report:
         examples=get_examples(config["dataset"]),
         curves=get_curves(config["dataset"]).values(),
         filters=get_filters(config["dataset"]).values(),
+        reproduction=get_reproduction(config["dataset"]),
         provenance="results/{dataset}/provenance.json",
     output:
         page=report(
@@ -166,6 +167,7 @@ rule report:
         curves=named(get_curves(config["dataset"])),
         filters=named(get_filters(config["dataset"])),
         benchmarks=f"benchmarks/{config['dataset']}",
+        reproduction=[word for path in get_reproduction(config["dataset"]) for word in ("--reproduction", path)],
         folder=subpath(output.page, parent=True),
     message:
         "Write the report of {wildcards.dataset}"
@@ -174,4 +176,5 @@ rule report:
         " --measures-files {input.measures:q} --description-of-systems {params.descriptions:q}"
         " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
         " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
-        " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} --output-folder {params.folder:q} --log {log:q}"
+        " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
+        " --output-folder {params.folder:q} --log {log:q}"

@@ -1,0 +1,126 @@
+"""Write a run as a file to hand in, and refuse one that would be turned away.
+
+Two forms: `msmarco`, the leaderboard's ``query_id TAB doc_id TAB rank``, and `trec`, a TREC run under a run id. Both
+need for every query of the split 1 to 1,000 documents, each once, all of the collection. Ranks count from 1 without
+gaps; the scores of a TREC run decrease strictly, so that the order is the same for trec_eval, which ignores ranks. A
+run id has 1 to 25 letters, digits, `-` and `_`, as NIST's checker of the Deep Learning track wants it. The script of
+the leaderboard takes no rank above 1,000, only warns of a document ranked twice, and counts a missing query 0; here all
+three are refused.
+
+Reads:  run.trec, queries.parquet, passages.parquet
+Writes: the file, queries in the order of the split
+Usage:  python -m cort.submission --run run.trec --queries queries.parquet --passages passages.parquet --form trec
+            --run-id CoRT-standalone --output submission.trec
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort import cli
+from cort.errors import input_error, shorten
+from cort.files import write_text
+from cort.formats import tables
+from cort.formats.runs import Run, read_run, write_run
+from cort.records import Ranking
+
+log = logging.getLogger(__name__)
+
+MOST = 1000
+RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
+QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
+DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse a run id that NIST's checker would not take."""
+    if not RUN_ID.fullmatch(run_id):
+        expected = "1 to 25 letters, digits, - and _"
+        raise input_error("--run-id", shorten(run_id), expected, "choose another run id")
+
+
+def check_queries(run: Run, queries: pa.Table, source: str | Path) -> None:
+    """Refuse a run that lacks a query of the split, answers one of another, or ranks too many documents."""
+    asked, answered = queries["query_id"].to_pylist(), set(run.query_ids)
+    missing = [query_id for query_id in asked if query_id not in answered]
+    if missing:
+        found = f"no document for query {shorten(missing[0])} ({len(missing)} such queries)"
+        raise input_error(source, found, "results for every query of the split", "retrieve for all of them")
+    strange = sorted(answered - set(asked))
+    if strange:
+        found = f"query {shorten(strange[0])} ({len(strange)} such queries)"
+        raise input_error(source, found, "queries of the split only", "name the run and the queries of one split")
+    sizes = np.diff(run.offsets)
+    if sizes.max(initial=0) > MOST:
+        first = int(np.argmax(sizes))
+        found = f"{sizes[first]} documents for query {shorten(run.query_ids[first])}"
+        raise input_error(source, found, f"at most {MOST}", "retrieve or keep fewer (the setting depth)")
+
+
+def check_documents(run: Run, passages: pa.Table, source: str | Path) -> None:
+    """Refuse a run that ranks what is no document of the collection."""
+    unknown = run.doc_ids.filter(pc.invert(pc.is_in(run.doc_ids, value_set=passages["doc_id"].combine_chunks())))
+    if len(unknown):
+        found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} results are no passages)"
+        raise input_error(source, found, "documents of the collection only", "name a run over this collection")
+
+
+def in_order(run: Run, queries: pa.Table) -> Iterator[Ranking]:
+    """Yield the rankings in the order of the queries, with scores as they are."""
+    place = {query_id: position for position, query_id in enumerate(run.query_ids)}
+    for query_id in queries["query_id"].to_pylist():
+        start, end = (int(run.offsets[place[query_id] + step]) for step in (0, 1))
+        yield Ranking(query_id, run.doc_ids.slice(start, end - start).to_pylist(), run.scores[start:end])
+
+
+def leaderboard_lines(run: Run, queries: pa.Table) -> Iterator[str]:
+    """Yield ``query_id TAB doc_id TAB rank`` lines."""
+    for query_id, doc_ids, _ in in_order(run, queries):
+        yield from (f"{query_id}\t{doc_id}\t{rank}\n" for rank, doc_id in enumerate(doc_ids, start=1))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Options of this stage."""
+    parser = cli.make_parser("cort.submission", __doc__)
+    parser.add_argument("--run", required=True, metavar="TREC", help="the run to hand in")
+    parser.add_argument("--queries", required=True, metavar="PARQUET", help="all queries of the split")
+    parser.add_argument("--passages", required=True, metavar="PARQUET", help="the collection")
+    parser.add_argument("--form", required=True, choices=("msmarco", "trec"), help="of the file")
+    parser.add_argument("--run-id", metavar="ID", help="with --form trec: last field of each line")
+    parser.add_argument("--output", required=True, metavar="FILE")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Check, then write."""
+    if (args.form == "trec") != (args.run_id is not None):
+        found = "no run id" if args.run_id is None else f"a run id with --form {args.form}"
+        raise input_error("--run-id", found, "one with --form trec, and only there", "give or remove it")
+    if args.run_id is not None:
+        check_run_id(args.run_id)
+    run, queries = read_run(args.run), tables.read_table(args.queries, QUERY_IDS)
+    check_queries(run, queries, args.run)
+    check_documents(run, tables.read_table(args.passages, DOC_IDS), args.run)
+    if args.form == "trec":
+        write_run(args.output, in_order(run, queries), args.run_id)
+    else:
+        write_text(args.output, "".join(leaderboard_lines(run, queries)))
+    log.info("%d queries, %d results", len(run), len(run.doc_ids))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
