@@ -37,6 +37,7 @@ STEMS = {
     "score": ("reranker", "split"),
     "onng": ("encoder",),
     "examples": ("split",),
+    "compare": ("split",),
 }
 STEMS |= dict.fromkeys(
     ("retrieve", "retrieve_onng", "interleave", "import_run", "rerank", "evaluate", "depths"), ("split", "system")

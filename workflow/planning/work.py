@@ -258,7 +258,9 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "interleave": _run,
     "import_run": _run,
     "rerank": _run,
-    "evaluate": _reader(25),
+    "evaluate": _reader(35),
+    # Random weights and signs for every query, thousands of times.
+    "compare": lambda q: Work(q.queries.count, disk=20_000),
     "depths": _reader(0),
     "examples": _reader(0),
     "report": lambda _: Work(units=1, disk=300_000),
