@@ -15,6 +15,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -31,10 +32,20 @@ def interleave(rankings: Sequence[Sequence[str]], depth: int) -> list[str]:
 
     A ranking that ends is skipped from there on; the result has at most `depth` documents.
     """
-    # A dictionary keeps the order in which its keys first came.
-    merged = dict.fromkeys(itertools.chain.from_iterable(itertools.zip_longest(*rankings)))
-    merged.pop(None, None)
-    return list(merged)[:depth]
+    count, longest = len(rankings), max(map(len, rankings), default=0)
+    # Enough where not too many documents are in several rankings; if not, more.
+    places = min(longest, 3 * depth // (2 * max(count, 1)) + 1)
+    while True:
+        turns: list[Any] = [None] * (count * places)
+        for number, ranking in enumerate(rankings):
+            part = ranking[:places]
+            turns[number : count * len(part) : count] = part
+        # A dictionary keeps the order in which its keys first came.
+        merged = dict.fromkeys(turns)
+        merged.pop(None, None)
+        if len(merged) >= depth or places == longest:
+            return list(itertools.islice(merged, depth))
+        places = min(longest, 2 * places)
 
 
 def interleave_runs(runs: Sequence[Run], depth: int) -> Iterator[Ranking]:

@@ -14,7 +14,7 @@ ZEROS = ["a", "a\x00", "a\x00\x00", "\x00"]
 
 
 def random_ids(seed, longest):
-    generator = random.Random(seed)
+    generator = random.Random(seed)  # noqa: S311
     return ["".join(generator.choices("0123456789ab", k=generator.randint(0, longest))) for _ in range(500)]
 
 

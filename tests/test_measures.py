@@ -122,7 +122,7 @@ def test_the_same_numbers_as_trec_eval_gets_from_all_ids():
     names = ["RR", "nDCG", "nDCG@5", "AP", "AP@10", "P@5", "R@3", "R@20", "Success@2"]
     answers = ["recip_rank", "ndcg", "ndcg_cut_5", "map", "map_cut_10", "P_5", "recall_3", "recall_20", "success_2"]
     rng = np.random.default_rng(4)
-    # Ids that are numbers, as those ranks are that stand for documents; few scores, some alike in single precision only.
+    # Ids that are numbers, as the ranks that stand for documents; few scores, two alike in single precision only.
     scores = [1.0, 1.0 + 1e-9, 2.0, 2.5, -1.0]
     for level in (1, 2):
         rankings = {

@@ -87,7 +87,7 @@ def test_bad_files_name_the_row(tmp_path, text, complaint):
 
 def random_lines(seed, id_length):
     """Lines of a run in any order, the queries mixed, with few scores and so with many ties."""
-    generator = random.Random(seed)
+    generator = random.Random(seed)  # noqa: S311
     lines = []
     for query in range(40):
         docs = {"".join(generator.choices("0123456789", k=generator.randint(1, id_length))) for _ in range(60)}

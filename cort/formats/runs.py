@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -244,15 +244,15 @@ def _read_fields(path: str | Path) -> pa.Table:
         null_values=[],
     )
     try:
-        with open(path, "rb") as handle:
-            head = _head(handle, path)
-            # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
-            if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
-                return _read_fields_slowly(path)
-            separator = "\t" if b"\t" in head else " "
-            compression = "gzip" if str(path).endswith(".gz") else None
+        head = _head(path)
+        # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
+        if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
+            return _read_fields_slowly(path)
+        separator = "\t" if b"\t" in head else " "
+        # Arrow's own files: what Python reads it would have to copy.
+        with pa.OSFile(str(path)) as file:
             table = pa.csv.read_csv(
-                pa.CompressedInputStream(handle, compression) if compression else handle,
+                pa.CompressedInputStream(file, "gzip") if str(path).endswith(".gz") else file,
                 read_options=pa.csv.ReadOptions(column_names=list(COLUMNS), block_size=BYTES_PER_BLOCK),
                 parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
                 convert_options=convert,
@@ -266,10 +266,10 @@ def _read_fields(path: str | Path) -> pa.Table:
     return table
 
 
-def _head(handle: IO[bytes], path: str | Path) -> bytes:
-    """Peek at the first text bytes, plain or gzipped."""
-    head = handle.read(65_536)
-    handle.seek(0)
+def _head(path: str | Path) -> bytes:
+    """Read the first text bytes, plain or gzipped."""
+    with open(path, "rb") as handle:
+        head = handle.read(65_536)
     return zlib.decompressobj(wbits=31).decompress(head, 65_536) if str(path).endswith(".gz") else head
 
 
