@@ -8,6 +8,7 @@ a machine adds, and differences that are nothing but rounding are none.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -81,7 +82,9 @@ def t_test(differences: Matrix) -> list[float | None]:
     if len(differences) < 2:
         return [None] * differences.shape[1]
     units, _ = quantize(differences)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+        # Of differences that are all alike, for which see above.
+        warnings.simplefilter("ignore", RuntimeWarning)
         found = stats.ttest_1samp(units, 0.0, axis=0).pvalue
     return [1.0 if same else float(p) for p, same in zip(found, (units == 0).all(axis=0), strict=True)]
 

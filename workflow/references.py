@@ -284,7 +284,7 @@ def _check_measures_of_splits(config: Config) -> Iterator[str]:
     for name, split in _entries(config, "splits"):
         place = f"splits.{name}.measures"
         if "measures" in split and name not in evaluated_splits(config):
-            yield f"{place}: found measures, expected none, as the split is for training; remove them"
+            yield f"{place}: found measures, expected none, as the split is not evaluated; remove them"
         yield from _check_measures(place, split.get("measures", []))
 
 
