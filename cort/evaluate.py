@@ -82,7 +82,8 @@ def stage(args: argparse.Namespace) -> None:
     parse_measures(args.measures)
     queries = tables.read_table(args.queries, tables.QUERIES)
     qrels = qrels_by_query(tables.read_table(args.qrels, tables.QRELS), args.qrels)
-    run = read_run(args.run)
+    # Ranks are found by scores and ids, wherever a document stands.
+    run = read_run(args.run, order_ties=False)
     refuse_unknown_queries(run, queries, args.run, args.queries)
     ranks = judged_ranks(run, qrels)
     values = evaluate_ranks(ranks, qrels, args.measures, args.relevance_level)

@@ -152,8 +152,11 @@ def _block_table(block: list[Ranking], tag: str) -> pa.Table:
     )
 
 
-def read_run(path: str | Path) -> Run:
-    """Read and check a run file (plain or .gz): fields, finite scores, no document twice in one ranking."""
+def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
+    """Read and check a run file (plain or .gz): fields, finite scores, no document twice in one ranking.
+
+    :param order_ties: False leaves documents of equal scores as they stand in the file, for who does not ask.
+    """
     table = _read_fields(path)
     scores = table["score"].combine_chunks().to_numpy()
     bad = np.flatnonzero(~np.isfinite(scores))
@@ -168,7 +171,7 @@ def read_run(path: str | Path) -> Run:
         by = np.lexsort((-scores, queries))
         queries, scores, doc_ids = queries[by], scores[by], doc_ids.take(pa.array(by))
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
-    return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids), scores)
+    return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
