@@ -29,6 +29,7 @@ include: "workflow/rules/encoder.smk"
 include: "workflow/rules/retrieval.smk"
 include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/comparison.smk"
 include: "workflow/rules/papers.smk"
 
 

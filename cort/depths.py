@@ -27,7 +27,8 @@ from cort import cli
 from cort.errors import input_error
 from cort.files import write_text
 from cort.formats import tables
-from cort.formats.runs import Run, alphabetic_codes, read_run
+from cort.formats.identifiers import sort_keys
+from cort.formats.runs import Run, read_run
 from cort.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
 from cort.progress import track
 from cort.rerank import Scores, candidate_scores
@@ -53,7 +54,7 @@ def first_candidates(run: Run, scores: Scores, depth: int) -> Run:
     kept = np.flatnonzero(np.arange(len(scores)) - np.repeat(run.offsets[:-1], sizes) < depth)
     queries = np.repeat(np.arange(len(run)), sizes)[kept]
     doc_ids = run.doc_ids.take(pa.array(kept))
-    by = np.lexsort((alphabetic_codes(doc_ids), -scores[kept], queries))
+    by = np.lexsort((sort_keys(doc_ids), -scores[kept], queries))
     offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, depth))]).astype(np.int64)
     ranks = np.arange(len(kept)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
     return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks.astype(np.float64))

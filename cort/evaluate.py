@@ -4,9 +4,10 @@ The mean is over every judged query; one without results counts 0 (trec_eval -c)
 
 Reads:  run.trec, queries.parquet, qrels.parquet
 Writes: measures.json {"system", "split", "relevance_level", "queries": judged queries, "mean": {measure: value}},
-        per_query.parquet (query_id, measure, value)
+        per_query.parquet (query_id, measure, value), recall.csv (depth, recall: R@k for every k of the longest ranking)
 Usage:  python -m cort.evaluate --run run.trec --queries queries.parquet --qrels qrels.parquet --measures RR@10 nDCG@20
             --system cort --split dev --output measures.json --output-per-query per_query.parquet
+            --output-recall recall.csv
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +28,7 @@ from cort.errors import input_error, shorten
 from cort.files import write_text
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
-from cort.measures import evaluate_run, means, parse_measures, qrels_by_query
+from cort.measures import evaluate_ranks, judged_ranks, means, parse_measures, qrels_by_query, recall_by_depth
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,11 @@ def refuse_unknown_queries(run: Run, queries: pa.Table, run_path: str | Path, qu
         )
 
 
+def recall_text(recall: Sequence[float]) -> str:
+    """Write recall at depths 1, 2, ... as CSV, with every digit."""
+    return "depth,recall\n" + "".join(f"{depth},{value!r}\n" for depth, value in enumerate(recall, start=1))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Options of this stage."""
     parser = cli.make_parser("cort.evaluate", __doc__)
@@ -66,17 +73,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", required=True, metavar="NAME", help="written into the output")
     parser.add_argument("--output", required=True, metavar="JSON", help="means")
     parser.add_argument("--output-per-query", required=True, metavar="PARQUET", help="values of every query")
+    parser.add_argument("--output-recall", required=True, metavar="CSV", help="mean recall at every depth")
     return parser
 
 
 def stage(args: argparse.Namespace) -> None:
-    """Read, measure, write both outputs."""
+    """Read, measure, write all outputs."""
     parse_measures(args.measures)
     queries = tables.read_table(args.queries, tables.QUERIES)
     qrels = qrels_by_query(tables.read_table(args.qrels, tables.QRELS), args.qrels)
-    run = read_run(args.run)
+    # Ranks are found by scores and ids, wherever a document stands.
+    run = read_run(args.run, order_ties=False)
     refuse_unknown_queries(run, queries, args.run, args.queries)
-    values = evaluate_run(run, qrels, args.measures, args.relevance_level)
+    ranks = judged_ranks(run, qrels)
+    values = evaluate_ranks(ranks, qrels, args.measures, args.relevance_level)
+    longest = int(np.diff(run.offsets).max(initial=0))
+    recall = recall_by_depth(ranks, qrels, longest, args.relevance_level)
     summary = {
         "system": args.system,
         "split": args.split,
@@ -85,6 +97,7 @@ def stage(args: argparse.Namespace) -> None:
         "mean": means(values, args.measures),
     }
     tables.write_table(args.output_per_query, per_query_table(values))
+    write_text(args.output_recall, recall_text(recall))
     write_text(args.output, json.dumps(summary, indent=2) + "\n")
     found = sum(query_id in qrels for query_id in run.query_ids)
     log.info("%d judged queries, %d of them with results; %s", len(qrels), found, _line(summary["mean"]))

@@ -10,9 +10,12 @@ Usage:  python -m cort.interleave --runs cort.trec bm25.trec --depth 1000 --tag 
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +32,20 @@ def interleave(rankings: Sequence[Sequence[str]], depth: int) -> list[str]:
 
     A ranking that ends is skipped from there on; the result has at most `depth` documents.
     """
-    merged: dict[str, None] = {}
-    for position in range(max(map(len, rankings), default=0)):
-        for ranking in rankings:
-            if position < len(ranking):
-                merged.setdefault(ranking[position])
-        if len(merged) >= depth:
-            break
-    return list(merged)[:depth]
+    count, longest = len(rankings), max(map(len, rankings), default=0)
+    # Enough where not too many documents are in several rankings; if not, more.
+    places = min(longest, 3 * depth // (2 * max(count, 1)) + 1)
+    while True:
+        turns: list[Any] = [None] * (count * places)
+        for number, ranking in enumerate(rankings):
+            part = ranking[:places]
+            turns[number : count * len(part) : count] = part
+        # A dictionary keeps the order in which its keys first came.
+        merged = dict.fromkeys(turns)
+        merged.pop(None, None)
+        if len(merged) >= depth or places == longest:
+            return list(itertools.islice(merged, depth))
+        places = min(longest, 2 * places)
 
 
 def interleave_runs(runs: Sequence[Run], depth: int) -> Iterator[Ranking]:
@@ -64,7 +73,9 @@ def stage(args: argparse.Namespace) -> None:
         raise input_error("--runs", f"{len(args.runs)} run", "two or more", "name the runs to interleave")
     if args.depth < 1:
         raise input_error("--depth", str(args.depth), "1 or more", "give the number of documents to keep")
-    runs = [read_run(path) for path in args.runs]
+    # Reading is work of libraries that let other threads run.
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(read_run, args.runs))
     for path, run in zip(args.runs, runs, strict=True):
         log.info("%s: %d queries, %d results", path, len(run), len(run.doc_ids))
     lines = write_run(args.output, interleave_runs(runs, args.depth), args.tag)

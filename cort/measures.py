@@ -10,15 +10,19 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from fractions import Fraction
+from typing import NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.errors import input_error, shorten
 from cort.formats.runs import Run
-from cort.records import Ranking
 
-Qrels = dict[str, dict[str, int]]
+Qrels: TypeAlias = dict[str, dict[str, int]]
+JudgedRanks: TypeAlias = Mapping[str, Mapping[str, int]]
 Item = TypeVar("Item")
 
 # trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
@@ -32,8 +36,10 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
 }
 KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k or Success@k with k from 1"
 
-# Python dictionaries of a whole run take 1.2 GB for 6,980 x 1,000 results; this many at a time take 0.2 GB.
+# Python dictionaries of all rankings at once would take much memory.
 QUERIES_PER_CHUNK = 200
+# Judged documents of a query.
+FEW = 4
 
 
 class Measure(NamedTuple):
@@ -72,13 +78,73 @@ def evaluate_run(
     :param relevance_level: lowest grade that counts as relevant; nDCG ignores it and uses the grades themselves.
     :raises InputError: for unknown measures.
     """
+    return evaluate_ranks(judged_ranks(run, qrels), qrels, measures, relevance_level)
+
+
+def evaluate_ranks(
+    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+) -> dict[str, dict[str, float]]:
+    """Measure every query from what `judged_ranks` found in a run, as `evaluate_run` does."""
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
-    judged = (ranking for ranking in run if ranking.query_id in qrels)
-    for chunk in _chunks(judged, QUERIES_PER_CHUNK):
-        for query_id, answers in _evaluate_chunk(chunk, qrels, parsed, relevance_level).items():
+    for chunk in _chunks(ranks.items(), QUERIES_PER_CHUNK):
+        for query_id, answers in _evaluate_chunk(dict(chunk), qrels, parsed, relevance_level).items():
             values[query_id] = {measure.name: _value(measure, answers) for measure in parsed}
     return values
+
+
+def judged_ranks(run: Run, qrels: Qrels) -> JudgedRanks:
+    """Find the judged documents among the results of each query: query_id -> doc_id -> rank from 0.
+
+    Ranks are in trec_eval's order. Queries without any are left out.
+    """
+    with np.errstate(over="ignore"):
+        scores = run.scores.astype(np.float32)
+    ranks = {}
+    for position, query_id in enumerate(run.query_ids):
+        judged = list(qrels.get(query_id, ()))
+        start, end = int(run.offsets[position]), int(run.offsets[position + 1])
+        doc_ids = run.doc_ids.slice(start, end - start)
+        rows = _rows(judged, doc_ids)
+        if rows:
+            ranks[query_id] = _ranks(rows, doc_ids, scores[start:end])
+    return ranks
+
+
+def recall_by_depth(ranks: JudgedRanks, qrels: Qrels, depth: int, relevance_level: int = 1) -> list[float]:
+    """Mean recall of every query at depths 1 to `depth`: R@k, exact but for the last rounding.
+
+    So equal recall is equal here, whatever queries it comes from.
+    """
+    gained = [Fraction(0)] * depth
+    for query_id, found in ranks.items():
+        relevant = [doc_id for doc_id, grade in qrels[query_id].items() if grade >= relevance_level]
+        for doc_id in relevant:
+            if found.get(doc_id, depth) < depth:
+                gained[found[doc_id]] += Fraction(1, len(relevant))
+    return [float(total / len(qrels)) for total in itertools.accumulate(gained)]
+
+
+def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
+    """Find where judged documents stand; those that are nowhere are left out."""
+    if len(judged) <= FEW:
+        # Looking through all ids takes less time than making an index of them.
+        places = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
+    else:
+        places = pc.fill_null(pc.index_in(pa.array(judged, pa.string()), value_set=doc_ids), -1).to_pylist()
+    return {doc_id: place for doc_id, place in zip(judged, places, strict=True) if place >= 0}
+
+
+def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.float32]) -> dict[str, int]:
+    """Rank documents from 0 by their scores, among equal scores by descending doc id."""
+    ranks = {}
+    for doc_id, row in rows.items():
+        ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
+        tied = np.flatnonzero(scores == scores[row])
+        if len(tied) > 1:
+            alike = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(pa.array(tied))
+            ranks[doc_id] += pc.greater(alike, doc_id).true_count
+    return ranks
 
 
 def mean(values: Iterable[float]) -> float:
@@ -127,19 +193,30 @@ def _parse(name: str) -> Measure | None:
 
 
 def _evaluate_chunk(
-    rankings: Sequence[Ranking], qrels: Qrels, measures: Sequence[Measure], relevance_level: int
+    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
 ) -> dict[str, dict[str, float]]:
+    """Evaluate rankings given by the ranks of their judged documents.
+
+    No measure depends on what an unjudged document is, nor on what comes after the last judged one. So a document is
+    named by its rank, and a ranking ends there: far less to build, sort and look up than with ids of all results.
+    """
     import pytrec_eval
 
     evaluator = pytrec_eval.RelevanceEvaluator(
-        {ranking.query_id: qrels[ranking.query_id] for ranking in rankings},
+        {
+            query_id: {
+                str(found[doc_id]) if doc_id in found else f"not {doc_id}": grade
+                for doc_id, grade in qrels[query_id].items()
+            }
+            for query_id, found in ranks.items()
+        },
         {measure.request for measure in measures},
         relevance_level=relevance_level,
     )
-    scores = {
-        ranking.query_id: dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)) for ranking in rankings
-    }
-    answers: dict[str, dict[str, float]] = evaluator.evaluate(scores)
+    lengths = {query_id: max(found.values()) + 1 for query_id, found in ranks.items()}
+    longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
+    rankings = {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
+    answers: dict[str, dict[str, float]] = evaluator.evaluate(rankings)
     return answers
 
 

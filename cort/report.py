@@ -1,9 +1,9 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
-Reads: measures per system and split; if given, measures by re-ranking depth, training curves, examples, what filters
-       kept and dropped, the benchmark files of the stages, and where all came from.
-Writes: index.html, tables/{systems,stages}.{csv,md,tex}, figures/{recall,depths,training}.svg in the output folder;
-       the page leaves out what was not given, the files are always there.
+Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, training
+       curves, examples, what filters kept and dropped, the benchmark files of the stages, and where all came from.
+Writes: index.html, tables/{systems,comparisons,lists,stages}.{csv,md,tex}, figures/{recall,depths,training}.svg in the
+       output folder; the page leaves out what was not given, the files are always there.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
        --baseline bm25 --output-folder report
 """
@@ -22,6 +22,14 @@ from cort.errors import input_error, shorten
 from cort.files import write_text
 from cort.reporting import figures, panels
 from cort.reporting.checks import parse_assignments
+from cort.reporting.contrasts import (
+    Contrasts,
+    contrasts_table,
+    legend,
+    lengths_table,
+    read_contrasts,
+    significant_differences,
+)
 from cort.reporting.curves import Curve, read_curve, summarize
 from cort.reporting.gate import read_gates
 from cort.reporting.headline import headlines
@@ -57,6 +65,7 @@ class Contents:
     """All that was read."""
 
     measures: list[Measures]
+    contrasts: list[Contrasts] = field(default_factory=list)
     depths: list[Depths] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
@@ -77,10 +86,13 @@ def build(
 ) -> dict[str, str]:
     """Make every file of the report: path in the output folder -> text, the page last."""
     drawn = figure_panels(contents, baseline)
+    contrasts = contents.contrasts
     files = {
         f"tables/{name}.{ending}": write(table)
         for name, table in (
-            ("systems", systems_table(contents.measures)),
+            ("systems", systems_table(contents.measures, significant_differences(contrasts), legend(contrasts))),
+            ("comparisons", contrasts_table(contrasts)),
+            ("lists", lengths_table(contrasts)),
             ("stages", stages_table(contents.stages)),
         )
         for ending, write in FORMATS.items()
@@ -96,8 +108,9 @@ def build(
         dataset,
         headlines(dataset, contents.measures, baseline, contender),
         baseline,
-        systems_blocks(contents.measures, baseline),
+        systems_blocks(contents.measures, baseline, contrasts),
         descriptions or {},
+        contrasts,
         inline["recall"],
         inline["depths"],
         saturation_rows(contents.depths),
@@ -129,6 +142,7 @@ def read(args: argparse.Namespace) -> Contents:
     filters = parse_assignments("--filters", args.filters)
     return Contents(
         read_measures(args.measures_files),
+        [read_contrasts(path) for path in args.comparisons],
         read_depths(args.depths_files),
         [read_curve(name, path) for name, path in curves.items()],
         [read_comparison(path) for path in args.examples],
@@ -149,6 +163,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--description-of-systems", metavar="NAME=TEXT", nargs="*", default=[], help="how each system is made")
     add("--baseline", metavar="NAME", help="system to which the differences are shown")
     add("--contender", metavar="NAME", help="system of the headline (default: the best by the first measure)")
+    add("--comparisons", metavar="JSON", nargs="*", default=[], help="what `cort.compare` wrote, a file per split")
     add("--depths-files", metavar="JSON", nargs="*", default=[], help="measures by number of re-ranked candidates")
     add("--curves", metavar="NAME=CSV", nargs="*", default=[], help="training curves")
     add("--examples", metavar="JSON", nargs="*", default=[], help="what `cort.examples` wrote")

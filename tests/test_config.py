@@ -19,7 +19,7 @@ EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
     "collection.passages",
-    *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out")),
+    *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
     *(f"language_models.*.{key}" for key in ("pretrained", "revision")),
     "submissions.*.run_id",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),

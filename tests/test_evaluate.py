@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 def arguments(folder, *more, run="run.trec", names=("RR@10", "R@1", "nDCG")):
     files = {"run": run, "queries": "queries.parquet", "qrels": "qrels.parquet", "output": "out/x.json"}
-    files["output-per-query"] = "out/x.parquet"
+    files |= {"output-per-query": "out/x.parquet", "output-recall": "out/x.csv"}
     options = [part for name, file in files.items() for part in (f"--{name}", str(folder / file))]
     return [*options, "--measures", *names, "--system", "s", "--split", "dev", *more]
 
@@ -71,6 +71,13 @@ def test_same_input_same_bytes(folder):
     first = [(folder / name).read_bytes() for name in ("out/x.json", "out/x.parquet")]
     evaluate.main(arguments(folder))
     assert [(folder / name).read_bytes() for name in ("out/x.json", "out/x.parquet")] == first
+
+
+def test_recall_at_every_depth_of_the_longest_ranking(folder):
+    assert evaluate.main(arguments(folder)) == 0
+    assert (folder / "out/x.csv").read_text() == f"depth,recall\n1,{1 / 3!r}\n2,{2 / 3!r}\n"
+    assert evaluate.main(arguments(folder, "--relevance-level", "2")) == 0
+    assert (folder / "out/x.csv").read_text() == f"depth,recall\n1,0.0\n2,{1 / 3!r}\n"
 
 
 def test_a_run_of_another_split_is_refused(folder, capsys):

@@ -317,6 +317,19 @@ MISTAKES = {
         {"evaluation depth_measures": ["RR@10", "RR@10"]},
         "evaluation.depth_measures: found RR@10 2 times, expected each measure once; remove one",
     ),
+    "unknown measure of a split": (
+        {"splits test measures": ["RR@10", "P"]},
+        "splits.test.measures: found 'P', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
+        "mend it",
+    ),
+    "measures of training": (
+        {"splits train measures": ["RR@10"]},
+        "splits.train.measures: found measures, expected none, as the split is not evaluated; remove them",
+    ),
+    "alpha of none": (
+        {"evaluation alpha": 0},
+        "evaluation.alpha: found 0, expected more than 0; mend the value",
+    ),
     "k1 beside tuning": (
         {"bm25 k1": 0.9},
         "bm25.k1: found k1 beside tune, expected one of them, as tune chooses k1 and b; remove one",
@@ -540,6 +553,14 @@ def test_defaults_are_filled_in_and_the_original_is_left_alone():
     assert config["encoders"]["encoder"]["training"]["weight_decay"] == 0.1
     assert config["systems"]["cort+bm25-cross"]["depth"] == min(15, 20)
     assert complete(config, "again") == config
+
+
+def test_a_split_has_measures_of_its_own_or_those_of_all():
+    other = {"queries": "queries.tsv", "qrels": "qrels.txt", "measures": ["AP@1000"]}
+    splits = complete(changed({"evaluation measures": ["RR@10", "R@50"], "splits other": other}), "tiny.yaml")["splits"]
+    assert splits["test"]["measures"] == ["RR@10", "R@50"]
+    assert splits["other"]["measures"] == ["AP@1000"]
+    assert "measures" not in splits["train"]
 
 
 def test_kinds_and_names():

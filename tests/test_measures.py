@@ -115,6 +115,55 @@ def test_chunks_of_queries_change_nothing(monkeypatch):
     assert measures.evaluate_run(make_run(rankings), qrels, ["RR@10", "nDCG@20", "AP"]) == whole
 
 
+def test_the_same_numbers_as_trec_eval_gets_from_all_ids():
+    import pytrec_eval
+
+    requests = {"recip_rank", "ndcg", "ndcg_cut.5", "map", "map_cut.10", "P.5", "recall.3,20", "success.2"}
+    names = ["RR", "nDCG", "nDCG@5", "AP", "AP@10", "P@5", "R@3", "R@20", "Success@2"]
+    answers = ["recip_rank", "ndcg", "ndcg_cut_5", "map", "map_cut_10", "P_5", "recall_3", "recall_20", "success_2"]
+    rng = np.random.default_rng(4)
+    # Ids that are numbers, as the ranks that stand for documents; few scores, two alike in single precision only.
+    scores = [1.0, 1.0 + 1e-9, 2.0, 2.5, -1.0]
+    for level in (1, 2):
+        rankings = {
+            f"q{i}": [(str(j), scores[rng.integers(5)]) for j in rng.permutation(60)[: rng.integers(0, 40)]]
+            for i in range(60)
+        }
+        qrels = {
+            f"q{i}": {str(j): int(rng.integers(0, 4)) for j in rng.permutation(80)[: rng.integers(1, 30)]}
+            for i in range(0, 65)
+        }
+        found = measures.evaluate_run(make_run(rankings), qrels, names, level)
+        evaluator = pytrec_eval.RelevanceEvaluator(qrels, requests, relevance_level=level)
+        expected = evaluator.evaluate({query_id: dict(ranking) for query_id, ranking in rankings.items()})
+        for query_id in qrels:
+            row = expected.get(query_id, dict.fromkeys(answers, 0.0))
+            assert list(found[query_id].values()) == [row[answer] for answer in answers]
+
+
+def test_recall_at_every_depth_is_the_mean_of_that_measure():
+    rng = np.random.default_rng(5)
+    rankings = {f"q{i}": [(f"d{j}", -float(n)) for n, j in enumerate(rng.permutation(30))] for i in range(20)}
+    qrels = {f"q{i}": {f"d{j}": int(rng.integers(0, 3)) for j in rng.permutation(50)[:9]} for i in range(25)}
+    ranks = measures.judged_ranks(make_run(rankings), qrels)
+    names = [f"R@{k}" for k in range(1, 36)]
+    for level in (1, 2):
+        values = measures.means(measures.evaluate_ranks(ranks, qrels, names, level), names)
+        assert measures.recall_by_depth(ranks, qrels, 35, level) == pytest.approx(list(values.values()), abs=1e-14)
+
+
+def test_equal_recall_is_equal_whatever_queries_it_comes_from():
+    qrels = {q: {f"{q}{number}": 1 for number in range(10)} for q in "abc"}
+    # In floating point, .1 + .2 is not .3.
+    split = {"a": [("a0", 1.0)], "b": [("b0", 2.0), ("b1", 1.0)]}
+    together = {"c": [("c0", 3.0), ("c1", 2.0), ("c2", 1.0)]}
+    first, second = (
+        measures.recall_by_depth(measures.judged_ranks(make_run(run), qrels), qrels, 3) for run in (split, together)
+    )
+    assert first[-1] == second[-1] == 0.1
+    assert measures.recall_by_depth({}, qrels, 0) == []
+
+
 def test_all_unknown_names_are_reported_at_once():
     with pytest.raises(InputError) as error:
         measures.parse_measures(["RR@10", "MRR@10", "ndcg@20", "R", "P@0", "R@1000", "AP@x"])

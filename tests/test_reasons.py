@@ -123,6 +123,13 @@ def test_every_option_has_its_place_in_the_config(config, rule, option, wildcard
     assert words_on(config, {option: 1}, {option: 2}, rule, **wildcards) == [f"the setting {place} changed: 1 -> 2"]
 
 
+def test_measures_of_a_split_are_told_from_those_of_all(config):
+    change = {"measures": ["RR@10"]}, {"measures": ["AP"]}, "evaluate"
+    assert "setting evaluation.measures changed: RR@10 -> AP" in words_on(config, *change, split="test", system="x")[0]
+    config["splits"]["test"]["measures"] = ["AP"]
+    assert "setting splits.test.measures changed: RR@10 -> AP" in words_on(config, *change, split="test", system="x")[0]
+
+
 def test_what_changes_speed_alone_is_not_named(config):
     assert words_on(config, {"threads": 1, "log": "a"}, {"threads": 2, "log": "b"}) == []
 

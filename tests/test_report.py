@@ -10,7 +10,11 @@ import pytest
 from cort import report
 
 FILES = [
-    *(f"tables/{name}.{ending}" for name in ("systems", "stages") for ending in ("csv", "md", "tex")),
+    *(
+        f"tables/{name}.{ending}"
+        for name in ("systems", "comparisons", "lists", "stages")
+        for ending in ("csv", "md", "tex")
+    ),
     *(f"figures/{name}.svg" for name in ("recall", "depths", "training")),
     "index.html",
 ]

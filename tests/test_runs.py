@@ -1,4 +1,5 @@
 import gzip
+import random
 
 import numpy as np
 import pytest
@@ -82,6 +83,50 @@ def test_bad_files_name_the_row(tmp_path, text, complaint):
         read_run(path)
     assert str(error.value).startswith(f"{path}: {complaint}")
     assert "\n" not in str(error.value)
+
+
+def random_lines(seed, id_length):
+    """Lines of a run in any order, the queries mixed, with few scores and so with many ties."""
+    generator = random.Random(seed)  # noqa: S311
+    lines = []
+    for query in range(40):
+        docs = {"".join(generator.choices("0123456789", k=generator.randint(1, id_length))) for _ in range(60)}
+        lines += [(f"q{query}", doc_id, generator.choice(["2", "1.5", "-1", "1e-3"])) for doc_id in sorted(docs)]
+    generator.shuffle(lines)
+    return lines
+
+
+@pytest.mark.parametrize("arranged", ["mixed", "by query", "by query and score"])
+@pytest.mark.parametrize(("seed", "id_length"), [(1, 8), (2, 25)])
+def test_any_arrangement_of_lines_is_read_as_sorting_them_gives(tmp_path, monkeypatch, arranged, seed, id_length):
+    lines = random_lines(seed, id_length)
+    if arranged != "mixed":
+        lines.sort(key=lambda line: (line[0], -float(line[2]) * (arranged == "by query and score")))
+    text = "".join(f"{query} Q0 {doc} 1 {score} x\n" for query, doc, score in lines)
+    expected: dict[str, list[tuple[str, float]]] = {query: [] for query, _, _ in lines}
+    for query, doc, score in lines:
+        expected[query].append((doc, float(score)))
+    for results in expected.values():
+        results.sort(key=lambda result: (-result[1], result[0].encode()))
+    for name, size in (("ROWS_PER_SORT", 7), ("BYTES_PER_BLOCK", 1000)):
+        monkeypatch.setattr(runs, name, size)
+        run = read_run(write(tmp_path / "x", text))
+        assert run.query_ids == list(expected)
+        assert contents(run) == expected
+
+
+def test_documents_are_told_apart_by_their_ids_even_where_their_hashes_are_equal(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "hashes", lambda ids: np.zeros(len(ids), dtype=np.uint64))
+    assert contents(read_run(write(tmp_path / "x", TEXT))) == EXPECTED
+    with pytest.raises(InputError, match="row 5: found document 'a' again in the ranking of query '2'"):
+        read_run(write(tmp_path / "x", TEXT + "2 Q0 a 9 0 x\n"))
+
+
+def test_rankings_one_after_the_other_are_lowered_each_by_itself():
+    scores = [[2.0, 2.0, 1.0], [5.0], [-1.0, -1.0], [3e38, 3e38], [-3e38, -3e38], [3e38]]
+    number = np.repeat(np.arange(len(scores)), [len(part) for part in scores])
+    apart = [strictly_decreasing(np.array(part)) for part in scores]
+    assert np.array_equal(strictly_decreasing(np.concatenate(scores), number), np.concatenate(apart))
 
 
 def test_a_truncated_gzip(tmp_path):

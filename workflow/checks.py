@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from workflow.experiment import Config
+from workflow.experiment import Config, evaluated_splits
 from workflow.references import check_references
 
 SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
@@ -84,6 +84,8 @@ def complete(config: Config, source: str) -> Config:
     config = with_defaults(copy.deepcopy(config), schema)
     if "tune" in config["bm25"]:
         del config["bm25"]["k1"], config["bm25"]["b"]
+    for name in evaluated_splits(config):
+        config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in config["systems"].values():
         if "rerank" in system:
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))

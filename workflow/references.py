@@ -39,6 +39,7 @@ def check_references(config: Config) -> Iterator[str]:
     if config["collection"] is not None:
         yield from _check_collection(config)
     yield from check_names(config)
+    yield from _check_measures_of_splits(config)
     yield from _check_language_models(config)
     yield from _check_learners(config)
     yield from _check_systems(config)
@@ -281,6 +282,14 @@ def _check_evaluation(config: Config) -> Iterator[str]:
         yield f"evaluation.examples: found {both[0]} alone, expected two systems or none; name another"
     for key in ("measures", "depth_measures"):
         yield from _check_measures(f"evaluation.{key}", evaluation[key])
+
+
+def _check_measures_of_splits(config: Config) -> Iterator[str]:
+    for name, split in _entries(config, "splits"):
+        place = f"splits.{name}.measures"
+        if "measures" in split and name not in evaluated_splits(config):
+            yield f"{place}: found measures, expected none, as the split is not evaluated; remove them"
+        yield from _check_measures(place, split.get("measures", []))
 
 
 def _check_measures(place: str, names: list[str]) -> Iterator[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,18 @@ import pyarrow.csv
 
 from cort.errors import input_error, shorten
 from cort.files import atomic_file
+from cort.formats.identifiers import MULTIPLIER, Words, hashes, is_plain, sort_keys
 from cort.formats.lines import BYTE_ORDER_MARK, iter_lines
 from cort.records import Ranking
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
-ROWS_PER_BLOCK = 500_000
+ROWS_PER_BLOCK = 100_000
+WRITE_OPTIONS = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
+ROWS_PER_SORT = 10_000
+# Of a file that is read; larger ones are not faster and take memory.
+BYTES_PER_BLOCK = 4 << 20
+
+Codes: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -74,21 +82,18 @@ def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[
     return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
 
 
-def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
-    """Give equal ids equal numbers that sort as the strings, in the order of their bytes, do."""
-    encoded = pc.dictionary_encode(ids)
-    place = np.empty(len(encoded.dictionary), dtype=np.int64)
-    place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
-    codes: npt.NDArray[np.int64] = place[encoded.indices.to_numpy()]
-    return codes
+def strictly_decreasing(
+    scores: npt.NDArray[np.floating], ranking: npt.NDArray[np.int64] | int = 0
+) -> npt.NDArray[np.float32]:
+    """Lower tied scores of one non-increasing ranking by the fewest single-precision steps that make it strict.
 
-
-def strictly_decreasing(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """Lower tied scores of one non-increasing ranking by the fewest single-precision steps that make it strict."""
+    :param ranking: for scores of several rankings, one after the other: the number of each score's ranking, from 0.
+    """
     bits = np.asarray(scores, dtype=np.float32).view(np.int32).astype(np.int64)
     # A monotone map from floats to integers: neighbouring floats become neighbouring integers.
     keys = np.where(bits < 0, np.int64(-(2**31)) - bits, bits)
-    index = np.arange(len(keys))
+    # Each ranking begins below all that the one before it can have reached, so that it does not see it.
+    index = np.arange(len(keys)) - np.left_shift(ranking, 34)
     keys = np.minimum.accumulate(keys + index) - index
     lowered = np.where(keys < 0, np.int64(-(2**31)) - keys, keys)
     return lowered.astype(np.int32).view(np.float32)
@@ -100,12 +105,17 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     Scores become strictly decreasing single-precision numbers. An empty ranking writes no line.
     """
     lines = 0
-    options = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
-    with atomic_file(path) as temporary, open(temporary, "wb") as handle:
+    with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
+        writing: Future[None] | None = None
+        # Arrow writes a block while Python makes the next one.
         for block in _blocks(rankings):
             table = _block_table(block, tag)
-            pa.csv.write_csv(table, handle, options)
             lines += table.num_rows
+            if writing is not None:
+                writing.result()
+            writing = pool.submit(pa.csv.write_csv, table, handle, WRITE_OPTIONS)
+        if writing is not None:
+            writing.result()
     return lines
 
 
@@ -127,74 +137,126 @@ def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
 def _block_table(block: list[Ranking], tag: str) -> pa.Table:
     lengths = [len(ranking.doc_ids) for ranking in block]
     queries = pa.array([ranking.query_id for ranking in block], pa.string())
-    repeat = pa.array(np.repeat(np.arange(len(block)), lengths))
-    rows = sum(lengths)
+    number = np.repeat(np.arange(len(block)), lengths)
+    rows = len(number)
+    ranks = np.arange(1, rows + 1) - np.cumsum([0, *lengths[:-1]])[number]
     return pa.table(
         {
-            "query_id": queries.take(repeat),
+            "query_id": queries.take(pa.array(number)),
             "q0": pa.repeat("Q0", rows),
             "doc_id": pa.array(list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block)), pa.string()),
-            "rank": pa.array(np.concatenate([np.arange(1, length + 1) for length in lengths])),
-            "score": pa.array(np.concatenate([strictly_decreasing(ranking.scores) for ranking in block])),
+            "rank": pa.array(ranks),
+            "score": pa.array(strictly_decreasing(np.concatenate([one.scores for one in block]), number)),
             "tag": pa.repeat(tag, rows),
         }
     )
 
 
-def read_run(path: str | Path) -> Run:
-    """Read and check a run file (plain or .gz): fields, finite scores, no document twice in one ranking."""
+def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
+    """Read and check a run file (plain or .gz): fields, finite scores, no document twice in one ranking.
+
+    :param order_ties: False leaves documents of equal scores as they stand in the file, for who does not ask.
+    """
     table = _read_fields(path)
     scores = table["score"].combine_chunks().to_numpy()
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         row = int(bad[0])
         raise input_error(path, f"the score {scores[row]}", "a finite number", "mend or drop the line", row + 1)
-    encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
-    queries = encoded.indices.to_numpy().astype(np.int64)
+    query_ids, queries = _encode(table["query_id"])
     doc_ids = table["doc_id"].combine_chunks()
-    docs = alphabetic_codes(doc_ids)
-    _refuse_duplicates(path, queries, docs, table)
-    by = np.lexsort((docs, -scores, queries))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=len(encoded.dictionary)))])
-    return Run(encoded.dictionary.to_pylist(), offsets.astype(np.int64), doc_ids.take(pa.array(by)), scores[by])
+    del table
+    _refuse_duplicates(path, query_ids, queries, doc_ids)
+    if not _is_falling(queries, scores):
+        by = np.lexsort((-scores, queries))
+        queries, scores, doc_ids = queries[by], scores[by], doc_ids.take(pa.array(by))
+    offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
+    return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
 
 
-def _refuse_duplicates(
-    path: str | Path, queries: npt.NDArray[np.int64], docs: npt.NDArray[np.int64], table: pa.Table
-) -> None:
-    pairs = queries * (int(docs.max(initial=0)) + 1) + docs
-    by = np.argsort(pairs, kind="stable")
-    repeated = by[1:][pairs[by][1:] == pairs[by][:-1]]
-    if len(repeated):
-        row = int(repeated.min())
-        doc_id, query_id = table["doc_id"][row].as_py(), table["query_id"][row].as_py()
-        raise input_error(
-            path,
-            f"document {shorten(doc_id)} again in the ranking of query {shorten(query_id)}",
-            "each document once per query",
-            "drop the line",
-            row + 1,
-        )
+def _encode(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
+    """List the different ids in order of first mention, and the place of each row's id in the list."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    encoded = column.unify_dictionaries().combine_chunks()
+    # An empty table has no chunk, and a chunked array of none.
+    if isinstance(encoded, pa.ChunkedArray):
+        return [], np.empty(0, dtype=np.int32)
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+
+def _is_falling(queries: Codes, scores: npt.NDArray[np.float64]) -> bool:
+    """Whether the rows are grouped by query, in the order of the codes, with scores that never rise."""
+    next_query = np.diff(queries)
+    return bool(((next_query > 0) | ((next_query == 0) & (scores[1:] <= scores[:-1]))).all())
+
+
+def _order_ties(queries: Codes, scores: npt.NDArray[np.float64], doc_ids: pa.Array) -> pa.Array:
+    """Order documents of equal scores by their ids; the rows are grouped by query and sorted by score."""
+    as_before = np.concatenate([[False], (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1]), [False]])
+    tied = np.flatnonzero(as_before[1:] | as_before[:-1])
+    if len(tied) == 0:
+        return doc_ids
+    group = np.cumsum(~as_before[tied], dtype=np.int32)
+    keys = sort_keys(doc_ids.take(pa.array(tied)))
+    # Small pieces, cut between groups, sort several times as fast as the whole.
+    starts = np.searchsorted(group, group[::ROWS_PER_SORT])
+    bounds = [*np.unique(starts).tolist(), len(tied)]
+    places = np.arange(len(scores))
+    for start, end in itertools.pairwise(bounds):
+        places[tied[start:end]] = tied[start + np.lexsort((keys[start:end], group[start:end]))]
+    return doc_ids.take(pa.array(places))
+
+
+def _refuse_duplicates(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
+    """Check that no document stands twice in a ranking."""
+    pairs = _pairs(queries, doc_ids)
+    pairs.sort()
+    repeated = pairs[1:][pairs[1:] == pairs[:-1]]
+    if len(repeated) == 0:
+        return
+    suspects = np.flatnonzero(np.isin(_pairs(queries, doc_ids), repeated))
+    seen: set[tuple[int, str]] = set()
+    for row in suspects.tolist():
+        pair = int(queries[row]), doc_ids[row].as_py()
+        if pair in seen:
+            raise input_error(
+                path,
+                f"document {shorten(pair[1])} again in the ranking of query {shorten(query_ids[pair[0]])}",
+                "each document once per query",
+                "drop the line",
+                row + 1,
+            )
+        seen.add(pair)
+
+
+def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
+    """Give equal pairs equal numbers, and, but for rare accidents, different ones to different pairs."""
+    pairs = hashes(doc_ids)
+    of_query = queries.astype(np.uint64)
+    of_query *= MULTIPLIER
+    pairs += of_query
+    return pairs
 
 
 def _read_fields(path: str | Path) -> pa.Table:
     convert = pa.csv.ConvertOptions(
-        column_types={name: pa.float64() if name == "score" else pa.string() for name in COLUMNS},
+        column_types={"query_id": pa.dictionary(pa.int32(), pa.string()), "doc_id": pa.string(), "score": pa.float64()},
         include_columns=["query_id", "doc_id", "score"],
         strings_can_be_null=False,
         null_values=[],
     )
     try:
-        with open(path, "rb") as handle:
-            head = _head(handle, path)
-            # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
-            if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
-                return _read_fields_slowly(path)
-            separator = "\t" if b"\t" in head else " "
-            compression = "gzip" if str(path).endswith(".gz") else None
+        head = _head(path)
+        # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
+        if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
+            return _read_fields_slowly(path)
+        separator = "\t" if b"\t" in head else " "
+        # Arrow's own files: what Python reads it would have to copy.
+        with pa.OSFile(str(path)) as file:
             table = pa.csv.read_csv(
-                pa.CompressedInputStream(handle, compression) if compression else handle,
-                read_options=pa.csv.ReadOptions(column_names=list(COLUMNS), block_size=16 << 20),
+                pa.CompressedInputStream(file, "gzip") if str(path).endswith(".gz") else file,
+                read_options=pa.csv.ReadOptions(column_names=list(COLUMNS), block_size=BYTES_PER_BLOCK),
                 parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
                 convert_options=convert,
             )
@@ -207,16 +269,18 @@ def _read_fields(path: str | Path) -> pa.Table:
     return table
 
 
-def _head(handle: IO[bytes], path: str | Path) -> bytes:
-    """Peek at the first text bytes, plain or gzipped."""
-    head = handle.read(65_536)
-    handle.seek(0)
+def _head(path: str | Path) -> bytes:
+    """Read the first text bytes, plain or gzipped."""
+    with open(path, "rb") as handle:
+        head = handle.read(65_536)
     return zlib.decompressobj(wbits=31).decompress(head, 65_536) if str(path).endswith(".gz") else head
 
 
 def _looks_clean(table: pa.Table) -> bool:
+    """Whether no id is empty or has white space or a byte order mark in it."""
+    parts = [*(chunk.dictionary for chunk in table["query_id"].chunks), *table["doc_id"].chunks]
     return not any(
-        pc.any(pc.match_substring_regex(table[name], r"[\s\x{FEFF}]|^$")).as_py() for name in ("query_id", "doc_id")
+        not is_plain(part) and pc.any(pc.match_substring_regex(part, r"[\s\x{FEFF}]|^$")).as_py() for part in parts
     )
 
 

@@ -11,6 +11,14 @@ from markupsafe import Markup
 
 from cort import __version__
 from cort.reporting import labels
+from cort.reporting.contrasts import (
+    Contrasts,
+    legend,
+    p_value,
+    shown_interval,
+    significant_differences,
+    wanted_recall,
+)
 from cort.reporting.curves import Summary
 from cort.reporting.highlight import highlight
 from cort.reporting.inputs import Comparison, Depths, Filter, Measures
@@ -24,11 +32,15 @@ LONGEST_PASSAGE = 700
 
 @dataclass(frozen=True)
 class Value:
-    """One number of the systems table as shown; `difference` to the baseline is empty where there is none."""
+    """One number of the systems table as shown; `difference` to the baseline is empty where there is none.
+
+    `significant` is whether that difference gets an asterisk.
+    """
 
     text: str
     difference: str
     best: bool
+    significant: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,7 @@ class Block:
     relevance_level: int | None
     measures: list[str]
     rows: list[tuple[str, list[Value]]]
+    legend: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,7 @@ class Page:
     baseline: str | None
     blocks: list[Block]
     descriptions: dict[str, str] = field(default_factory=dict)
+    contrasts: list[Contrasts] = field(default_factory=list)
     recall: list[Markup] = field(default_factory=list)
     depth: list[Markup] = field(default_factory=list)
     saturation: list[Saturation] = field(default_factory=list)
@@ -87,21 +101,31 @@ class Page:
     reproduction: list[Gate] = field(default_factory=list)
 
 
-def systems_blocks(measures: Sequence[Measures], baseline: str | None) -> list[Block]:
+def systems_blocks(
+    measures: Sequence[Measures], baseline: str | None, contrasts: Sequence[Contrasts] = ()
+) -> list[Block]:
     """Build the systems table of each split, with differences to the baseline."""
     blocks = []
+    significant = significant_differences(contrasts)
     for split in splits_of(measures):
         block = [one for one in measures if one.split == split]
         names = names_of_measures(block)
         base = next((one for one in block if one.system == baseline), None)
         best = {name: best_shown([one.mean.get(name) for one in block]) for name in names}
         rows = [
-            (one.system, [_value(one, name, base, row in best[name]) for name in names])
+            (
+                one.system,
+                [
+                    _value(one, name, base, row in best[name], (split, one.system, name) in significant)
+                    for name in names
+                ],
+            )
             for row, one in enumerate(block)
         ]
         levels = {one.relevance_level for one in block}
         level = levels.pop() if len(levels) == 1 else None
-        blocks.append(Block(split, _queries(block), level, [labels.measure_label(name) for name in names], rows))
+        marks = legend([one for one in contrasts if one.split == split])
+        blocks.append(Block(split, _queries(block), level, [labels.measure_label(name) for name in names], rows, marks))
     return blocks
 
 
@@ -112,11 +136,11 @@ def _queries(block: Sequence[Measures]) -> str:
     return shown if least == most else f"{labels.count(least)} to {shown}"
 
 
-def _value(one: Measures, name: str, base: Measures | None, best: bool) -> Value:
+def _value(one: Measures, name: str, base: Measures | None, best: bool, significant: bool) -> Value:
     value = one.mean.get(name)
     before = None if base is None or base is one else base.mean.get(name)
     difference = "" if value is None or before is None else labels.signed(value - before)
-    return Value(labels.fixed(value), difference, best)
+    return Value(labels.fixed(value), difference, best, significant and bool(difference))
 
 
 def saturation_rows(depths: Sequence[Depths]) -> list[Saturation]:
@@ -162,6 +186,11 @@ def environment() -> Environment:
         duration=labels.duration,
         memory=labels.memory,
         clip=clip,
+        signed=labels.signed,
+        measure=labels.measure_label,
+        p_value=p_value,
+        interval=shown_interval,
+        wanted=wanted_recall,
     )
     found.globals.update(highlight=highlight, version=__version__, missing=labels.MISSING)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -34,12 +34,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; `best` holds (row, column) of what is set bold, `blocks` the rows that begin a new block."""
+    """Rows of cells; `best` holds (row, column) of what is set bold, `blocks` the rows that begin a new block.
+
+    `marked` holds (row, column) of what has an asterisk, which `note` explains, where text is shown to readers.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     best: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     blocks: frozenset[int] = field(default_factory=frozenset)
+    marked: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+    note: str = ""
 
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
@@ -59,8 +64,13 @@ def best_shown(values: Sequence[float | None]) -> set[int]:
     return {position for position, value in enumerate(shown) if known and value == max(known)}
 
 
-def systems_table(measures: Sequence[Measures]) -> Table:
-    """Put together all systems with all measures, one block per split, the best of each block and measure marked."""
+def systems_table(
+    measures: Sequence[Measures], significant: Container[tuple[str, str, str]] = (), note: str = ""
+) -> Table:
+    """Put together all systems with all measures, one block per split, the best of each block and measure marked.
+
+    :param significant: (split, system, measure) of what gets an asterisk, explained by `note`.
+    """
     names = names_of_measures(measures)
     columns = [Column("split", "split"), Column("system", "system"), Column("queries", "queries")]
     columns += [Column("relevance_level", "relevant from")]
@@ -69,6 +79,7 @@ def systems_table(measures: Sequence[Measures]) -> Table:
     rows: list[list[Cell]] = []
     best: set[tuple[int, int]] = set()
     blocks: set[int] = set()
+    marked: set[tuple[int, int]] = set()
     for split in splits_of(measures):
         block = [one for one in measures if one.split == split]
         blocks.add(len(rows))
@@ -77,8 +88,10 @@ def systems_table(measures: Sequence[Measures]) -> Table:
             best |= {(len(rows) + row, first + position) for row in best_shown(column)}
         for one in block:
             values = [one.mean.get(name) for name in names]
+            found = [first + at for at, name in enumerate(names) if (split, one.system, name) in significant]
+            marked |= {(len(rows), column) for column in found}
             rows.append([split, one.system, one.queries, one.relevance_level, *values])
-    return Table(columns, rows, frozenset(best), frozenset(blocks))
+    return Table(columns, rows, frozenset(best), frozenset(blocks), frozenset(marked), note if marked else "")
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
@@ -113,7 +126,8 @@ def to_markdown(table: Table) -> str:
         for row in grid
     ]
     lines.insert(1, rules)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    note = f"\n{table.note.translate(MARKDOWN_SPECIAL)}\n" if table.note else ""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
 
 
 def to_latex(table: Table) -> str:
@@ -125,7 +139,9 @@ def to_latex(table: Table) -> str:
         if row in table.blocks and row > 0:
             lines.append(r"\midrule")
         lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    # The place of a note is the caption, which is the author's.
+    note = [f"% {table.note}"] if table.note else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
 
 
 def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -136,7 +152,8 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
             shown = escape(
                 cell if isinstance(cell, str) else fixed(cell, 0 if isinstance(cell, int) else column.digits)
             )
-            line.append(bold.format(shown) if (row, position) in table.best else shown)
+            shown = bold.format(shown) if (row, position) in table.best else shown
+            line.append(shown + escape("*") if (row, position) in table.marked else shown)
         grid.append(line)
     return grid
 

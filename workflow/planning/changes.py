@@ -29,6 +29,7 @@ PARTS = {
     "depths": "evaluation",
     "examples": "evaluation",
     "consistency": "evaluation.consistency",
+    "compare": "evaluation",
     "report": "evaluation",
 }
 # Options of another name than their key.
@@ -82,6 +83,11 @@ def setting_of(config: Config, job: Job, option: str) -> str:
     name = option.replace("-", "_")
     if (job.rule, name) in KEYS:
         return KEYS[job.rule, name]
+    if (job.rule, name) == ("evaluate", "measures"):
+        # A split without measures of its own has those of all.
+        place, general = f"splits.{job.wildcards.get('split')}", config.get("evaluation", {}).get("measures")
+        own = config.get("splits", {}).get(job.wildcards.get("split"), {}).get("measures", general)
+        return "evaluation.measures" if own == general else f"{place}.measures"
     if name == "depth" and job.wildcards.get("split") in TRAINING_SPLITS and job.rule != "score":
         return "training_depth"
     part = PARTS.get(job.rule, "")

@@ -41,6 +41,7 @@ STEMS = {
     "onng": ("encoder",),
     "examples": ("split",),
     "submission": ("submission", "suffix"),
+    "compare": ("split",),
 }
 STEMS |= dict.fromkeys(
     ("retrieve", "retrieve_onng", "interleave", "import_run", "rerank", "evaluate", "depths", "consistency"),

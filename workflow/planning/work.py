@@ -263,9 +263,11 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "interleave": _run,
     "import_run": _run,
     "rerank": _run,
-    "evaluate": _reader(25),
+    "evaluate": _reader(35),
     "consistency": _reader(0),
     "submission": _run,
+    # Random weights and signs for every query, thousands of times.
+    "compare": lambda q: Work(q.queries.count, disk=20_000),
     "depths": _reader(0),
     "examples": _reader(0),
     "reproduction": lambda _: Work(units=1, disk=500_000),

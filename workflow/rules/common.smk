@@ -352,6 +352,28 @@ def get_measures(dataset):
     return [f"results/{dataset}/measures/{split}/{name}.json" for split, name in pairs_of_split_and_system()]
 
 
+def get_comparisons(dataset):
+    """Comparisons with the baseline, on every evaluated split that it and another system have runs for."""
+    splits = dict.fromkeys(split for split in evaluated_splits(config) if len(compared(split)) > 1)
+    return [f"results/{dataset}/comparisons/{split}.json" for split in splits]
+
+
+def compared(split):
+    """Systems of a split's comparison; none without the baseline."""
+    names = [name for name in config["systems"] if split in splits_of(config, name)]
+    return names if config["evaluation"]["baseline"] in names else []
+
+
+def get_compared(folder, suffix):
+    """A file of each system that is compared."""
+
+    def get(wildcards):
+        names = compared(wildcards.split)
+        return [f"results/{wildcards.dataset}/{folder}/{wildcards.split}/{name}{suffix}" for name in names]
+
+    return get
+
+
 def get_depth_curves(dataset):
     """Curves of every re-ranked system on every evaluated split."""
     return [f"results/{dataset}/depths/{split}/{name}.json" for split, name in pairs_of_split_and_system("rerank")]

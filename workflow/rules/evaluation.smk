@@ -10,6 +10,7 @@ rule evaluate:
     output:
         measures="results/{dataset}/measures/{split}/{system}.json",
         per_query="results/{dataset}/measures/{split}/{system}.parquet",
+        recall="results/{dataset}/recall/{split}/{system}.csv",
     log:
         "logs/{dataset}/evaluate/{split}.{system}.log",
     benchmark:
@@ -19,7 +20,7 @@ rule evaluate:
         "../envs/cort.yaml"
     params:
         module=as_py_module(),
-        measures=setting("evaluation", "measures"),
+        measures=setting("splits", "{split}", "measures"),
         relevance_level=setting("splits", "{split}", "relevance_level"),
     message:
         "Measure {wildcards.system} on {wildcards.split}"
@@ -27,7 +28,7 @@ rule evaluate:
         "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " --measures {params.measures:q} --relevance-level {params.relevance_level} --system {wildcards.system:q}"
         " --split {wildcards.split} --output {output.measures:q} --output-per-query {output.per_query:q}"
-        " --log {log:q}"
+        " --output-recall {output.recall:q} --log {log:q}"
 
 
 rule depths:
@@ -119,6 +120,7 @@ rule report:
     input:
         script="cort/report.py",
         measures=get_measures(config["dataset"]),
+        comparisons=get_comparisons(config["dataset"]),
         depths=get_depth_curves(config["dataset"]),
         examples=get_examples(config["dataset"]),
         curves=get_curves(config["dataset"]).values(),
@@ -134,6 +136,16 @@ rule report:
         systems=report(
             multiext("results/{dataset}/report/tables/systems", ".csv", ".md", ".tex"),
             caption="../report/systems.rst",
+            category="Tables",
+        ),
+        comparisons=report(
+            multiext("results/{dataset}/report/tables/comparisons", ".csv", ".md", ".tex"),
+            caption="../report/comparisons.rst",
+            category="Tables",
+        ),
+        lists=report(
+            multiext("results/{dataset}/report/tables/lists", ".csv", ".md", ".tex"),
+            caption="../report/lists.rst",
             category="Tables",
         ),
         stages=report(
@@ -173,7 +185,7 @@ rule report:
         "Write the report of {wildcards.dataset}"
     shell:
         "python -m {params.module} --title {params.title:q} --dataset {wildcards.dataset:q}"
-        " --measures-files {input.measures:q} --description-of-systems {params.descriptions:q}"
+        " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --description-of-systems {params.descriptions:q}"
         " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
         " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
