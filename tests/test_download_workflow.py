@@ -15,6 +15,7 @@ from cort.catalog import PublicFile, load_catalog
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
 from tests.misbehaving_server import Step, serving, wait_for
 from tests.test_costs import job
+from tests.test_workflow import RULES
 from workflow.checks import complete, find_mistakes, load_schema
 from workflow.downloads import KEPT, file_pattern, named_files, resolve
 from workflow.planning import downloads, preflight
@@ -85,6 +86,11 @@ def test_each_file_is_made_by_one_rule():
         path = f"results/public/raw/{file.name}"
         makers = [extracted for extracted in (True, False) if re.search(f"/({file_pattern(extracted)})$", path)]
         assert makers == [bool(file.archive)]
+
+
+@pytest.mark.parametrize("rule", ["download", "extract"])
+def test_plan_and_rules_look_into_the_same_folder(rule):
+    assert f"--downloads {KEPT}" in RULES[rule]
 
 
 # In the plan.

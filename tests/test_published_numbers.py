@@ -76,6 +76,7 @@ def numbers(tables):
             judged = ["--qrels", str(tables / f"{year}.qrels.parquet"), "--relevance-level", "2"]
             named = ["--system", system, "--split", year, "--measures", "nDCG@10", "RR@1000"]
             outputs = ["--output", str(output), "--output-per-query", str(output.with_suffix(".parquet"))]
+            outputs += ["--output-recall", str(output.with_suffix(".csv"))]
             assert evaluate.main(["--run", str(run), *queries, *judged, *named, *outputs]) == 0
             measures.append(str(output))
     (tables / "others.yaml").write_text(yaml.safe_dump(PAPER, sort_keys=False), "utf-8")

@@ -14,6 +14,8 @@ from tests.test_workflow import stage_modules
 SMALL = {"pydocs", "provenance", "report", "reproduction"}
 # As `train` and `encode`: neural, so on a part; the pairs of `score` are drawn at random.
 NEURAL = {"train_reranker", "score"}
+# Bound by the network, and by unpacking.
+FETCHING = {"download", "extract"}
 # Repeats `bm25` with more parameters.
 REPEATED = {"bm25_tune"}
 
@@ -24,7 +26,7 @@ def measured(size, n, seconds, **others):
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
     driven = {step.stage for step in steps(tmp_path, Fraction(1), tmp_path, 2)} | {"language_model"}
-    assert driven | SMALL | NEURAL | REPEATED == {Path(module).stem for module in stage_modules()}
+    assert driven | SMALL | NEURAL | FETCHING | REPEATED == {Path(module).stem for module in stage_modules()}
 
 
 def test_growth_is_the_exponent():

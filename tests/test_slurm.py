@@ -26,10 +26,13 @@ from tests.test_workflow import RULES, SYSTEMS, planned
 
 ROOT = Path(__file__).parents[1]
 LOCAL = {
+    "compare",
     "consistency",
     "depths",
+    "download",
     "evaluate",
     "examples",
+    "extract",
     "import_run",
     "interleave",
     "language_model",

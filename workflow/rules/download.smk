@@ -1,6 +1,6 @@
 """Public files that the config names by `download:NAME`; nodes without a network never run these rules."""
 
-from workflow.downloads import KEPT, file_pattern, resolve
+from workflow.downloads import file_pattern, resolve
 
 config.update(resolve(config))
 
@@ -28,7 +28,7 @@ rule download:
     message:
         "Fetch {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads {KEPT}"
+        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads results/.downloads"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
@@ -55,5 +55,5 @@ rule extract:
     message:
         "Extract {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads {KEPT}"
+        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads results/.downloads"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
