@@ -64,7 +64,12 @@ def write_report(path: Path, measurements: Sequence[Measurement]) -> None:
     sizes = ", ".join(dict.fromkeys(measured.size for measured in measurements))
     header = ["stage", "n", f"seconds at {sizes}", "growth", "memory", "with file pages", "disk", "kept", ""]
     lines = [header, ["---"] * len(header), *rows(measurements)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text = path.read_text(encoding="utf-8") if path.exists() else f"# Scale\n\n{BEGIN}\n{END}\n"
-    head, rest = text.split(BEGIN)
-    path.write_text(f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    put_between(path, BEGIN, END, [f"| {' | '.join(line)} |" for line in lines])
+
+
+def put_between(path: Path, begin: str, end: str, lines: Sequence[str]) -> None:
+    """Replace what is between two marks of a document; a document that is not there gets nothing but these."""
+    text = path.read_text(encoding="utf-8") if path.exists() else f"# Scale\n\n{begin}\n{end}\n"
+    head, rest = text.split(begin)
+    table = "\n".join(lines)
+    path.write_text(f"{head}{begin}\n{table}\n{end}{rest.split(end)[1]}", encoding="utf-8")

@@ -133,7 +133,7 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
     status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
     assert (status, errors) == (0, [])
-    assert re.match(r"39 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
+    assert re.match(r"45 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
     options = ["--keep-incomplete", *TINY, "--cores", "2"]
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 
@@ -228,7 +228,7 @@ CHANGES = {
     "a file that is gone": (
         {"delete": ["results/tiny/measures/test/cort.json"]},
         "  evaluate test/cort: results/tiny/measures/test/cort.json is missing\n",
-        "  report: after evaluate test/cort, provenance\n",
+        "  report: after evaluate test/cort, compare test, reproduction and 1 more\n",
     ),
 }
 
