@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from cort.formats.identifiers import is_plain
 from cort.formats.lines import BLOCK_BYTES, BYTE_ORDER_MARK, decode_lines, iter_blocks
 from cort.formats.raw import iter_passages, iter_record_batches, suffix_of, tsv_pairs
 from cort.formats.tables import PASSAGES
@@ -59,20 +60,15 @@ def _parse(block: bytearray, length: int) -> pa.Table | None:
     columns = []
     for batch in table.to_batches():
         text = _stripped(batch["text"])
-        if text is None or not _all_plain(batch["doc_id"]):
+        if text is None or not _are_plain(batch["doc_id"]):
             return None
         columns.append(pa.record_batch([batch["doc_id"], text], schema=PASSAGES))
     return pa.Table.from_batches(columns, PASSAGES)
 
 
-def _all_plain(ids: pa.Array) -> bool:
+def _are_plain(ids: pa.Array) -> bool:
     """Whether no id is empty or holds anything but printable ASCII other than quotation marks."""
-    offsets, data = _buffers(ids)
-    used = data[offsets[0] : offsets[-1]]
-    if not len(used):
-        return False
-    plain = used.min() >= FIRST_PLAIN and used.max() <= LAST_PLAIN and not (used == ord('"')).any()
-    return bool(plain and np.diff(offsets).min() > 0)
+    return is_plain(ids) and not pc.any(pc.match_substring(ids, '"')).as_py()
 
 
 def _stripped(texts: pa.Array) -> pa.Array | None:

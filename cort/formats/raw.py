@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.errors import InputError, input_error, shorten
+from cort.formats.identifiers import is_plain
 from cort.formats.lines import iter_lines
 from cort.formats.tables import ROW_GROUP
 from cort.records import Passage, Qrel, Query
@@ -35,6 +36,9 @@ BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
 
 # int() alone also takes "1_000", " 1" and digits of other scripts.
 _GRADE = re.compile(r"[+-]?[0-9]{1,9}")
+
+# 10, 100, ...
+POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 
 Record = TypeVar("Record", Passage, Query, Qrel)
 
@@ -101,10 +105,16 @@ def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
     """Whether keys are written like MS MARCO's: plain decimal numbers, each above the last, so all distinct."""
     last = -1
     for chunk in filter(len, keys.chunks):
-        if not pc.all(pc.match_substring_regex(chunk, r"^(0|[1-9][0-9]{0,17})$")).as_py():
+        if not is_plain(chunk) or pc.any(pc.starts_with(chunk, "+")).as_py():
             return False
-        numbers = chunk.cast(pa.int64()).to_numpy()
-        if numbers[0] <= last or (np.diff(numbers) <= 0).any():
+        try:
+            numbers = chunk.cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid:
+            return False
+        # Without leading zeros a number has as many digits as its logarithm says.
+        digits = np.searchsorted(POWERS, numbers, side="right") + 1
+        lengths = pc.binary_length(chunk).to_numpy()
+        if numbers[0] <= last or (np.diff(numbers) <= 0).any() or (digits != lengths).any():
             return False
         last = int(numbers[-1])
     return True

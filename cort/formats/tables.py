@@ -92,12 +92,11 @@ def write_table(path: str | Path, table: pa.Table) -> None:
 @contextmanager
 def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Yield a writer whose file appears under `path` only when everything was written."""
-    # Texts and their ids do not repeat: looking for dictionaries of them would take half of the time.
-    repeats = "text" not in schema.names
-    with (
-        atomic_file(path) as temporary,
-        pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeats) as writer,
-    ):
+    # Texts and their ids do not repeat, and nobody looks for a range of them: dictionaries, statistics and a better
+    # compression would take most of the time.
+    texts = "text" in schema.names
+    options = {"compression": "lz4" if texts else "zstd", "use_dictionary": not texts, "write_statistics": not texts}
+    with atomic_file(path) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
         yield writer
 
 
