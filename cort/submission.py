@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from cort import cli
 from cort.errors import input_error, shorten
-from cort.files import write_text
+from cort.files import atomic_file
 from cort.formats import tables
 from cort.formats.runs import Run, read_run, write_run
 from cort.records import Ranking
@@ -113,7 +113,8 @@ def stage(args: argparse.Namespace) -> None:
     if args.form == "trec":
         write_run(args.output, in_order(run, queries), args.run_id)
     else:
-        write_text(args.output, "".join(leaderboard_lines(run, queries)))
+        with atomic_file(args.output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as handle:
+            handle.writelines(leaderboard_lines(run, queries))
     log.info("%d queries, %d results", len(run), len(run.doc_ids))
 
 

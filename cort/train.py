@@ -86,7 +86,13 @@ class Judgements:
 
     def relevant(self, queries: Rows, passages: Rows) -> npt.NDArray[np.bool_]:
         """Look up all pairs; shape (queries, passages)."""
-        return np.isin(queries[:, None] * self._passages + passages, self._pairs)
+        pairs = queries[:, None] * self._passages + passages  # (queries, passages)
+        if len(self._pairs) == 0:
+            return np.zeros(pairs.shape, dtype=np.bool_)
+        # Mini-batches are small and judgements many: a binary search for each pair, not a pass over all judgements.
+        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+        found: npt.NDArray[np.bool_] = self._pairs[places] == pairs
+        return found
 
 
 def triples_loss(
