@@ -14,6 +14,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/common_evaluation.smk"
 include: "workflow/rules/resources.smk"
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cort import __version__
-from cort.errors import InputError
+from cort.errors import InputError, input_error
 from cort.files import DISK_IS_FULL
 from cort.interruption import Interrupted, unwind_on_signals
 
@@ -67,6 +67,13 @@ def run(
         return 2
     log.info("done in %.1f s, peak memory %d MB", time.perf_counter() - started, peak_memory_mb())
     return 0
+
+
+def check_depths(depths: Sequence[int]) -> None:
+    """Refuse values of ``--depths`` that do not increase from 1 or more."""
+    if min(depths) < 1 or list(depths) != sorted(set(depths)):
+        found = " ".join(map(str, depths))
+        raise input_error("--depths", found, "increasing numbers from 1", "give each depth once, in order")
 
 
 def peak_memory_mb() -> int:

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from cort import cli
 from cort.errors import input_error
 from cort.files import write_text
+from cort.formats.identifiers import positions
 from cort.formats.runs import Run, read_run
 
 log = logging.getLogger(__name__)
@@ -51,19 +52,12 @@ def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth
 
 def _is_inside(run: Run, reference: Run, reference_depth: int) -> npt.NDArray[np.bool_]:
     """Whether each result of the run is among the first results of the reference for the same query."""
-    place = _places(reference)
     numbers = {query_id: number for number, query_id in enumerate(reference.query_ids)}
     documents = pc.unique(reference.doc_ids)
-    near = np.flatnonzero(place < reference_depth)
+    near = np.flatnonzero(reference.ranks() <= reference_depth)
     known = _pairs(reference, np.arange(len(reference)), documents)[near]
     asked = _pairs(run, np.array([numbers.get(query_id, -1) for query_id in run.query_ids], dtype=np.int64), documents)
     return np.isin(asked, known) & (asked >= 0)
-
-
-def _places(run: Run) -> npt.NDArray[np.int64]:
-    """Rank of each result in its ranking, from 0."""
-    places: npt.NDArray[np.int64] = np.arange(int(run.offsets[-1])) - np.repeat(run.offsets[:-1], np.diff(run.offsets))
-    return places
 
 
 def _pairs(run: Run, queries: npt.NDArray[np.int64], documents: pa.Array) -> npt.NDArray[np.int64]:
@@ -71,8 +65,7 @@ def _pairs(run: Run, queries: npt.NDArray[np.int64], documents: pa.Array) -> npt
 
     :param queries: one number per query of the run, -1 for an unknown one.
     """
-    found = pc.index_in(run.doc_ids, value_set=documents).fill_null(-1).to_numpy().astype(np.int64)
-    of_query = np.repeat(queries, np.diff(run.offsets))
+    found, of_query = positions(run.doc_ids, documents), queries[run.query_numbers()]
     pairs: npt.NDArray[np.int64] = np.where((found < 0) | (of_query < 0), -1, of_query * len(documents) + found)
     return pairs
 
@@ -92,9 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Read both runs, compare, write."""
-    if min(args.depths) < 1 or args.depths != sorted(set(args.depths)):
-        found = " ".join(map(str, args.depths))
-        raise input_error("--depths", found, "increasing numbers from 1", "give each depth once, in order")
+    cli.check_depths(args.depths)
     run, reference = read_run(args.run), read_run(args.reference)
     for path, one in ((args.run, run), (args.reference, reference)):
         if not len(one):

@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 
 from cort import cli
-from cort.errors import input_error
 from cort.files import write_text
 from cort.formats import tables
 from cort.formats.identifiers import sort_keys
@@ -51,8 +50,8 @@ def first_candidates(run: Run, scores: Scores, depth: int) -> Run:
     :return: a run whose scores are minus the rank, so that no order of ties matters.
     """
     sizes = np.diff(run.offsets)
-    kept = np.flatnonzero(np.arange(len(scores)) - np.repeat(run.offsets[:-1], sizes) < depth)
-    queries = np.repeat(np.arange(len(run)), sizes)[kept]
+    kept = np.flatnonzero(run.ranks() <= depth)
+    queries = run.query_numbers()[kept]
     doc_ids = run.doc_ids.take(pa.array(kept))
     by = np.lexsort((sort_keys(doc_ids), -scores[kept], queries))
     offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, depth))]).astype(np.int64)
@@ -90,9 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
 def stage(args: argparse.Namespace) -> None:
     """Read, re-rank and measure at every depth, write."""
     parse_measures(args.measures)
-    if min(args.depths) < 1 or args.depths != sorted(set(args.depths)):
-        found = " ".join(map(str, args.depths))
-        raise input_error("--depths", found, "increasing numbers from 1", "give each depth once, in order")
+    cli.check_depths(args.depths)
     run = read_run(args.candidates)
     table = tables.read_table(args.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(args.depths), args.scores)

@@ -27,7 +27,6 @@ def build_parser() -> argparse.ArgumentParser:
     """Command line of the stage."""
     parser = cli.make_parser("cort.download", __doc__)
     add_options(parser)
-    parser.add_argument("--output", required=True, metavar="FILE")
     return parser
 
 

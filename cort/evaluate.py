@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cort import cli
 from cort.errors import input_error, shorten
 from cort.files import write_text
 from cort.formats import tables
+from cort.formats.identifiers import unknown_ids
 from cort.formats.runs import Run, read_run
 from cort.measures import evaluate_ranks, judged_ranks, means, parse_measures, qrels_by_query, recall_by_depth
 
@@ -45,8 +45,7 @@ def refuse_unknown_queries(run: Run, queries: pa.Table, run_path: str | Path, qu
 
     :raises InputError: names the first such query; a run of another split or data set would otherwise just measure 0.
     """
-    ids = pa.array(run.query_ids, pa.string())
-    unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=queries["query_id"].combine_chunks())))
+    unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
     if len(unknown):
         raise input_error(
             run_path,

@@ -32,6 +32,7 @@ from cort import cli
 from cort.errors import InputError, input_error, shorten
 from cort.formats import tables
 from cort.formats.candidates import is_candidate, read_candidates
+from cort.formats.identifiers import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines
 from cort.formats.runs import Run, read_run, write_run
 from cort.records import Ranking
@@ -72,8 +73,7 @@ def trec_eval_order(run: Run, source: str | Path) -> Run:
     if not np.isfinite(scores).all():
         found = f"the score {run.scores[~np.isfinite(scores)][0]}"
         raise input_error(source, found, "scores within single precision (3.4e38)", "scale the scores")
-    queries = np.repeat(np.arange(len(run)), np.diff(run.offsets))
-    by = np.lexsort((-_byte_order(run.doc_ids), -scores, queries))
+    by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
     return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
 
 
@@ -88,8 +88,7 @@ def refuse_unknown_queries(run: Run, queries: pa.Table, source: str | Path) -> N
 
     :raises InputError: names the first that is not.
     """
-    ids = pa.array(run.query_ids, pa.string())
-    unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=queries["query_id"].combine_chunks())))
+    unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
     if len(unknown):
         first = unknown[0].as_py()
         row = next(row for row, line in iter_lines(source) if line.split()[:1] == [first])
@@ -107,7 +106,7 @@ def refuse_unknown_documents(run: Run, passages: pa.Table, source: str | Path) -
 
     :raises InputError: names the first line that does not.
     """
-    unknown = run.doc_ids.filter(pc.invert(pc.is_in(run.doc_ids, value_set=passages["doc_id"].combine_chunks())))
+    unknown = unknown_ids(run.doc_ids, passages["doc_id"])
     if len(unknown):
         absent = set(unknown.to_pylist())
         rows = ((row, _doc_id(line)) for row, line in iter_lines(source))
@@ -134,8 +133,7 @@ def _read_ranked(path: str | Path) -> Run:
 def _read_unordered(path: str | Path) -> Run:
     table = read_candidates(path)
     run, _ = _by_query(path, table, np.arange(len(table)))
-    places = np.arange(len(table)) - np.repeat(run.offsets[:-1], np.diff(run.offsets))
-    return Run(run.query_ids, run.offsets, run.doc_ids, 1.0 / (places + 1))
+    return Run(run.query_ids, run.offsets, run.doc_ids, 1.0 / run.ranks())
 
 
 def _by_query(path: str | Path, table: pa.Table, ranks: npt.NDArray[np.int64]) -> tuple[Run, npt.NDArray[np.intp]]:
@@ -143,7 +141,7 @@ def _by_query(path: str | Path, table: pa.Table, ranks: npt.NDArray[np.int64]) -
     encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
     queries = _codes(table["query_id"])
     doc_ids = table["doc_id"].combine_chunks()
-    row = _first_repeat(queries, _byte_order(doc_ids))
+    row = _first_repeat(queries, alphabetic_codes(doc_ids))
     if row is not None:
         raise _repeated(path, "document", doc_ids[row].as_py(), table, row)
     by = np.lexsort((ranks, queries))
@@ -193,15 +191,6 @@ def _doc_id(line: str) -> str:
     fields = line.split()
     # Blank lines are none of this function's business; no document has the empty id.
     return fields[1 if len(fields) == RANKED_FIELDS else 2] if fields else ""
-
-
-def _byte_order(ids: pa.Array) -> npt.NDArray[np.int64]:
-    """Numbers that sort as the bytes of the ids do (trec_eval compares with strcmp)."""
-    encoded = pc.dictionary_encode(ids)
-    positions = np.empty(len(encoded.dictionary), dtype=np.int64)
-    positions[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(positions))
-    numbers: npt.NDArray[np.int64] = positions[encoded.indices.to_numpy()]
-    return numbers
 
 
 def _first_repeat(queries: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> int | None:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from cort import cli
 from cort.errors import input_error, shorten
 from cort.formats import tables
+from cort.formats.identifiers import positions
 from cort.formats.runs import Run, order, read_run, strictly_decreasing, write_run
 from cort.records import Ranking
 
@@ -64,10 +65,9 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     """
     _refuse_bad_scores(table, source)
     query_ids, doc_ids = pa.array(run.query_ids, pa.string()), pc.unique(run.doc_ids)
-    queries = np.repeat(np.arange(len(run)), np.diff(run.offsets))
-    wanted = queries * len(doc_ids) + _codes(run.doc_ids, doc_ids)
+    wanted = run.query_numbers() * len(doc_ids) + positions(run.doc_ids, doc_ids)
     # Pairs of other queries or documents get the number -1 and match nothing.
-    scored_queries, scored_docs = _codes(table["query_id"], query_ids), _codes(table["doc_id"], doc_ids)
+    scored_queries, scored_docs = positions(table["query_id"], query_ids), positions(table["doc_id"], doc_ids)
     known = (scored_queries >= 0) & (scored_docs >= 0)
     pairs = np.where(known, scored_queries * len(doc_ids) + scored_docs, -1)
     by = np.argsort(pairs, kind="stable")
@@ -80,12 +80,6 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     found[inside[hits]] = table["score"].to_numpy()[rows[hits]]
     _refuse_missing_scores(run, found, depth, source)
     return found
-
-
-def _codes(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> npt.NDArray[np.int64]:
-    """Position of each id in `known`, -1 where it is not there."""
-    codes: npt.NDArray[np.int64] = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
-    return codes
 
 
 def _refuse_bad_scores(table: pa.Table, source: str | Path) -> None:
@@ -109,8 +103,7 @@ def _refuse_repeated_pairs(
 
 
 def _refuse_missing_scores(run: Run, scores: Scores, depth: int, source: str | Path) -> None:
-    ranks = np.arange(len(scores)) - np.repeat(run.offsets[:-1], np.diff(run.offsets))
-    missing = np.flatnonzero(np.isnan(scores) & (ranks < depth))
+    missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))
     if len(missing):
         row = int(missing[0])
         query_id = run.query_ids[int(np.searchsorted(run.offsets, row, side="right")) - 1]

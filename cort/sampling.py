@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.identifiers import positions
 from cort.formats.runs import Run
 
 Positions = npt.NDArray[np.int64]
@@ -61,14 +62,13 @@ def build_pools(
     """
     relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
     query_ids = pa.array(run.query_ids, pa.string())
-    asked = _places(relevant["query_id"], query_ids)
+    asked = positions(relevant["query_id"], query_ids)
     without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(asked < 0))).as_py()
     judged = np.bincount(asked[asked >= 0], minlength=len(run))
     sizes = np.diff(run.offsets)
     long_enough = sizes >= minimum_results
 
-    queries = np.repeat(np.arange(len(run)), sizes)
-    ranks = np.arange(1, len(queries) + 1) - run.offsets[queries]
+    queries, ranks = run.query_numbers(), run.ranks()
     inside = (ranks >= first_rank) & (ranks <= last_rank) & (judged > 0)[queries] & long_enough[queries]
     excluded = inside & _are_judged(queries, run.doc_ids, asked, relevant["doc_id"])
     negatives = np.flatnonzero(inside & ~excluded)
@@ -134,18 +134,12 @@ def draw_distinct(lists: pa.ListArray, some: Positions, count: int, generator: n
     return np.where(inside, drawn + offsets[some][:, None], -1)
 
 
-def _places(ids: pa.ChunkedArray, known: pa.Array) -> Positions:
-    """Position of each id in `known`, -1 where it is not there."""
-    places: Positions = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
-    return places
-
-
 def _are_judged(
     queries: Positions, doc_ids: pa.Array, judged_queries: Positions, judged_documents: pa.ChunkedArray
 ) -> npt.NDArray[np.bool_]:
     """Whether each (query, document) is among the judged ones."""
     encoded = pc.dictionary_encode(doc_ids)
-    documents = _places(judged_documents, encoded.dictionary)
+    documents = positions(judged_documents, encoded.dictionary)
     known = (judged_queries >= 0) & (documents >= 0)
     pairs = judged_queries[known] * len(encoded.dictionary) + documents[known]
     return np.isin(queries * len(encoded.dictionary) + encoded.indices.to_numpy(), pairs)

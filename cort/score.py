@@ -42,12 +42,8 @@ def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
     """Collect the pairs within `depth` of any run, each once, by query and document id."""
     parts = []
     for run in runs:
-        lengths = np.minimum(np.diff(run.offsets), depth)
-        kept = np.concatenate(
-            [np.arange(start, start + length) for start, length in zip(run.offsets[:-1], lengths, strict=True)]
-            or [np.zeros(0, dtype=np.int64)]
-        )
-        queries = pa.array(run.query_ids, pa.string()).take(pa.array(np.repeat(np.arange(len(run)), lengths)))
+        kept = np.flatnonzero(run.ranks() <= depth)
+        queries = pa.array(run.query_ids, pa.string()).take(pa.array(run.query_numbers()[kept]))
         parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(pa.array(kept))}))
     pairs = pa.concat_tables(parts).group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
     return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])

@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cort import cli
 from cort.errors import input_error, shorten
 from cort.files import atomic_file
 from cort.formats import tables
+from cort.formats.identifiers import unknown_ids
 from cort.formats.runs import Run, read_run, write_run
 from cort.records import Ranking
 
@@ -68,7 +68,7 @@ def check_queries(run: Run, queries: pa.Table, source: str | Path) -> None:
 
 def check_documents(run: Run, passages: pa.Table, source: str | Path) -> None:
     """Refuse a run that ranks what is no document of the collection."""
-    unknown = run.doc_ids.filter(pc.invert(pc.is_in(run.doc_ids, value_set=passages["doc_id"].combine_chunks())))
+    unknown = unknown_ids(run.doc_ids, passages["doc_id"])
     if len(unknown):
         found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} results are no passages)"
         raise input_error(source, found, "documents of the collection only", "name a run over this collection")

@@ -33,12 +33,6 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
     return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
 
 
-def convert_text(text: str, form: str) -> str:
-    """Bring one text into one of `FORMS`."""
-    converted: str = convert(pa.array([text], pa.string()), form)[0].as_py()
-    return converted
-
-
 def _mend(text: str) -> str:
     import ftfy
 

@@ -2,12 +2,13 @@ import gzip
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import pytrec_eval
 
 from cort.errors import InputError
 from cort.formats import runs
-from cort.formats.runs import order, read_run, strictly_decreasing, write_run
+from cort.formats.runs import Run, order, read_run, strictly_decreasing, write_run
 from cort.records import Ranking
 
 
@@ -221,3 +222,9 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path):
 def test_no_rankings_make_an_empty_file(tmp_path):
     assert write_run(tmp_path / "x", [], "t") == 0
     assert (tmp_path / "x").read_bytes() == b""
+
+
+def test_each_result_knows_its_query_and_rank():
+    run = Run(["a", "none", "b"], np.array([0, 2, 2, 5]), pa.array(list("vwxyz")), -np.arange(5.0))
+    assert run.query_numbers().tolist() == [0, 0, 2, 2, 2]
+    assert run.ranks().tolist() == [1, 2, 1, 2, 3]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cort.text import FORMS, convert, convert_text
+from cort.text import FORMS, convert
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 ALPHABET = "aZ09 .,!?;/:-'\"()[]\t\n\x00_éß€٣中\u2028😀Ã©"
@@ -33,8 +33,8 @@ def converted(texts, form):
     ],
 )
 def test_wrongly_decoded_characters_are_mended_and_nothing_else(raw, fixed):
-    assert convert_text(raw, "fixed") == fixed
-    assert convert_text(raw, "raw") == raw
+    assert converted([raw], "fixed") == [fixed]
+    assert converted([raw], "raw") == [raw]
 
 
 def test_the_filter_is_the_authors():

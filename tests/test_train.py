@@ -314,3 +314,17 @@ def test_steps_of_the_curve_rise(options, tmp_path):
     assert train.main(options(batch_size=3)) == 0
     steps = [point["step"] for point in read_curve(tmp_path / "curve.csv")]
     assert all(one < other for one, other in itertools.pairwise(steps))
+
+
+def test_judged_pairs_are_found_and_no_others(caches, examples, world):
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
+    path = str(examples / "qrels.train.parquet")
+    rows = tables.read_table(path, tables.QRELS).to_pylist()
+    for level in (1, max(row["relevance"] for row in rows) + 1):
+        judged = {(row["query_id"], row["doc_id"]) for row in rows if row["relevance"] >= level}
+        found = train.Judgements(path, level, queries, passages).relevant(
+            np.arange(len(queries)), np.arange(len(passages))
+        )
+        expected = [[(query, document) in judged for document in world.doc_ids] for query in world.query_ids[:20]]
+        assert found[:20].tolist() == expected
+        assert found.sum() == len(judged)

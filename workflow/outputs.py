@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from workflow.experiment import Config, ranked_splits, splits_of
 
 SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
+# As the stage `submission` will have them: here a mistake is found before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
 

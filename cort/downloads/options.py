@@ -12,7 +12,7 @@ from cort.errors import input_error
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which file, and where it may be."""
+    """Add the options that say which file, where it may be, and where to put it."""
     parser.add_argument("--name", required=True, help="of the file in the catalogue, as msmarco/qrels.train.tsv")
     parser.add_argument("--catalog", default=str(CATALOG), metavar="YAML", help="another catalogue")
     parser.add_argument("--downloads", required=True, metavar="FOLDER", help="keeps what was fetched, whole or in part")
@@ -25,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempts", type=int, default=Patience.attempts, metavar="N", help="that get no further, for each mirror"
     )
+    parser.add_argument("--output", required=True, metavar="FILE")
 
 
 def sources_from(args: argparse.Namespace) -> Sources:

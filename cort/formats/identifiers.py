@@ -31,6 +31,24 @@ def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
     return codes
 
 
+def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> npt.NDArray[np.int64]:
+    """Position of each id in `known`, -1 where it is not there."""
+    found: npt.NDArray[np.int64] = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
+    return found
+
+
+def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
+    """Keep the ids that are not in `known`."""
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=known.combine_chunks())))
+
+
+def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:
+    """Return the bytes of strings, one after the other, and where each begins and the last one ends."""
+    _, places, data = strings.buffers()
+    offsets = np.frombuffer(places, np.int32, count=strings.offset + len(strings) + 1)[strings.offset :]
+    return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
 def sort_keys(ids: pa.Array) -> npt.NDArray[np.int64] | Words:
     """Give numbers that sort and compare as the strings, in the order of their bytes, do; fast where ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
@@ -81,6 +99,5 @@ def _words(text: Text, starts: Places, lengths: Places) -> Words:
 
 def _places(ids: pa.Array) -> tuple[Text, Places, Places]:
     """Return the bytes of ids, one after the other; where each begins, and its length."""
-    offsets = np.frombuffer(ids.buffers()[1], dtype=np.int32, count=ids.offset + len(ids) + 1)[ids.offset :]
-    text = np.frombuffer(ids.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-    return text, (offsets[:-1] - offsets[0]).astype(np.int64), np.diff(offsets).astype(np.int64)
+    text, offsets = string_bytes(ids)
+    return text, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)

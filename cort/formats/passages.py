@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.formats.identifiers import is_plain
+from cort.formats.identifiers import is_plain, string_bytes
 from cort.formats.lines import BLOCK_BYTES, BYTE_ORDER_MARK, decode_lines, iter_blocks
 from cort.formats.raw import iter_passages, iter_record_batches, suffix_of, tsv_pairs
 from cort.formats.tables import PASSAGES
@@ -73,7 +72,7 @@ def _are_plain(ids: pa.Array) -> bool:
 
 def _stripped(texts: pa.Array) -> pa.Array | None:
     """Strip white space as Python does; None if a text is empty without it."""
-    offsets, data = _buffers(texts)
+    data, offsets = string_bytes(texts)
     if np.diff(offsets).min() == 0:
         return None
     ends = np.stack([data[offsets[:-1]], data[offsets[1:] - 1]])
@@ -82,10 +81,3 @@ def _stripped(texts: pa.Array) -> pa.Array | None:
         return texts
     stripped = [text.strip() for text in texts.filter(pa.array(doubtful)).to_pylist()]
     return pc.replace_with_mask(texts, pa.array(doubtful), pa.array(stripped, pa.string())) if all(stripped) else None
-
-
-def _buffers(strings: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Offsets and bytes of an array of strings."""
-    _, offsets, data = strings.buffers()
-    first = strings.offset
-    return np.frombuffer(offsets, np.int32)[first : first + len(strings) + 1], np.frombuffer(data, np.uint8)

@@ -56,6 +56,14 @@ class Run:
             start, end = int(self.offsets[position]), int(self.offsets[position + 1])
             yield Ranking(query_id, self.doc_ids.slice(start, end - start).to_pylist(), self.scores[start:end])
 
+    def query_numbers(self) -> npt.NDArray[np.int64]:
+        """Position in `query_ids` of the query of each result."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    def ranks(self) -> npt.NDArray[np.int64]:
+        """Rank of each result in its ranking, from 1."""
+        return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+
     def by_query(self) -> RunByQuery:
         """Access by query id."""
         return RunByQuery(self)

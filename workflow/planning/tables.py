@@ -55,7 +55,7 @@ def _stage(rule: str, some: Sequence[Prediction]) -> tuple[str, ...]:
 
 def _row(cells: Sequence[str]) -> str:
     first, *numbers, last = cells
-    padded = "".join(f"{cell:>{width}}" for cell, width in zip(numbers, COLUMNS[1:], strict=True))
+    padded = " ".join(f"{cell:>{width - 1}}" for cell, width in zip(numbers, COLUMNS[1:], strict=True))
     return f"{first:<{COLUMNS[0]}}{padded}  {last}".rstrip()
 
 

@@ -1,0 +1,139 @@
+"""The helpers of the rules that evaluate, compare, report and hand in runs."""
+
+from pathlib import Path
+
+from workflow.experiment import LEARNERS, evaluated_splits, kind_of, splits_of, used_models
+from workflow.outputs import consistency_files, reproduction_files, run_id_of, submission_files
+from workflow.papers import names_of_files
+
+
+def pairs_of_split_and_system(*kinds):
+    """(split, system) of all evaluated runs, of some kinds only if any is named."""
+    return [
+        (split, name)
+        for split in evaluated_splits(config)
+        for name, system in config["systems"].items()
+        if split in splits_of(config, name) and (not kinds or kind_of(system) in kinds)
+    ]
+
+
+def get_measures(dataset):
+    """Measures of every system on every evaluated split."""
+    return [f"results/{dataset}/measures/{split}/{name}.json" for split, name in pairs_of_split_and_system()]
+
+
+def get_comparisons(dataset):
+    """Comparisons with the baseline, on every evaluated split that it and another system have runs for."""
+    splits = dict.fromkeys(split for split in evaluated_splits(config) if len(compared(split)) > 1)
+    return [f"results/{dataset}/comparisons/{split}.json" for split in splits]
+
+
+def compared(split):
+    """Systems of a split's comparison; none without the baseline."""
+    names = [name for name in config["systems"] if split in splits_of(config, name)]
+    return names if config["evaluation"]["baseline"] in names else []
+
+
+def get_compared(folder, suffix):
+    """A file of each system that is compared."""
+
+    def get(wildcards):
+        names = compared(wildcards.split)
+        return [f"results/{wildcards.dataset}/{folder}/{wildcards.split}/{name}{suffix}" for name in names]
+
+    return get
+
+
+def get_depth_curves(dataset):
+    """Curves of every re-ranked system on every evaluated split."""
+    return [f"results/{dataset}/depths/{split}/{name}.json" for split, name in pairs_of_split_and_system("rerank")]
+
+
+def get_curve_depths(wildcards):
+    """Depths of the curve, the last one that of what was scored."""
+    reranker = config["systems"][wildcards.system]["reranker"]
+    limit = min(config["rerankers"][reranker]["depth"], config["depth"])
+    return sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
+
+
+def get_contender(config):
+    """First interleaved system: what the report's headline compares with the baseline."""
+    names = [name for name, system in config["systems"].items() if kind_of(system) == "interleave"]
+    return ["--contender", names[0]] if names else []
+
+
+def get_examples(dataset):
+    """Examples of every evaluated split that has runs of both systems."""
+    both = config["evaluation"]["examples"]
+    splits = [split for split in evaluated_splits(config) if all(split in splits_of(config, name) for name in both)]
+    return [f"results/{dataset}/examples/{split}.json" for split in splits] if both else []
+
+
+def get_consistency_reference(wildcards):
+    """Run that others are compared with."""
+    reference = config["evaluation"]["consistency"]["reference"]
+    return f"results/{wildcards.dataset}/runs/{wildcards.split}/{reference}.trec"
+
+
+def get_latencies(dataset):
+    """Latencies that somebody measured."""
+    return sorted(str(path) for path in Path(f"results/{dataset}/latency").glob("*.json"))
+
+
+def get_reproduction_files():
+    """Tables and figures of all papers."""
+    return reproduction_files({Path(path).stem: names_of_files(path) for path in config["papers"]})
+
+
+def get_reproduction(dataset):
+    """The comparison with published numbers, if any are named."""
+    return [f"results/{dataset}/report/reproduction/reproduction.json"] if config["papers"] else []
+
+
+def get_submitted(path):
+    """A file that a submission is made of: `path` in the results, of its system and split."""
+
+    def get(wildcards):
+        submission = config["submissions"][wildcards.submission]
+        return f"results/{wildcards.dataset}/{path.format(**submission)}"
+
+    return get
+
+
+def get_run_id(wildcards):
+    """Option for the id of a TREC run."""
+    submission = config["submissions"][wildcards.submission]
+    return ["--run-id", run_id_of(config, wildcards.submission)] if submission["form"] == "trec" else []
+
+
+def get_curves(dataset):
+    """Training curves by name."""
+    return {
+        name: f"results/{dataset}/{section}/{name}/curve.csv"
+        for section in LEARNERS
+        for name in used_models(config, section)
+    }
+
+
+def get_filters(dataset):
+    """Counts of what was dropped, by a title."""
+    found = {"docstrings": f"results/{dataset}/raw/filters.json"} if "pydocs" in config["collection"] else {}
+    for section, (_, source) in LEARNERS.items():
+        for name in used_models(config, section):
+            found[f"{source} of {name}"] = f"results/{dataset}/{source}/{name}.train.json"
+    return found
+
+
+def named(files):
+    """NAME=FILE words of a mapping."""
+    return [f"{name}={file}" for name, file in files.items()]
+
+
+def get_examples_pair(position):
+    """Run of the first or second system whose disagreements are shown."""
+
+    def get(wildcards):
+        name = config["evaluation"]["examples"][position]
+        return f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
+
+    return get
