@@ -53,6 +53,7 @@ bench: environment
 	$(BIN)/python scripts/benchmark.py
 	$(BIN)/python scripts/benchmark_workflow.py
 	$(BIN)/python scripts/benchmark_runs.py
+	$(BIN)/python scripts/benchmark_collection.py
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
 rehearsal: environment

@@ -19,9 +19,11 @@ import secrets
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from threading import Event
 
 from cort.errors import InputError
 
@@ -80,6 +82,31 @@ def temporary_folder(path: str | Path) -> Iterator[Path]:
         temporary = own / "files"
         temporary.mkdir()
         yield temporary
+
+
+@contextmanager
+def flushing(path: Path, every: float = 1.0) -> Iterator[None]:
+    """Put a new file on the disk while it is written: `atomic_file` then has little left to wait for.
+
+    :param every: seconds between two attempts.
+    """
+    done = Event()
+
+    def flush() -> None:
+        while not done.wait(every):
+            with suppress(OSError):  # the writer will run into it too
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fdatasync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(flush)
+        try:
+            yield
+        finally:
+            done.set()
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 
 def timed(*command: object) -> tuple[float, float]:
     """Run a command; seconds, and its largest resident set in MB."""
+    # Nobody shall pay for what another has written.
+    os.sync()
     started = time.perf_counter()
     process = subprocess.Popen([*map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     _, status, usage = os.wait4(process.pid, 0)
@@ -38,8 +40,9 @@ def compare(collection: Path, folder: Path, repeats: int) -> list[tuple[str, str
         copied, _ = timed("cp", collection, folder / "copy.tsv")
         summed, _ = timed("md5sum", folder / "copy.tsv")
         plain.append(copied + summed)
-        stage = (sys.executable, "-m", "cort.collection", "--passages", collection)
-        seconds, peak = timed(*stage, "--output", folder / "passages.parquet")
+        output = folder / "passages.parquet"
+        output.unlink(missing_ok=True)
+        seconds, peak = timed(sys.executable, "-m", "cort.collection", "--passages", collection, "--output", output)
         table.append(seconds)
         memory.append(peak)
     ratios = [ours / theirs for ours, theirs in zip(table, plain, strict=True)]

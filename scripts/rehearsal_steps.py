@@ -16,7 +16,7 @@ from scripts.synthetic import PASSAGES
 DEV_QUERIES, TRAIN_QUERIES = 6_980, 808_731
 DIMENSION, DEPTH, TRAINING_DEPTH = 128, 1_000, 100
 # Texts encoded, triples trained on and queries of train searched, at every size; the share of vectors in the graph.
-ENCODED, TRIPLES, SEARCHED, GRAPH = 16_384, 240, 3_159, 64
+ENCODED, TRIPLES, SEARCHED, GRAPH = 16_384, 240, 3_159, 256
 MEASURES = ("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000")
 
 

@@ -36,8 +36,8 @@ def growth(smaller: Measurement, larger: Measurement) -> float:
 
 
 def rows(measurements: Sequence[Measurement]) -> list[list[str]]:
-    """One row per stage, of its largest size."""
-    names = dict.fromkeys(measured.name for measured in measurements)
+    """One row per stage, of its largest size; making up the data is none."""
+    names = dict.fromkeys(measured.name for measured in measurements if measured.name != "generate")
     found = []
     for name in names:
         sizes = sorted((m for m in measurements if m.name == name), key=lambda measured: Fraction(measured.size))

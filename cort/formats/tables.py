@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cort.errors import input_error
-from cort.files import atomic_file
+from cort.files import atomic_file, flushing
 
 PASSAGES = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
@@ -96,7 +96,11 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
     # compression would take most of the time.
     texts = "text" in schema.names
     options = {"compression": "lz4" if texts else "zstd", "use_dictionary": not texts, "write_statistics": not texts}
-    with atomic_file(path) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
+    with (
+        atomic_file(path) as temporary,
+        flushing(temporary),
+        pq.ParquetWriter(temporary, schema, write_batch_size=ROW_GROUP, **options) as writer,
+    ):
         yield writer
 
 
