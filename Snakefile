@@ -43,4 +43,5 @@ rule all:
     input:
         get_measures(config["dataset"]),
         submission_files(config),
+        export_files(config),
         report_page=f"results/{config['dataset']}/report/index.html",

@@ -21,6 +21,7 @@ WITHOUT_DEFAULT = {
     "collection.passages",
     *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
     *(f"language_models.*.{key}" for key in ("pretrained", "revision")),
+    "encoders.*.released",
     "submissions.*.run_id",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),
 }

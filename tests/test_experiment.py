@@ -13,14 +13,19 @@ from workflow.checks import ConfigError, check_duplicate_keys, complete, load_sc
 from workflow.experiment import (
     deciding,
     describe,
+    encoders_pattern,
     evaluated_splits,
     kind_of,
     names_of_kind,
     reranked_by,
+    section_of,
     splits_of,
+    systems_with,
     teachers,
+    trained_models,
     used_models,
 )
+from workflow.outputs import export_files
 from workflow.references import MEASURE
 
 GONE = object()
@@ -58,7 +63,7 @@ MISTAKES = {
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
         "collection, splits, depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation, "
-        "papers, submissions; "
+        "papers, exports, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (
@@ -194,6 +199,22 @@ MISTAKES = {
         {"language_models small pretrained": "folder"},
         "language_models.small: found architecture, pretrained, expected exactly one of pretrained and architecture; "
         "keep one",
+    ),
+    "training of a released encoder": (
+        {"encoders encoder": {"language_model": "small", "released": "a.ckpt", "loss": "triplet"}},
+        "encoders.encoder.loss: found loss with released, expected none, as nothing is trained; remove it",
+    ),
+    "unknown export": (
+        {"exports": ["encodr"]},
+        "exports: found 'encodr', expected one of encoder, cross; add it or mend the name",
+    ),
+    "export twice": (
+        {"exports": ["cross", "cross"]},
+        "exports: found cross 2 times, expected each model once; remove one",
+    ),
+    "export of an unused model": (
+        {"encoders other": {"language_model": "small", "triples": {"last_rank": 20}}, "exports": ["other"]},
+        "exports: found 'other', which no system uses, expected a model that is evaluated; add a system",
     ),
     "revision from scratch": (
         {"language_models small revision": "abc"},
@@ -615,6 +636,43 @@ def test_used_models():
     )
     assert used_models(config, "encoders") == ["encoder"]
     assert used_models(config, "rerankers") == ["cross"]
+
+
+def released(**changes):
+    """An experiment whose only encoder is released, with nothing to train."""
+    encoder = {"language_model": "small", "released": "a.ckpt", "dimension": 16}
+    systems = {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}, "onng": {"retrieve": "encoder", "onng": {}}}
+    changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, "exports": ["encoder"], **changes}
+    gone = {"splits train": GONE, "splits validation": GONE, "bm25": GONE, "submissions": {}, "evaluation": {}}
+    return complete(changed(changes | gone), "tiny.yaml")
+
+
+def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
+    config = released()
+    assert used_models(config, "encoders") == ["encoder"]
+    assert trained_models(config, "encoders") == []
+    assert teachers(config) == []
+    assert re.fullmatch(encoders_pattern(config, released=True), "encoder")
+    assert not re.fullmatch(encoders_pattern(config, released=False), "encoder")
+
+
+def test_a_released_encoder_may_be_part_of_what_another_learns_from():
+    trained = {"language_model": "small", "triples": {"system": "cort"}}
+    systems = {"cort": {"retrieve": "encoder"}, "second": {"retrieve": "other"}, "bm25": {"retrieve": "bm25"}}
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    encoders = {"encoder": {"language_model": "small", "released": "a.ckpt"}, "other": trained}
+    changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "exports": ["other"], "submissions": {}}
+    config = complete(changed(changes | {"evaluation": {}, "splits train": files}), "tiny.yaml")
+    assert trained_models(config, "encoders") == ["other"]
+    assert teachers(config) == ["cort"]
+
+
+def test_exported_models_and_the_systems_they_are_part_of():
+    config = complete(changed({}), "tiny.yaml")
+    assert [section_of(config, name) for name in config["exports"]] == ["encoders", "rerankers"]
+    assert systems_with(config, "encoder") == ["cort", "cort-onng"]
+    assert systems_with(config, "cross") == ["cort+bm25-cross"]
+    assert export_files(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
 
 def test_descriptions():

@@ -13,7 +13,7 @@ import yaml
 from scripts.sandbox import copy_with_tiny, mark_as_built
 from tests.test_costs import REFERENCE, write_benchmark
 from tests.test_staleness import prepare
-from tests.test_workflow import RAW, RULES
+from tests.test_workflow import RULES, UNUSED
 from workflow import plan, why
 from workflow.planning import forecast, preflight
 from workflow.planning.dryrun import DryRun, dry_run
@@ -78,9 +78,9 @@ def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh):
     finally:
         shutil.rmtree(fresh / "benchmarks")
     assert (status, errors) == (0, [])
-    assert output.startswith("tiny: 45 jobs would run.\n")
+    assert output.startswith("tiny: 47 jobs would run.\n")
     found = rows(output)
-    assert found.keys() == RULES.keys() - RAW
+    assert found.keys() == RULES.keys() - UNUSED
     assert found["train"] == ["1", "21 min", "4.3 GB", "1 MB", "recorded"]
     assert {cells[-1] for stage, cells in found.items() if stage != "train"} == {"estimated"}
     assert found["tokenize"][0] == "4"
@@ -133,7 +133,7 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
     status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
     assert (status, errors) == (0, [])
-    assert re.match(r"45 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
+    assert re.match(r"47 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
     options = ["--keep-incomplete", *TINY, "--cores", "2"]
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 

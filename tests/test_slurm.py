@@ -22,7 +22,7 @@ from tests.slurm import (
     wait_until,
     write_profile,
 )
-from tests.test_workflow import RAW, RULES, SYSTEMS, planned
+from tests.test_workflow import RULES, SYSTEMS, UNUSED, planned
 
 ROOT = Path(__file__).parents[1]
 LOCAL = {
@@ -32,7 +32,9 @@ LOCAL = {
     "download",
     "evaluate",
     "examples",
+    "export_model",
     "extract",
+    "import_encoder",
     "import_run",
     "interleave",
     "language_model",
@@ -44,7 +46,7 @@ LOCAL = {
     "submission",
 }
 # Of the tiny experiment, which brings its own texts.
-SUBMITTED = RULES.keys() - LOCAL - RAW
+SUBMITTED = RULES.keys() - LOCAL - UNUSED
 ON_GPUS = {"encode", "encode_queries", "retrieve", "score", "train", "train_reranker"}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
 
@@ -189,7 +191,7 @@ def test_heavy_rules_run_in_slurm_and_light_ones_do_not(sandbox, tree):
     modules = {f"cort.{name}" for name in SUBMITTED - {"encode_queries"}}
     inside = {stage["stage"] for stage in sandbox.stages() if stage["SLURM_JOB_ID"]}
     outside = {stage["stage"] for stage in sandbox.stages() if not stage["SLURM_JOB_ID"]}
-    assert (inside, outside) == (modules, {f"cort.{name}" for name in LOCAL - RAW})
+    assert (inside, outside) == (modules, {f"cort.{name}" for name in LOCAL - UNUSED})
 
 
 @pytest.mark.slow

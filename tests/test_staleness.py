@@ -1,6 +1,6 @@
 """What runs again after a change: the table in staleness.yaml against Snakemake's plan, exactly, job by job.
 
-The tiny experiment is really built. Three more, for the settings it cannot have, are marked as built instead: empty
+The tiny experiment is really built. Four more, for the settings it cannot have, are marked as built instead: empty
 files in the place of results, and `snakemake --touch` to record how they would have been made.
 """
 
@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, mark_as_built
-from tests.test_workflow import RULES, module_of, stage_modules
+from tests.test_workflow import RULES, module_of, released_config, stage_modules
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +53,15 @@ def plain_entry(entry):
 
 @pytest.fixture(scope="module")
 def tree(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and three more are marked as built."""
+    """A copy of the project in which the tiny experiment is built and four more are marked as built."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "language_models" / "small", folder / "tiny" / "model")
     without_tuning = {key: value for key, value in config.items() if key != "bm25"}
     pretrained = {"small": {"pretrained": "tiny/model"}}
     pretend(folder, without_tuning | {"dataset": "plain", "language_models": pretrained})
+    (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
+    pretend(folder, released_config(config) | {"dataset": "released", "language_models": pretrained})
     splits = {"train": {}, "validation": {}, "test": {}}
     systems = {"bm25": {"retrieve": "bm25"}}
     files = {"queries": "download:scifact/queries.jsonl", "qrels": "download:dl-hard/qrels.txt"}

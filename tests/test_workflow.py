@@ -54,6 +54,8 @@ RULES = {name: text for name, text in rules().items() if name != "all"}
 REPORT_TABLES = ("systems", "comparisons", "lists", "stages")
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
+# What it has no use for besides, as all of its encoders are trained.
+UNUSED = RAW | {"import_encoder"}
 # One module may serve two rules.
 MODULE_OF = {"encode_queries": "encode"}
 
@@ -107,7 +109,7 @@ def test_default_experiment_is_planned(tree):
 def test_tiny_experiment_plans_every_stage_that_needs_no_network(tree):
     status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml")
     assert status == 0, output
-    assert RULES.keys() - planned(output).keys() == RAW
+    assert RULES.keys() - planned(output).keys() == UNUSED
 
 
 def test_shards_are_a_fact_of_the_machine(tree):
@@ -138,9 +140,31 @@ def write_public(tree):
     return "public.yaml"
 
 
+def released_config(tiny):
+    """Turn the tiny experiment into one with an encoder that somebody released, and nothing to train."""
+    config = {key: tiny[key] for key in ("dataset", "protect", "collection", "language_models", "depth")}
+    encoder = {"language_model": "small", "released": "tiny/data/encoder.ckpt", "dimension": 16}
+    return config | {
+        "splits": {"test": tiny["splits"]["test"]},
+        "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
+        "exports": ["encoder"],
+    }
+
+
+def write_released(tree):
+    """Write an experiment with an encoder that somebody released."""
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    (tree / "tiny" / "data" / "encoder.ckpt").touch()
+    (tree / "released.yaml").write_text(yaml.safe_dump(released_config(config)), "utf-8")
+    return "released.yaml"
+
+
 def test_every_command_is_one_the_stage_takes(tree):
     commands = set()
-    for configfile in ("config/pydocs.yaml", "tiny/tiny.yaml", write_pretrained(tree), write_public(tree)):
+    configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
+    configfiles += [write_pretrained(tree), write_public(tree), write_released(tree)]
+    for configfile in configfiles:
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
         assert status == 0, output
         commands |= set(re.findall(r"^Shell command: (python .*)$", output, re.MULTILINE))
@@ -287,7 +311,7 @@ def test_report_tables_and_figures_are_there(built):
 
 @pytest.mark.slow
 def test_every_job_has_a_log_and_a_benchmark_under_its_rule(built):
-    ran = RULES.keys() - RAW
+    ran = RULES.keys() - UNUSED
     for kind in ("logs", "benchmarks"):
         folder = built / kind / "tiny"
         assert {path.name.removesuffix(".log") for path in folder.iterdir()} == ran

@@ -25,6 +25,8 @@ from workflow.references import check_references
 SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "language_models", "encoders", "rerankers", "systems")
+# Keys of an encoder that mean nothing if its weights are released ones.
+OF_TRAINING = {"loss", "margin", "triples", "training"}
 TYPES = {
     "object": "a mapping",
     "array": "a list",
@@ -183,6 +185,11 @@ def _idle_settings(config: Config) -> Iterator[str]:
     if isinstance(bm25, dict) and "tune" in bm25:
         for key in sorted(bm25.keys() & {"k1", "b"}):
             yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    encoders = config.get("encoders")
+    for name, encoder in encoders.items() if isinstance(encoders, dict) else ():
+        if isinstance(encoder, dict) and "released" in encoder:
+            for key in sorted(encoder.keys() & OF_TRAINING):
+                yield f"encoders.{name}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

@@ -40,7 +40,7 @@ def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
     for part in parts_of(system):
         yield part, training
     for section, (key, source) in LEARNERS.items():
-        if system.get(key) in config[section]:
+        if system.get(key) in config[section] and "released" not in config[section][system[key]]:
             yield config[section][system[key]][source]["system"], True
     if "reranker" in system:
         # The scores of a re-ranker are one file per split, over the candidates of all its systems.

@@ -72,6 +72,28 @@ def used_models(config: Config, section: str) -> list[str]:
     return [name for name in config[section] if name in used]
 
 
+def trained_models(config: Config, section: str) -> list[str]:
+    """List those of the used models that are trained here, not released by somebody."""
+    return [name for name in used_models(config, section) if "released" not in config[section][name]]
+
+
+def encoders_pattern(config: Config, released: bool) -> str:
+    """Return a regular expression that matches the names of all encoders that are, or are not, released by somebody."""
+    names = [re.escape(name) for name, encoder in config["encoders"].items() if ("released" in encoder) == released]
+    return "|".join(names) if names else r"(?!)"
+
+
+def section_of(config: Config, model: str) -> str:
+    """Section of the config in which an encoder or re-ranker stands; no name is in both."""
+    return next(section for section in LEARNERS if model in config[section])
+
+
+def systems_with(config: Config, model: str) -> list[str]:
+    """List the systems that retrieve with an encoder, or re-rank with a re-ranker."""
+    key = LEARNERS[section_of(config, model)][0]
+    return [name for name, system in config["systems"].items() if system.get(key) == model]
+
+
 def teachers(config: Config) -> list[str]:
     """List the systems that rank the training queries for some model to learn from, and all these are made from."""
     found: dict[str, None] = {}
@@ -83,7 +105,7 @@ def teachers(config: Config) -> list[str]:
                 visit(part)
 
     for section, (_, source) in LEARNERS.items():
-        for model in used_models(config, section):
+        for model in trained_models(config, section):
             visit(config[section][model][source]["system"])
     return list(found)
 

@@ -1,14 +1,15 @@
 """What an experiment makes for readers outside: files to hand in, consistency factors, comparisons with papers.
 
-Names of these files, and the checks of what the config says of them.
+Names of these files, and the checks of what the config says of them. Models, too, leave the house.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
-from workflow.experiment import Config, ranked_splits, splits_of
+from workflow.experiment import LEARNERS, Config, ranked_splits, splits_of
 
 SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 # As the stage `submission` will have them: here a mistake is found before anything is computed.
@@ -20,6 +21,11 @@ def submission_files(config: Config) -> list[str]:
     """Name the files to hand in."""
     folder = f"results/{config['dataset']}/submissions"
     return [f"{folder}/{name}.{SUFFIXES[one['form']]}" for name, one in config["submissions"].items()]
+
+
+def export_files(config: Config) -> list[str]:
+    """Name the model cards of the models that are exported; each stands for its folder."""
+    return [f"results/{config['dataset']}/models/{name}/README.md" for name in config["exports"]]
 
 
 def run_id_of(config: Config, name: str) -> str:
@@ -69,9 +75,24 @@ def check_outputs(config: Config, sound: Config) -> Iterator[str]:
         return
     for name, one in (config["submissions"] or {}).items():
         yield from _check_submission(f"submissions.{name}", name, one, config, sound)
+    yield from _check_exports(config)
     consistency = (config["evaluation"] or {}).get("consistency")
     if consistency is not None:
         yield from _check_consistency("evaluation.consistency", consistency, config, sound)
+
+
+def _check_exports(config: Config) -> Iterator[str]:
+    known = [name for section in LEARNERS for name in config[section]]
+    systems = list(config["systems"].values())
+    used = {system.get(key) for system in systems if system is not None for key, _ in LEARNERS.values()}
+    for name, times in Counter(config["exports"] or []).items():
+        if name not in known:
+            models = ", ".join(known) or "(none is defined)"
+            yield f"exports: found {name!r}, expected one of {models}; add it or mend the name"
+        elif name not in used and None not in systems:
+            yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
+        if times > 1:
+            yield f"exports: found {name} {times} times, expected each model once; remove one"
 
 
 def _check_submission(place: str, name: str, one: Config, config: Config, sound: Config) -> Iterator[str]:

@@ -126,6 +126,8 @@ def _check_learners(config: Config) -> Iterator[str]:
         for name, model in _entries(config, section):
             place, options, depth = f"{section}.{name}", model[source], config["training_depth"]
             yield from _check_name(f"{place}.language_model", model["language_model"], config["language_models"])
+            if "released" in model:
+                continue
             yield from _check_name(f"{place}.{source}.system", options["system"], config["systems"])
             first, last = options["first_rank"], options["last_rank"]
             if not first <= last <= depth:
@@ -210,7 +212,11 @@ def _sound(config: Config) -> Config:
     """Copy the config with BM25 in the place of what is broken or leads nowhere, so that the rest can be followed."""
     systems = config["systems"]
     models = {
-        section: {name: model for name, model in _entries(config, section) if model[source]["system"] in systems}
+        section: {
+            name: model
+            for name, model in _entries(config, section)
+            if "released" in model or model[source]["system"] in systems
+        }
         for section, (_, source) in LEARNERS.items()
     }
     models["encoders"].pop("bm25", None)
@@ -259,7 +265,7 @@ def _check_splits(config: Config) -> Iterator[str]:
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
             teacher = model[source]["system"]
-            if _needs_published(config, teacher):
+            if "released" not in model and _needs_published(config, teacher):
                 place = f"{section}.{name}.{source}.system"
                 yield (
                     f"{place}: found {teacher!r}, made from a published run, expected a system that can rank the "

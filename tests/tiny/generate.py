@@ -117,6 +117,7 @@ def make_config(data: Path) -> dict[str, Any]:
             "consistency": {"reference": "published", "systems": ["bm25", "cort"], "depths": [1, 5, 20]},
         },
         "papers": [f"{data}/paper.yaml"],
+        "exports": ["encoder", "cross"],
         "submissions": {
             "leaderboard": {"system": "bm25", "split": "test", "form": "msmarco"},
             "track": {"system": "cort+bm25", "split": "test", "form": "trec", "run_id": "tiny-1"},

@@ -216,6 +216,8 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
     found = [("collection.passages", passages)] if passages else []
     for name, split in config["splits"].items():
         found += [(f"splits.{name}.{kind}", split[kind]) for kind in ("queries", "qrels") if kind in split]
+    for name, encoder in config["encoders"].items():
+        found += [(f"encoders.{name}.released", encoder["released"])] if "released" in encoder else []
     for name, system in config["systems"].items():
         run = system.get("run")
         for split in run if isinstance(run, Mapping) else ranked_splits(config) if run else ():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.catalog import load_catalog
-from workflow.experiment import TRAINING_SPLITS, Config, reranked_by
+from workflow.experiment import TRAINING_SPLITS, Config, reranked_by, section_of
 from workflow.planning.changes import parse_command
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, model_from, read_json, read_table
@@ -35,6 +35,8 @@ STEMS = {
     "pairs": ("reranker", "split"),
     "train": ("encoder",),
     "train_reranker": ("reranker",),
+    "import_encoder": ("encoder",),
+    "export_model": ("model",),
     "encode": ("encoder", "scatteritem"),
     "encode_queries": ("encoder", "split"),
     "score": ("reranker", "split"),
@@ -95,6 +97,9 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
         found = _encoder(found, job.rule, config["encoders"][encoder], facts, split)
     if "reranker" in wildcards:
         found = _reranker(found, job, config, facts)
+    if "model" in wildcards:
+        name = wildcards["model"]
+        found = replace(found, model=facts.models[config[section_of(config, name)][name]["language_model"]])
     return found
 
 

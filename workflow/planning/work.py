@@ -113,6 +113,16 @@ def _language_model(q: Quantities) -> Work:
     return Work(units=_characters(q.passages), memory=2.5 * weights, disk=weights + MB / 2)
 
 
+def _import_encoder(q: Quantities) -> Work:
+    weights = 4 * q.model.weights
+    return Work(units=weights, memory=2.5 * weights, disk=2 * (weights + MB / 2))
+
+
+def _export_model(q: Quantities) -> Work:
+    weights = 4 * q.model.weights
+    return Work(units=weights, memory=weights, disk=weights + MB)
+
+
 def _tokenize(q: Quantities) -> Work:
     tokens = q.texts.tokens(special=0)
     held = min(q.texts.count, TOKENIZED) * tokens * 250
@@ -254,6 +264,7 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "pairs": _examples_of(28),
     "train": _train,
     "train_reranker": _train_reranker,
+    "import_encoder": _import_encoder,
     "encode": _encode,
     "encode_queries": _encode,
     "score": _score,
@@ -266,6 +277,7 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "evaluate": _reader(35),
     "consistency": _reader(0),
     "submission": _run,
+    "export_model": _export_model,
     # Random weights and signs for every query, thousands of times.
     "compare": lambda q: Work(q.queries.count, disk=20_000),
     "depths": _reader(0),

@@ -8,12 +8,19 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from workflow.checks import ConfigError, check_duplicate_keys, complete, load_schema
+from workflow.checks import (
+    OF_TRAINING,
+    ConfigError,
+    check_duplicate_keys,
+    complete,
+    load_schema,
+)
 from workflow.experiment import (
     LEARNERS,
     TRAINING_SPLITS,
     deciding,
     describe,
+    encoders_pattern,
     is_judged,
     names_of_kind,
     published_run,
@@ -50,6 +57,7 @@ wildcard_constraints:
     system="[^/]+",
     encoder="[^/]+",
     reranker="[^/]+",
+    model="[^/]+",
     language_model="[^/]+",
     text=r"passages|queries\.[^/]+",
 
@@ -126,6 +134,7 @@ def get_raw_inputs(dataset):
         files.append(published_run(config["systems"][name], split))
     for model in config["language_models"].values():
         files += pretrained_files(model)
+    files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
     files += config["papers"]
     return list(dict.fromkeys(files))
 
@@ -210,6 +219,11 @@ def pretrained_files(model):
     """Files of a pretrained language model's folder; none for a hub name, whose revision says all."""
     folder = Path(model["pretrained"]) if "pretrained" in model else None
     return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
+
+
+def is_on_hub(model):
+    """Tell whether a language model is one of the hub, which has a name and a revision."""
+    return "revision" in model and not Path(model["pretrained"]).is_dir()
 
 
 def learner(section, wildcards):

@@ -2,9 +2,27 @@
 
 from pathlib import Path
 
-from workflow.experiment import LEARNERS, evaluated_splits, kind_of, splits_of, used_models
-from workflow.outputs import consistency_files, reproduction_files, run_id_of, submission_files
+from workflow.experiment import (
+    LEARNERS,
+    evaluated_splits,
+    kind_of,
+    section_of,
+    splits_of,
+    systems_with,
+    trained_models,
+)
+from workflow.outputs import (
+    consistency_files,
+    export_files,
+    reproduction_files,
+    run_id_of,
+    submission_files,
+)
 from workflow.papers import names_of_files
+
+
+# Settings of an encoder or re-ranker that its file is the same without.
+NOT_OF_THE_MODEL = {"onng", "storage", "precision", "depth"}
 
 
 def pairs_of_split_and_system(*kinds):
@@ -111,7 +129,7 @@ def get_curves(dataset):
     return {
         name: f"results/{dataset}/{section}/{name}/curve.csv"
         for section in LEARNERS
-        for name in used_models(config, section)
+        for name in trained_models(config, section)
     }
 
 
@@ -119,9 +137,59 @@ def get_filters(dataset):
     """Counts of what was dropped, by a title."""
     found = {"docstrings": f"results/{dataset}/raw/filters.json"} if "pydocs" in config["collection"] else {}
     for section, (_, source) in LEARNERS.items():
-        for name in used_models(config, section):
+        for name in trained_models(config, section):
             found[f"{source} of {name}"] = f"results/{dataset}/{source}/{name}.train.json"
     return found
+
+
+def get_exported(wildcards):
+    """Weights of an exported model."""
+    section = section_of(config, wildcards.model)
+    kept = config[section][wildcards.model]["checkpoint"]
+    return f"results/{wildcards.dataset}/{section}/{wildcards.model}/{kept}/model.safetensors"
+
+
+def export_counts(wildcards):
+    """Counts of the training examples of an exported model, by split; none of one that was not trained here."""
+    section = section_of(config, wildcards.model)
+    if wildcards.model not in trained_models(config, section):
+        return {}
+    source = LEARNERS[section][1]
+    return {split: f"results/{wildcards.dataset}/{source}/{wildcards.model}.{split}.json" for split in TRAINING_SPLITS}
+
+
+def get_export_counts(wildcards):
+    """Files of these counts."""
+    return list(export_counts(wildcards).values())
+
+
+def get_export_count_words(wildcards):
+    """The same as SPLIT=FILE words."""
+    return named(export_counts(wildcards))
+
+
+def get_export_measures(wildcards):
+    """Measures of the systems that an exported model is part of."""
+    return [
+        f"results/{wildcards.dataset}/measures/{split}/{name}.json"
+        for split in evaluated_splits(config)
+        for name in systems_with(config, wildcards.model)
+        if split in splits_of(config, name)
+    ]
+
+
+def get_export_settings(wildcards):
+    """Options that tell an exported model's card where the model comes from."""
+    section = section_of(config, wildcards.model)
+    schema = load_schema()["properties"][section]["additionalProperties"]
+    own = config[section][wildcards.model]
+    left_out = NOT_OF_THE_MODEL | (OF_TRAINING if "released" in own else set())
+    settings = {key: value for key, value in deciding(own, schema).items() if key not in left_out}
+    language_model = config["language_models"][own["language_model"]]
+    words = ["--settings", json.dumps({**settings, "seed": config["seed"]}), "--text", language_model["text"]]
+    if is_on_hub(language_model):
+        words += ["--base-model", language_model["pretrained"], "--revision", language_model["revision"]]
+    return words
 
 
 def named(files):

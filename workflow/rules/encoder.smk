@@ -71,6 +71,8 @@ rule train:
         "logs/{dataset}/train/{encoder}.log",
     benchmark:
         "benchmarks/{dataset}/train/{encoder}.tsv"
+    wildcard_constraints:
+        encoder=encoders_pattern(config, released=False),
     conda:
         "../envs/cort.yaml"
     threads: 8
@@ -112,6 +114,54 @@ rule train:
         # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
         " --checkpoints results/{wildcards.dataset:q}/checkpoints/encoders/{wildcards.encoder:q}"
         " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+
+
+rule import_encoder:
+    input:
+        script="cort/import_encoder.py",
+        weights=setting("encoders", "{encoder}", "released"),
+        language_model=language_model_of("encoders"),
+    output:
+        best=multiext(
+            "results/{dataset}/encoders/{encoder}/best/",
+            *MODEL_FILES,
+            "projection.safetensors",
+            "cort.json",
+        ),
+        last=multiext(
+            "results/{dataset}/encoders/{encoder}/last/",
+            *MODEL_FILES,
+            "projection.safetensors",
+            "cort.json",
+        ),
+    log:
+        "logs/{dataset}/import_encoder/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_encoder/{encoder}.tsv"
+    wildcard_constraints:
+        encoder=encoders_pattern(config, released=True),
+    localrule: True
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        language_model=subpath(input.language_model, parent=True),
+        folder=subpath(output.best[0], ancestor=2),
+        options=options(
+            ("encoders", "{encoder}"),
+            "pooling",
+            "dimension",
+            "query_length",
+            "passage_length",
+            "similarity",
+            "projection",
+            "query_segment",
+        ),
+    message:
+        "Take in the released encoder {wildcards.encoder}"
+    shell:
+        "python -m {params.module} --weights {input.weights:q} --language-model {params.language_model:q}"
+        " {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule encode:

@@ -1,4 +1,4 @@
-"""Comparison with published numbers, and files to hand in."""
+"""Comparison with published numbers, files to hand in, models to hand on."""
 
 
 rule consistency:
@@ -90,3 +90,38 @@ rule submission:
     shell:
         "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
         " --form {params.form} {params.run_id:q} --output {output:q} --log {log:q}"
+
+
+rule export_model:
+    input:
+        script="cort/export_model.py",
+        model=get_exported,
+        counts=get_export_counts,
+        measures=get_export_measures,
+    output:
+        multiext(
+            "results/{dataset}/models/{model}/",
+            "README.md",
+            "modules.json",
+            "config_sentence_transformers.json",
+            "transformer/model.safetensors",
+        ),
+    log:
+        "logs/{dataset}/export_model/{model}.log",
+    benchmark:
+        "benchmarks/{dataset}/export_model/{model}.tsv"
+    localrule: True
+    conda:
+        "../envs/cort.yaml"
+    params:
+        module=as_py_module(),
+        folder=subpath(output[0], parent=True),
+        source=subpath(input.model, parent=True),
+        settings=get_export_settings,
+        counts=get_export_count_words,
+    message:
+        "Write {wildcards.model} for sentence-transformers"
+    shell:
+        "python -m {params.module} --model {params.source:q} --name {wildcards.model:q} --dataset {wildcards.dataset:q}"
+        " {params.settings:q} --counts {params.counts:q} --measures-files {input.measures:q}"
+        " --output {params.folder:q} --log {log:q}"

@@ -1,0 +1,141 @@
+"""Take in an encoder that the authors of CoRT released, or one saved in that form, instead of training one.
+
+The file is what torch.save wrote: a checkpoint of PyTorch Lightning with a ``state_dict``, or the state_dict itself. Its
+tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is a
+pickle, the only one this program ever opens, and torch is allowed to build tensors and plain values from it, nothing
+else. Every weight of the model comes from it; architecture and tokenizer are the language model's.
+
+Reads:  the file, a language model folder
+Writes: the model folders best/ and last/, which are the same
+
+Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --language-model language_models/albert --dimension 128
+            --output encoders/cort
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cort import cli
+from cort.errors import InputError, input_error, shorten
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+# Never used by an encoder; buffers that older transformers saved and newer ones count anew.
+DROPPED = re.compile(r"transformer\.(pooler\..+|embeddings\.(position_ids|token_type_ids))")
+REASON = re.compile(r"WeightsUnpickler error: (.+)")
+COMPLAINT_LENGTH = 160
+PIECES = ("best", "last")
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """Read a released file, which may hold tensors and plain values alone.
+
+    :raises InputError: for all else; nothing of it is run.
+    """
+    import torch
+
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # torch has errors of many kinds for files that are none of its own
+        said = REASON.search(str(error))
+        reason = said[1] if said else (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise input_error(
+            path,
+            f"what is no file of tensors and plain values ({shorten(reason, COMPLAINT_LENGTH)})",
+            "a Lightning checkpoint or a state_dict",
+            "fetch it again, or get its state_dict alone from who made it",
+        ) from error
+    tensors = found.get("state_dict", found) if isinstance(found, dict) else found
+    if not isinstance(tensors, dict) or not tensors:
+        raise _wrong(path, f"a {type(tensors).__name__} without tensors", "a state_dict")
+    for name, value in tensors.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise _wrong(path, f"{shorten(str(name))}, a {type(value).__name__}", "names and tensors alone")
+    return tensors
+
+
+def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Name released tensors as an encoder does, in single precision.
+
+    :param expected: the encoder's own; each is to be replaced, by one of the same shape.
+    """
+    import torch
+
+    wanted = {re.sub(r"^projection\.", "f1.", name): value for name, value in expected.items()}
+    found = {name: value for name, value in tensors.items() if name in wanted or not DROPPED.fullmatch(name)}
+    for names, what in ((wanted.keys() - found, "no tensor"), (found.keys() - wanted, "the unknown tensor")):
+        if names:
+            more = f" ({len(names)} such)" if len(names) > 1 else ""
+            raise _wrong(path, f"{what} {shorten(min(names))}{more}", f"the {len(wanted)} tensors of this model")
+    for name, value in found.items():
+        if value.shape != wanted[name].shape:
+            shapes = [str(tuple(one.shape)) for one in (value, wanted[name])]
+            fix = f"set dimension to {len(value)}" if name.startswith("f1.") and value.ndim else ""
+            raise _wrong(path, f"{name} of shape {shapes[0]}", shapes[1], fix)
+        if not value.dtype.is_floating_point or not bool(torch.isfinite(value).all()):
+            raise _wrong(path, f"{name} with other than finite numbers", "weights")
+    return {re.sub(r"^f1\.", "projection.", name): found[name].to(torch.float32) for name in found}
+
+
+def _wrong(path: str | Path, found: str, expected: str, fix: str = "") -> InputError:
+    return input_error(path, found, expected, fix or "name the language model it was trained from, or another file")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("cort.import_encoder", __doc__)
+    parser.add_argument("--weights", required=True, metavar="FILE", help="what was released")
+    parser.add_argument("--language-model", required=True, metavar="FOLDER", help="its architecture and tokenizer")
+    parser.add_argument("--pooling", choices=("cls", "mean"), default="cls")
+    parser.add_argument("--dimension", type=int, default=768, help="numbers per vector")
+    parser.add_argument("--query-length", type=int, default=512, help="tokens, special ones included")
+    parser.add_argument("--passage-length", type=int, default=512, help="tokens, special ones included")
+    parser.add_argument("--similarity", choices=("angular", "inner_product"), default="angular")
+    parser.add_argument("--projection", choices=("True", "False"), default="True")
+    parser.add_argument("--query-segment", type=int, choices=(0, 1), default=1)
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="of best/ and last/")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Read, check, write both folders."""
+    from cort.encoder import EncoderSettings, new_encoder, save_encoder
+
+    settings = EncoderSettings(
+        args.pooling,
+        args.dimension,
+        args.query_length,
+        args.passage_length,
+        args.similarity,
+        args.projection == "True",
+        args.query_segment,
+    )
+    tensors = read_tensors(args.weights)
+    # No number of this seed is left.
+    encoder = new_encoder(args.language_model, settings, seed=0)
+    encoder.load_state_dict(fit(args.weights, tensors, encoder.state_dict()))
+    for piece in PIECES:
+        save_encoder(encoder, args.language_model, Path(args.output) / piece)
+    count = sum(weights.numel() for weights in encoder.parameters())
+    log.info("took %d weights from %s", count, args.weights)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

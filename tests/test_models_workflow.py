@@ -1,0 +1,84 @@
+"""Models that leave and models that come, in whole experiments."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from scripts.sandbox import TINY, snakemake
+from tests.test_export_model import card_of, cells
+from tests.test_workflow import planned, released_config
+
+pytestmark = pytest.mark.slow
+
+MODEL = "results/tiny/encoders/encoder/best"
+
+
+def test_cards_of_the_models_show_data_settings_and_their_own_systems(built):
+    systems = {"encoder": {"cort", "cort-onng"}, "cross": {"cort+bm25-cross"}}
+    for name, expected in systems.items():
+        _, text = card_of(built / "results" / "tiny" / "models" / name)
+        shown = {row[1].replace("\\", "") for row in cells(text.split("## Quality")[1]) if row[0] == "test"}
+        assert shown == expected
+        assert ["train", "queries kept", "40"] in cells(text)
+        assert ["training.epochs", "2"] in cells(text)
+        assert ["seed", "42"] in cells(text)
+        assert "base_model" not in card_of(built / "results" / "tiny" / "models" / name)[0]
+
+
+def test_an_export_ranks_as_the_experiment_did(built):
+    peer = pytest.importorskip("sentence_transformers")
+    data, folder = built / "tiny" / "data", built / "results" / "tiny"
+    queries, passages = (
+        dict(line.split("\t") for line in (data / name).read_text("utf-8").splitlines())
+        for name in ("queries.test.tsv", "collection.tsv")
+    )
+    model = peer.SentenceTransformer(str(folder / "models" / "encoder"), device="cpu", local_files_only=True)
+    scores = model.similarity(model.encode_query(list(queries.values())), model.encode_document(list(passages.values())))
+    names = list(passages)
+    for line in (folder / "runs" / "test" / "cort.trec").read_text("utf-8").splitlines():
+        query_id, _, doc_id, rank, *_ = line.split(" ")
+        row = scores[list(queries).index(query_id)]
+        # Its place by these scores, where ties of the last digits may be in any order.
+        better = int((row > row[names.index(doc_id)] + 1e-5).sum())
+        assert better <= int(rank) - 1 <= better + int((row >= row[names.index(doc_id)] - 1e-5).sum())
+
+
+def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    state = {f"transformer.{name}": value for name, value in load_file(folder / MODEL / "model.safetensors").items()}
+    state |= {f"f1.{name}": value for name, value in load_file(folder / MODEL / "projection.safetensors").items()}
+    torch.save({"epoch": 9, "state_dict": state}, folder / "tiny" / "data" / "encoder.ckpt")
+    tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    config = released_config(tiny) | {"dataset": "released"}
+    config["encoders"]["encoder"]["pooling"] = tiny["encoders"]["encoder"]["pooling"]
+    (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "released.yaml")
+    assert status == 0, output[-10_000:]
+    jobs = planned(output)
+    assert jobs["import_encoder"] == jobs["export_model"] == 1
+    assert not jobs.keys() & {"train", "triples", "pairs", "bm25_tune"}
+    runs = [folder / "results" / name / "runs" / "test" / "cort.trec" for name in ("tiny", "released")]
+    assert runs[0].read_bytes() == runs[1].read_bytes()
+    inputs = json.loads((folder / "results" / "released" / "provenance.json").read_text("utf-8"))["inputs"]
+    assert "tiny/data/encoder.ckpt" in {one["path"] for one in inputs}
+    _, text = card_of(folder / "results" / "released" / "models" / "encoder")
+    assert "released file tiny/data/encoder.ckpt" in text.replace("\\", "")
+    assert not re.search(r"\| +(training|triples|loss|margin)", text)
+    assert (folder / "results" / "released" / "report" / "index.html").is_file()
+
+
+def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path, monkeypatch, capsys):
+    from workflow import plan
+
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = released_config(yaml.safe_load((folder / TINY).read_text("utf-8"))) | {"dataset": "released"}
+    (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    monkeypatch.chdir(folder)
+    assert plan.main(["--configfile", "released.yaml"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")
