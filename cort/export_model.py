@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 CARD = "README.md"
 LONG_QUERIES = (
-    "Queries are cut to {length} tokens in training and in the measures here; this folder has only the limit of the pair. "
-    "Cut longer queries yourself."
+    "Queries are cut to {length} tokens in training and in the measures here; this folder has only the limit of the "
+    "pair. Cut longer queries yourself."
 )
 
 
@@ -52,7 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", required=True, metavar="FOLDER", help="what `train` or `train_reranker` wrote")
     parser.add_argument("--name", required=True, help="of the model")
     parser.add_argument("--dataset", required=True, metavar="NAME", help="what it was trained on")
-    parser.add_argument("--text", choices=FORMS, default="raw", help="what was done to texts before they were tokenized")
+    parser.add_argument(
+        "--text", choices=FORMS, default="raw", help="what was done to texts before they were tokenized"
+    )
     parser.add_argument("--base-model", metavar="NAME", help="the hub's name of the language model, if it has one")
     parser.add_argument("--revision", help="commit of the hub repository")
     parser.add_argument("--settings", default="{}", metavar="JSON", help="for the card: those it was trained with")
@@ -108,7 +110,9 @@ def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, A
         return {"size": 1, "notes": [LONG_QUERIES.format(length=reranker.settings.query_length)]}
     encoder, template = load_encoder(model)
     write_encoder(encoder, Source(model, template, text), folder)
-    similarity = "cosine, which ranks as their angle does" if encoder.settings.similarity == "angular" else "inner product"
+    similarity = (
+        "cosine, which ranks as their angle does" if encoder.settings.similarity == "angular" else "inner product"
+    )
     return {"size": encoder.settings.dimension, "similarity": similarity}
 
 

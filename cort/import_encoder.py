@@ -1,9 +1,9 @@
 """Take in an encoder that the authors of CoRT released, or one saved in that form, instead of training one.
 
-The file is what torch.save wrote: a checkpoint of PyTorch Lightning with a ``state_dict``, or the state_dict itself. Its
-tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is a
-pickle, the only one this program ever opens, and torch is allowed to build tensors and plain values from it, nothing
-else. Every weight of the model comes from it; architecture and tokenizer are the language model's.
+The file is what torch.save wrote: a checkpoint of PyTorch Lightning with a ``state_dict``, or the state_dict itself.
+Its tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is
+a pickle, the only one this program ever opens, and torch may build tensors and plain values from it, nothing else.
+Every weight of the model comes from it; architecture and tokenizer are the language model's.
 
 Reads:  the file, a language model folder
 Writes: the model folders best/ and last/, which are the same

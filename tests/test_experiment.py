@@ -641,7 +641,11 @@ def test_used_models():
 def released(**changes):
     """An experiment whose only encoder is released, with nothing to train."""
     encoder = {"language_model": "small", "released": "a.ckpt", "dimension": 16}
-    systems = {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}, "onng": {"retrieve": "encoder", "onng": {}}}
+    systems = {
+        "bm25": {"retrieve": "bm25"},
+        "cort": {"retrieve": "encoder"},
+        "onng": {"retrieve": "encoder", "onng": {}},
+    }
     changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, "exports": ["encoder"], **changes}
     gone = {"splits train": GONE, "splits validation": GONE, "bm25": GONE, "submissions": {}, "evaluation": {}}
     return complete(changed(changes | gone), "tiny.yaml")

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from cort import export_model, tokenize
-from cort.cross_encoder import PairSettings, Pairs, load_cross_encoder, new_cross_encoder, save_cross_encoder
+from cort.cross_encoder import Pairs, PairSettings, load_cross_encoder, new_cross_encoder, save_cross_encoder
 from cort.encoder import EncoderSettings, load_encoder, new_encoder, save_encoder, texts_of
 from cort.formats import tables
 from cort.formats.tokens import Tokens
@@ -20,7 +20,7 @@ from tests.support import contents
 CPU = torch.device("cpu")
 TOLERANCE = 1e-6
 # Longer than any limit, nothing at all, letters that mean a special token elsewhere, letters a filter leaves out.
-STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko – rílu!", "٣ ko; ri", "x"]
+STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]
 TICKS = "\\`" * 3
 
 
@@ -136,7 +136,7 @@ def test_an_encoder_gives_the_same_vectors_of_queries_and_passages(peer, make_mo
 def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, tokens_of, tmp_path, form):
     model = make_model(EncoderSettings("mean", 8, 12, 16))
     loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, text=[form]))
-    texts = [*STRANGE, "ba–ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
+    texts = [*STRANGE, "ba—ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
     vectors = loaded.encode_query(texts)
     assert difference(vectors, own_vectors(model, tokens_of(model, texts, form), "query")) <= TOLERANCE
     other = own_vectors(model, tokens_of(model, texts, "cort" if form == "raw" else "raw"), "query")
@@ -155,7 +155,9 @@ def test_the_weights_are_there_once_for_queries_and_passages(peer, make_model, t
 
 
 def test_what_sentence_transformers_saves_again_is_the_same_model(peer, make_model, tmp_path):
-    loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", make_model(EncoderSettings("cls", 8, 12, 16))))
+    loaded = load(
+        peer, "SentenceTransformer", export(tmp_path / "export", make_model(EncoderSettings("cls", 8, 12, 16)))
+    )
     loaded.save_pretrained(str(tmp_path / "again"))
     again = load(peer, "SentenceTransformer", tmp_path / "again")
     for name in ("encode_query", "encode_document"):
@@ -312,7 +314,7 @@ def test_no_name_breaks_the_code_in_a_card(make_model, tmp_path):
     calls = [node for snippet in snippets for node in ast.walk(ast.parse(snippet)) if isinstance(node, ast.Call)]
     paths = [node.args[0].value for node in calls if node.args and isinstance(node.args[0], ast.Constant)]
     assert paths == [name, f"{name}/transformer"]
-    assert f"# a\"); import os # {TICKS} {TICKS}\n" in text
+    assert f'# a"); import os # {TICKS} {TICKS}\n' in text
 
 
 def test_code_in_a_card_can_be_run(peer, card, make_model, tmp_path, monkeypatch, capsys):

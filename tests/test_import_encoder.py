@@ -118,8 +118,7 @@ def test_both_pieces_are_there_and_the_same_again(net, albert, tmp_path):
     assert contents(tmp_path / "first" / "best") == contents(tmp_path / "first" / "last")
     assert contents(tmp_path / "second") == first
     assert {name for name in first if name.startswith("best/")} == {
-        f"best/{name}"
-        for name in ("config.json", "cort.json", "model.safetensors", "projection.safetensors")
+        f"best/{name}" for name in ("config.json", "cort.json", "model.safetensors", "projection.safetensors")
     } | {"best/tokenizer.json", "best/tokenizer_config.json"}
 
 
@@ -163,7 +162,10 @@ WRONG = {
     ),
     "whole numbers": (lambda state: {**state, "f1.bias": torch.ones(8, dtype=torch.long)}, "other than finite numbers"),
     "no numbers": (lambda state: {**state, "f1.bias": torch.full((8,), torch.nan)}, "other than finite numbers"),
-    "not a tensor": (lambda state: {**state, "f1.bias": [1.0] * 8}, "found 'f1.bias', a list, expected names and tensors"),
+    "not a tensor": (
+        lambda state: {**state, "f1.bias": [1.0] * 8},
+        "found 'f1.bias', a list, expected names and tensors",
+    ),
     "a list": (lambda state: list(state.values()), "found a list without tensors"),
     "nothing": (lambda state: {}, "found a dict without tensors"),
     "nothing in a checkpoint": (lambda state: {"state_dict": None}, "found a NoneType without tensors"),
@@ -191,7 +193,9 @@ def test_files_of_another_kind_are_refused(net, albert, complaint, tmp_path, con
 
 
 def test_a_file_that_is_not_there_and_a_wrong_length_are_refused(net, albert, complaint, tmp_path):
-    line = complaint(import_encoder.main, argv(tmp_path / "none.pt", albert, tmp_path / "encoder"), tmp_path / "encoder")
+    line = complaint(
+        import_encoder.main, argv(tmp_path / "none.pt", albert, tmp_path / "encoder"), tmp_path / "encoder"
+    )
     assert line.endswith("none.pt: No such file or directory")
     torch.save(released(net), tmp_path / "net.pt")
     options = argv(tmp_path / "net.pt", albert, tmp_path / "encoder", "--passage-length", 49)

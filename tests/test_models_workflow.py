@@ -38,7 +38,9 @@ def test_an_export_ranks_as_the_experiment_did(built):
         for name in ("queries.test.tsv", "collection.tsv")
     )
     model = peer.SentenceTransformer(str(folder / "models" / "encoder"), device="cpu", local_files_only=True)
-    scores = model.similarity(model.encode_query(list(queries.values())), model.encode_document(list(passages.values())))
+    scores = model.similarity(
+        model.encode_query(list(queries.values())), model.encode_document(list(passages.values()))
+    )
     names = list(passages)
     for line in (folder / "runs" / "test" / "cort.trec").read_text("utf-8").splitlines():
         query_id, _, doc_id, rank, *_ = line.split(" ")

@@ -20,7 +20,11 @@ def faults(source, may_load=False):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             if PICKLES & {name.partition(".")[0] for name in names}:
                 yield node.lineno
-            if isinstance(node, ast.ImportFrom) and node.module == "torch" and "load" in {one.name for one in node.names}:
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "torch"
+                and "load" in {one.name for one in node.names}
+            ):
                 yield node.lineno
         if isinstance(node, ast.Call):
             yield from (node.lineno for _ in _faults_of_call(node, may_load))

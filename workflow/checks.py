@@ -189,7 +189,8 @@ def _idle_settings(config: Config) -> Iterator[str]:
     for name, encoder in encoders.items() if isinstance(encoders, dict) else ():
         if isinstance(encoder, dict) and "released" in encoder:
             for key in sorted(encoder.keys() & OF_TRAINING):
-                yield f"encoders.{name}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
+                place = f"encoders.{name}.{key}"
+                yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

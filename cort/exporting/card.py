@@ -1,4 +1,4 @@
-"""The model card of an exported model: Markdown with the header of the Hugging Face hub. The same input, the same bytes."""
+"""The card of an exported model: Markdown with the header of the Hugging Face hub. The same input, the same bytes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cort.reporting.tables import MARKDOWN_SPECIAL, Column, Table, systems_table
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 WHAT = {
-    "encoder": "A dense ranker: it maps queries and passages to vectors of {size} numbers, and the nearest passages of a "
-    "query are its results.",
-    "reranker": "A re-ranker: it reads a query and a passage together and gives one logit, the higher the more relevant.",
+    "encoder": "A dense ranker: it maps queries and passages to vectors of {size} numbers, and the nearest passages of "
+    "a query are its results.",
+    "reranker": "A re-ranker: it reads a query and a passage together and gives one logit, higher if more relevant.",
 }
 OBJECTIVES = {
-    "triplet": "CoRT's objective: negatives are passages that another ranker, `triples.system`, finds but nobody judged "
-    "relevant, so that the model complements that ranker.",
+    "triplet": "CoRT's objective: negatives are passages that another ranker, `triples.system`, finds but nobody "
+    "judged relevant, so that the model complements that ranker.",
     "multilabel_margin": "RepBERT's objective: all judged passages of a batch before all others of it.",
 }
 HEADERS: Mapping[str, dict[str, Any]] = {
@@ -125,7 +125,7 @@ def card_text(card: Card) -> str:
         *_training(card),
         *_quality(card),
         "## Versions\n",
-        f"Made by the CoRT workflow {__version__}, with {_packages()}. Folder: as sentence-transformers {RELEASE} reads it.\n",
+        f"Made by the CoRT workflow {__version__} with {_packages()}, for sentence-transformers {RELEASE}.\n",
         "## Citation\n",
         *(f"```bibtex\n{CITATIONS[name]}```\n" for name in _cited(card)),
     ]
@@ -145,8 +145,8 @@ def _use(card: Card) -> Iterator[str]:
     yield f"```python\n{SNIPPETS[card.kind].format(path=json.dumps(card.name))}```\n"
     if card.kind == "encoder":
         yield (
-            "Queries and passages are encoded differently: `encode_query` for the one, `encode_document` (or `encode`) for "
-            f"the other. Vectors are compared by their {card.similarity}.\n"
+            "Queries and passages are encoded differently: `encode_query` for the one, `encode_document` (or `encode`) "
+            f"for the other. Vectors are compared by their {card.similarity}.\n"
         )
     if card.form == "fixed":
         yield "First mend wrongly decoded texts, as in training: `ftfy.fix_encoding(text)`.\n"

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from cort.cross_encoder import CrossEncoder
 from cort.cross_encoder import SETTINGS as PAIR_SETTINGS
+from cort.cross_encoder import CrossEncoder
 from cort.encoder import PROJECTION, SETTINGS, Encoder
 from cort.exporting.tokenizers import write_json, write_tokenizer
 from cort.tokenization import Template

@@ -20,7 +20,6 @@ from workflow.outputs import (
 )
 from workflow.papers import names_of_files
 
-
 # Settings of an encoder or re-ranker that its file is the same without.
 NOT_OF_THE_MODEL = {"onng", "storage", "precision", "depth"}
 
