@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 # Never used by an encoder; buffers that older transformers saved and newer ones count anew.
 DROPPED = re.compile(r"transformer\.(pooler\..+|embeddings\.(position_ids|token_type_ids))")
-REASON = re.compile(r"WeightsUnpickler error: (.+)")
+CODE = re.compile(r"GLOBAL (\S+)")
 COMPLAINT_LENGTH = 160
 PIECES = ("best", "last")
 
@@ -49,11 +49,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     except OSError:
         raise
     except Exception as error:  # torch has errors of many kinds for files that are none of its own
-        said = REASON.search(str(error))
-        reason = said[1] if said else (str(error).strip() or type(error).__name__).splitlines()[0]
         raise input_error(
             path,
-            f"what is no file of tensors and plain values ({shorten(reason, COMPLAINT_LENGTH)})",
+            f"what is no file of tensors and plain values ({shorten(_reason(error), COMPLAINT_LENGTH)})",
             "a Lightning checkpoint or a state_dict",
             "fetch it again, or get its state_dict alone from who made it",
         ) from error
@@ -64,6 +62,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise _wrong(path, f"{shorten(str(name))}, a {type(value).__name__}", "names and tensors alone")
     return tensors
+
+
+def _reason(error: Exception) -> str:
+    """Say what torch stumbled over, without its advice to trust the file."""
+    if named := CODE.search(str(error)):
+        return f"it names {named[1]}"
+    said = str(error).rpartition("WeightsUnpickler error:")[2].strip()
+    return said.splitlines()[0] if said else type(error).__name__
 
 
 def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -78,7 +84,7 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     for names, what in ((wanted.keys() - found, "no tensor"), (found.keys() - wanted, "the unknown tensor")):
         if names:
             more = f" ({len(names)} such)" if len(names) > 1 else ""
-            raise _wrong(path, f"{what} {shorten(min(names))}{more}", f"the {len(wanted)} tensors of this model")
+            raise _wrong(path, f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}", f"the {len(wanted)} tensors of this model")
     for name, value in found.items():
         if value.shape != wanted[name].shape:
             shapes = [str(tuple(one.shape)) for one in (value, wanted[name])]

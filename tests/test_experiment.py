@@ -661,7 +661,7 @@ def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
 
 
 def test_a_released_encoder_may_be_part_of_what_another_learns_from():
-    trained = {"language_model": "small", "triples": {"system": "cort"}}
+    trained = {"language_model": "small", "triples": {"system": "cort", "last_rank": 20}}
     systems = {"cort": {"retrieve": "encoder"}, "second": {"retrieve": "other"}, "bm25": {"retrieve": "bm25"}}
     files = {"queries": "q.tsv", "qrels": "r.tsv"}
     encoders = {"encoder": {"language_model": "small", "released": "a.ckpt"}, "other": trained}

@@ -136,8 +136,8 @@ class Settings:
 LAYER = "transformer.encoder.albert_layer_groups.0.albert_layers.0."
 WRONG = {
     "a command": (lambda state: {**state, "bomb": Bomb()}, "what is no file of tensors and plain values"),
-    "a command in a checkpoint": (lambda state: {**lightning(state), "callbacks": Bomb()}, "system"),
-    "another class": (lambda state: {**lightning(state), "hyper_parameters": Settings()}, "tests.test_import_encoder"),
+    "a command in a checkpoint": (lambda state: {**lightning(state), "callbacks": Bomb()}, "it names posix.system"),
+    "another class": (lambda state: {**lightning(state), "hyper_parameters": Settings()}, "it names test_import_encoder.Settings"),
     "a missing layer": (
         lambda state: without(state, f"{LAYER}ffn."),
         f"found no tensor '{LAYER}ffn.bias' (2 such), expected the ",

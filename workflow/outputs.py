@@ -75,21 +75,21 @@ def check_outputs(config: Config, sound: Config) -> Iterator[str]:
         return
     for name, one in (config["submissions"] or {}).items():
         yield from _check_submission(f"submissions.{name}", name, one, config, sound)
-    yield from _check_exports(config)
+    yield from _check_exports(config, sound)
     consistency = (config["evaluation"] or {}).get("consistency")
     if consistency is not None:
         yield from _check_consistency("evaluation.consistency", consistency, config, sound)
 
 
-def _check_exports(config: Config) -> Iterator[str]:
+def _check_exports(config: Config, sound: Config) -> Iterator[str]:
     known = [name for section in LEARNERS for name in config[section]]
-    systems = list(config["systems"].values())
-    used = {system.get(key) for system in systems if system is not None for key, _ in LEARNERS.values()}
+    systems = config["systems"]
+    used = {system.get(key) for system in sound["systems"].values() for key, _ in LEARNERS.values()}
     for name, times in Counter(config["exports"] or []).items():
         if name not in known:
             models = ", ".join(known) or "(none is defined)"
             yield f"exports: found {name!r}, expected one of {models}; add it or mend the name"
-        elif name not in used and None not in systems:
+        elif name not in used and systems == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
         if times > 1:
             yield f"exports: found {name} {times} times, expected each model once; remove one"
