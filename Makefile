@@ -49,11 +49,13 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python scripts/config_reference.py --check
 
+# DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv measures training, too; MODEL=FOLDER with a model.
 bench: environment
 	$(BIN)/python scripts/benchmark.py
 	$(BIN)/python scripts/benchmark_workflow.py
 	$(BIN)/python scripts/benchmark_runs.py
 	$(BIN)/python scripts/benchmark_collection.py
+	$(if $(DATA),$(BIN)/python scripts/benchmark_training.py --data $(DATA) $(if $(MODEL),--language-model $(MODEL)))
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
 rehearsal: environment

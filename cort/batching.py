@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int32]
 Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segment ids
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Sequences for a transformer, each made when it is asked for: `frame` of row i has ``lengths[i]`` tokens."""
+
+    lengths: npt.NDArray[np.integer]
+    frame: Callable[[int], Frame]
+    pad_id: int
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, rows: npt.NDArray[np.integer]) -> Sequences:
+        """Choose some, in this order."""
+        return Sequences(self.lengths[rows], lambda row: self.frame(int(rows[row])), self.pad_id)
 
 
 def frame_text(tokens: Ids, template: Template, max_length: int, segment: int) -> Frame:

@@ -69,6 +69,13 @@ def run(
     return 0
 
 
+def boolean(text: str) -> bool:
+    """Parse the value of an option that is on or off, as the workflow writes it."""
+    if text not in ("True", "False"):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected True or False")
+    return text == "True"
+
+
 def check_depths(depths: Sequence[int]) -> None:
     """Refuse values of ``--depths`` that do not increase from 1 or more."""
     if min(depths) < 1 or list(depths) != sorted(set(depths)):

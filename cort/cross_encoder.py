@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.batching import Frame, frame_pair
+from cort.batching import Frame, Sequences, frame_pair
 from cort.formats.tokens import Tokens
 from cort.models import (
     accepted_inputs,
@@ -65,15 +65,22 @@ class Pairs:
 
     def score(self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int) -> Tensor:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
-        query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
-        total = query_lengths + self.passages.lengths[passages] + self.template.pair_extra
+        return forward_by_length(model, self.sequences(queries, passages), device, token_budget)  # (pairs,)
+
+    def sequences(self, queries: Rows, passages: Rows) -> Sequences:
+        """Join the queries and passages of some rows."""
 
         def frame(row: int) -> Frame:
             query, passage = self.queries[queries[row]], self.passages[passages[row]]
             return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
 
-        lengths = np.minimum(total, self.settings.max_length)
-        return forward_by_length(model, frame, lengths, self.template.pad, device, token_budget)  # (pairs,)
+        return Sequences(self.lengths(queries, passages), frame, self.template.pad)
+
+    def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
+        """Count the tokens of joined pairs."""
+        query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
+        total = query_lengths + self.passages.lengths[passages] + self.template.pair_extra
+        return np.minimum(total, self.settings.max_length)
 
 
 def new_cross_encoder(language_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.batching import Frame, frame_text
+from cort.batching import Frame, Sequences, frame_text
 from cort.errors import input_error
 from cort.formats.tokens import Tokens
 from cort.models import (
@@ -43,13 +43,14 @@ class EncoderSettings:
     dimension: int
     query_length: int
     passage_length: int
-    similarity: Literal["angular", "inner_product"] = "angular"
+    similarity: Literal["angular", "cosine", "inner_product"] = "angular"
     projection: bool = True
     query_segment: int = 1
+    passage_segment: int = 0
 
     def segment(self, kind: str) -> int:
-        """Segment id (section 3.2): the two kinds of text are told apart by their segment embedding alone."""
-        return self.query_segment if kind == "query" else 1 - self.query_segment
+        """Segment id (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone."""
+        return self.query_segment if kind == "query" else self.passage_segment
 
     def length(self, kind: str) -> int:
         """Tokens a text of `kind` ("query" or "passage") is cut to."""
@@ -92,12 +93,19 @@ class Texts:
 
         :param token_budget: padded tokens that go through the transformer at once.
         """
-        lengths = np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
+        return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
+
+    def sequences(self, rows: npt.NDArray[np.int64]) -> Sequences:
+        """Frame the texts of some rows."""
 
         def frame(row: int) -> Frame:
             return frame_text(self.tokens[rows[row]], self.template, self.max_length, self.segment)
 
-        return forward_by_length(model, frame, lengths, self.template.pad, device, token_budget)  # (rows, e)
+        return Sequences(self.lengths(rows), frame, self.template.pad)
+
+    def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
+        """Count the tokens of framed texts."""
+        return np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
 
 
 def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
@@ -106,12 +114,13 @@ def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
-    """Average the states (batch, length, h) of real tokens, special ones included, in single precision."""
-    weights = mask.unsqueeze(-1).to(torch.float32)  # (batch, length, 1)
-    return (states.float() * weights).sum(1) / weights.sum(1)  # (batch, h)
+    """Average the states (batch, length, h) of real tokens, special ones included, in single precision at least."""
+    states = states.to(torch.promote_types(states.dtype, torch.float32))
+    weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
+    return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
 
 
-def without_pooler(transformer: Any) -> nn.Module:
+def without_pooler(transformer: Any) -> Any:
     """Drop the pretrained pooler: neither pooling uses it, and unused weights are neither trained nor saved."""
     if getattr(transformer, "pooler", None) is not None:
         transformer.pooler = None
@@ -119,14 +128,22 @@ def without_pooler(transformer: Any) -> nn.Module:
     return model
 
 
-def new_encoder(language_model: str | Path, settings: EncoderSettings, seed: int) -> Encoder:
-    """Put a fresh projection, drawn from `seed`, on a language model folder."""
-    transformer = load_transformer(language_model)
+def new_encoder(
+    language_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None
+) -> Encoder:
+    """Put a fresh projection, drawn from `seed`, on a language model folder.
+
+    :param start: folder of a trained encoder, whose weights take the place of both.
+    """
+    transformer = load_transformer(language_model if start is None else start)
     shortest, longest = load_template(language_model).extra + 1, most_tokens(transformer)
     check_length("query_length", settings.query_length, shortest, longest)
     check_length("passage_length", settings.passage_length, shortest, longest)
     torch.manual_seed(seed)
-    return Encoder(transformer, settings)
+    encoder = Encoder(transformer, settings)
+    if start is not None:
+        _load_projection(encoder, start)
+    return encoder
 
 
 def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
@@ -141,15 +158,19 @@ def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | P
 
 def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
+    settings = read_settings(Path(folder) / SETTINGS, EncoderSettings, "CoRT encoder", "train")
+    encoder = Encoder(load_transformer(folder), settings)
+    _load_projection(encoder, folder)
+    return encoder.eval(), load_template(folder)
+
+
+def _load_projection(encoder: Encoder, folder: str | Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    settings = read_settings(Path(folder) / SETTINGS, EncoderSettings, "CoRT encoder", "train")
-    encoder = Encoder(load_transformer(folder), settings)
     try:
         weights = load_file(Path(folder) / PROJECTION)
         if encoder.projection:
             encoder.projection.load_state_dict(weights)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise wrong_model(folder, "CoRT encoder", "train", error) from error
-    return encoder.eval(), load_template(folder)

@@ -29,6 +29,11 @@ from cort.text import FORMS
 log = logging.getLogger(__name__)
 
 CARD = "README.md"
+SIMILARITIES = {
+    "angular": "cosine, which ranks as their angle does",
+    "cosine": "cosine",
+    "inner_product": "inner product",
+}
 LONG_QUERIES = (
     "Queries are cut to {length} tokens in training and in the measures here; this folder has only the limit of the "
     "pair. Cut longer queries yourself."
@@ -110,10 +115,7 @@ def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, A
         return {"size": 1, "notes": [LONG_QUERIES.format(length=reranker.settings.query_length)]}
     encoder, template = load_encoder(model)
     write_encoder(encoder, Source(model, template, text), folder)
-    similarity = (
-        "cosine, which ranks as their angle does" if encoder.settings.similarity == "angular" else "inner product"
-    )
-    return {"size": encoder.settings.dimension, "similarity": similarity}
+    return {"size": encoder.settings.dimension, "similarity": SIMILARITIES[encoder.settings.similarity]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,8 @@
 The file is what torch.save wrote: a checkpoint of PyTorch Lightning with a ``state_dict``, or the state_dict itself.
 Its tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is
 a pickle, the only one this program ever opens, and torch may build tensors and plain values from it, nothing else.
+Or it is a ``.safetensors`` file. One of a transformers model, without the prefix or with the architecture's own
+(``bert.``), is an encoder without projection: those of sentence-transformers, or a language model as it is.
 Every weight of the model comes from it; architecture and tokenizer are the language model's.
 
 Reads:  the file, a language model folder
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Never used by an encoder; buffers that older transformers saved and newer ones count anew.
-DROPPED = re.compile(r"transformer\.(pooler\..+|embeddings\.(position_ids|token_type_ids))")
+# Never used by an encoder; buffers that older transformers saved and newer ones count anew; heads of pre-training.
+DROPPED = re.compile(r"transformer\.(pooler\..+|cls\..+|predictions\..+|embeddings\.(position_ids|token_type_ids))")
+PREFIX = "transformer."
 CODE = re.compile(r"GLOBAL (\S+)")
 COMPLAINT_LENGTH = 160
 PIECES = ("best", "last")
@@ -43,11 +46,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     :raises InputError: for all else; nothing of it is run.
     """
     import torch
+    from safetensors.torch import load_file
 
+    with Path(path).open("rb"):
+        pass  # what keeps it from being read at all is told as the system says it
     try:
+        if Path(path).suffix == ".safetensors":
+            return load_file(path)
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
     except Exception as error:  # torch has errors of many kinds for files that are none of its own
         raise input_error(
             path,
@@ -72,6 +78,19 @@ def _reason(error: Exception) -> str:
     return said.splitlines()[0] if said else type(error).__name__
 
 
+def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Name the tensors of a transformers model as the authors do; theirs stay as they are.
+
+    :param prefix: that of the architecture, which a model with a head has before its transformer's names.
+    """
+    if any(name.startswith(PREFIX) for name in tensors):
+        return tensors
+    return {
+        name if name.startswith("f1.") else PREFIX + name.removeprefix(f"{prefix}."): value
+        for name, value in tensors.items()
+    }
+
+
 def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """Name released tensors as an encoder does, in single precision.
 
@@ -84,7 +103,11 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     for names, what in ((wanted.keys() - found, "no tensor"), (found.keys() - wanted, "the unknown tensor")):
         if names:
             more = f" ({len(names)} such)" if len(names) > 1 else ""
-            raise _wrong(path, f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}", f"the {len(wanted)} tensors of this model")
+            raise _wrong(
+                path,
+                f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}",
+                f"the {len(wanted)} tensors of this model",
+            )
     for name, value in found.items():
         if value.shape != wanted[name].shape:
             shapes = [str(tuple(one.shape)) for one in (value, wanted[name])]
@@ -108,9 +131,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dimension", type=int, default=768, help="numbers per vector")
     parser.add_argument("--query-length", type=int, default=512, help="tokens, special ones included")
     parser.add_argument("--passage-length", type=int, default=512, help="tokens, special ones included")
-    parser.add_argument("--similarity", choices=("angular", "inner_product"), default="angular")
-    parser.add_argument("--projection", choices=("True", "False"), default="True")
+    parser.add_argument("--similarity", choices=("angular", "cosine", "inner_product"), default="angular")
+    parser.add_argument("--projection", type=cli.boolean, default=True, metavar="True|False")
     parser.add_argument("--query-segment", type=int, choices=(0, 1), default=1)
+    parser.add_argument("--passage-segment", type=int, choices=(0, 1), default=0)
     parser.add_argument("--output", required=True, metavar="FOLDER", help="of best/ and last/")
     return parser
 
@@ -125,12 +149,14 @@ def stage(args: argparse.Namespace) -> None:
         args.query_length,
         args.passage_length,
         args.similarity,
-        args.projection == "True",
+        args.projection,
         args.query_segment,
+        args.passage_segment,
     )
     tensors = read_tensors(args.weights)
     # No number of this seed is left.
     encoder = new_encoder(args.language_model, settings, seed=0)
+    tensors = rename(tensors, encoder.transformer.base_model_prefix)
     encoder.load_state_dict(fit(args.weights, tensors, encoder.state_dict()))
     for piece in PIECES:
         save_encoder(encoder, args.language_model, Path(args.output) / piece)

@@ -16,26 +16,35 @@ Similarity: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 COSINE_LIMIT = 1.0 - 1e-6
 
 
-def angular_similarity(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``1 - arccos(cos(q, d)) / pi`` for all pairs (CoRT, section 3.3).
+def inner_product(queries: Tensor, passages: Tensor) -> Tensor:
+    """Compute ``q . d`` for all pairs (RepBERT, section 3.2).
 
-    :param queries: (n, e).
-    :param passages: (m, e).
-    :returns: (n, m), in [0, 1], in single precision at least.
+    :param queries: (..., n, e).
+    :param passages: (..., m, e).
+    :returns: (..., n, m), in single precision at least.
     """
-    queries = functional.normalize(queries.to(torch.promote_types(queries.dtype, torch.float32)), dim=-1)
-    passages = functional.normalize(passages.to(queries.dtype), dim=-1)
-    cosine = (queries @ passages.T).clamp(-COSINE_LIMIT, COSINE_LIMIT)  # (n, m)
+    return _wide(queries) @ _wide(passages).mT  # (..., n, m)
+
+
+def cosine_similarity(queries: Tensor, passages: Tensor) -> Tensor:
+    """Compute the cosine for all pairs, which ranks as the angle does; shapes as for `inner_product`."""
+    return inner_product(functional.normalize(_wide(queries), dim=-1), functional.normalize(_wide(passages), dim=-1))
+
+
+def angular_similarity(queries: Tensor, passages: Tensor) -> Tensor:
+    """Compute ``1 - arccos(cos(q, d)) / pi`` for all pairs, in [0, 1] (CoRT, section 3.3).
+
+    Shapes are as for `inner_product`.
+    """
+    cosine = cosine_similarity(queries, passages).clamp(-COSINE_LIMIT, COSINE_LIMIT)  # (..., n, m)
     return 1.0 - torch.arccos(cosine) / math.pi
 
 
-def inner_product(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``q . d`` for all pairs (RepBERT, section 3.2); shapes as for `angular_similarity`."""
-    queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
-    return queries @ passages.to(queries.dtype).T  # (n, m)
-
-
-SIMILARITIES: dict[str, Similarity] = {"angular": angular_similarity, "inner_product": inner_product}
+SIMILARITIES: dict[str, Similarity] = {
+    "angular": angular_similarity,
+    "cosine": cosine_similarity,
+    "inner_product": inner_product,
+}
 
 
 def batch_triplet_loss(
@@ -45,14 +54,14 @@ def batch_triplet_loss(
 
     For query i all 2n passages but its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d_i+) + margin)``.
 
-    :param queries: (n, e); `positives` and `negatives` likewise, row i belonging to query i.
-    :returns: a scalar, the sum (not the mean) over the n * (2n - 1) terms.
+    :param queries: (..., n, e), many mini-batches at once; `positives` and `negatives` likewise, row i of query i.
+    :returns: (...), the sum (not the mean) over the n * (2n - 1) terms of each mini-batch.
     """
-    similarity = similarity_of(queries, torch.cat([positives, negatives]))  # (n, 2n)
-    own = similarity.diagonal().unsqueeze(1)  # (n, 1)
-    terms = functional.relu(similarity - own + margin)  # (n, 2n)
-    is_own = torch.eye(len(similarity), similarity.shape[1], dtype=torch.bool, device=similarity.device)
-    return terms.masked_fill(is_own, 0.0).sum()
+    similarity = similarity_of(queries, torch.cat([positives, negatives], dim=-2))  # (..., n, 2n)
+    own = similarity.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)  # (..., n, 1)
+    terms = functional.relu(similarity - own + margin)  # (..., n, 2n)
+    is_own = torch.eye(*similarity.shape[-2:], dtype=torch.bool, device=similarity.device)  # (n, 2n)
+    return terms.masked_fill(is_own, 0.0).sum((-2, -1))
 
 
 def multilabel_margin_loss(
@@ -63,23 +72,70 @@ def multilabel_margin_loss(
     For query i: the sum of ``max(0, 1 - (sim(q_i, d+) - sim(q_i, d)))`` over its relevant passages d+ of the batch and
     all that are not, divided by the number of passages.
 
-    :param queries: (n, e).
-    :param passages: (m, e).
-    :param positive: (n, m), whether a passage is relevant.
-    :returns: a scalar, the mean over the queries.
+    :param queries: (..., n, e), many mini-batches at once.
+    :param passages: (..., m, e).
+    :param positive: (..., n, m), whether a passage is relevant.
+    :returns: (...), the mean over the queries of each mini-batch.
     """
-    similarity = similarity_of(queries, passages)  # (n, m)
+    similarity = similarity_of(queries, passages)  # (..., n, m)
     # Torch wants the columns of the relevant passages first, then -1.
-    counts = positive.sum(1, keepdim=True)  # (n, 1)
-    columns = torch.argsort(positive.int(), dim=1, descending=True, stable=True)  # (n, m)
-    place = torch.arange(positive.shape[1], device=positive.device)  # (m,)
-    return functional.multilabel_margin_loss(similarity, columns.masked_fill(place >= counts, -1))
+    counts = positive.sum(-1, keepdim=True)  # (..., n, 1)
+    columns = torch.argsort(positive.int(), dim=-1, descending=True, stable=True)  # (..., n, m)
+    place = torch.arange(positive.shape[-1], device=positive.device)  # (m,)
+    columns = columns.masked_fill(place >= counts, -1).flatten(0, -2)
+    terms = functional.multilabel_margin_loss(similarity.flatten(0, -2), columns, reduction="none")
+    return terms.reshape(similarity.shape[:-1]).mean(-1)
+
+
+def info_nce_loss(
+    queries: Tensor,
+    passages: Tensor,
+    others: Tensor,
+    temperature: float,
+    similarity_of: Similarity = cosine_similarity,
+) -> Tensor:
+    """Cross-entropy of each query's own passage among all passages of the batch (van den Oord et al., 2018).
+
+    For query i: ``-log(exp(sim(q_i, d_i) / t) / sum of exp(sim(q_i, d) / t))`` over its own passage d_i, which is the
+    i-th, and all that count as negatives.
+
+    :param queries: (..., n, e), many mini-batches at once.
+    :param passages: (..., m, e), m >= n.
+    :param others: (..., n, m), whether a passage is relevant though not the query's own: these are left out.
+    :returns: (...), the mean over the queries of each mini-batch.
+    """
+    logits = similarity_of(queries, passages) / temperature  # (..., n, m)
+    logits = logits.masked_fill(others, -torch.inf)
+    own = logits.diagonal(dim1=-2, dim2=-1)  # (..., n)
+    return (logits.logsumexp(-1) - own).mean(-1)
+
+
+def margin_mse_loss(
+    queries: Tensor, positives: Tensor, negatives: Tensor, margins: Tensor, similarity_of: Similarity = inner_product
+) -> Tensor:
+    """Squared error of the margin between positive and negative (Hofstaetter et al., 2020).
+
+    :param queries: (..., n, e); `positives` and `negatives` likewise, row i of query i.
+    :param margins: (..., n), the teacher's score of the positive less that of the negative.
+    :returns: (...), the mean over the triples of each mini-batch.
+    """
+    near, far = (
+        similarity_of(queries.unsqueeze(-2), one.unsqueeze(-2)).flatten(-3) for one in (positives, negatives)
+    )  # (..., n) each
+    return (near - far - margins.to(near.dtype)).square().mean(-1)
 
 
 def pointwise_loss(logits: Tensor, relevance: Tensor) -> Tensor:
-    """Mean binary cross-entropy of query-passage pairs (CoRT, section 4.3.1).
+    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1).
 
     :param logits: (n,).
     :param relevance: (n,), 0 or 1.
+    :returns: (n,).
     """
-    return functional.binary_cross_entropy_with_logits(logits.float(), relevance.float())
+    logits = _wide(logits)
+    return functional.binary_cross_entropy_with_logits(logits, relevance.to(logits.dtype), reduction="none")
+
+
+def _wide(numbers: Tensor) -> Tensor:
+    """Single precision at least."""
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))

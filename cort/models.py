@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.batching import Frame, by_length, pad
+from cort.batching import Sequences, by_length, pad
 from cort.errors import InputError, input_error, shorten
 from cort.files import atomic_folder
 
@@ -127,23 +127,17 @@ def model_fingerprint(folder: str | Path) -> str:
 
 
 def forward_by_length(
-    model: nn.Module,
-    frame: Callable[[int], Frame],
-    lengths: npt.NDArray[np.integer],
-    pad_id: int,
-    device: torch.device,
-    token_budget: int,
+    model: Callable[[dict[str, Tensor]], Tensor], sequences: Sequences, device: torch.device, token_budget: int
 ) -> Tensor:
-    """Run rows 0 to ``len(lengths)`` through the model in sub-batches of similar length.
+    """Run sequences through the model in sub-batches of similar length.
 
-    :param frame: token and segment ids of a row, as long as `lengths` says.
     :param token_budget: padded tokens that go through the transformer at once.
-    :returns: one output per row, in order, shape (rows, ...).
+    :returns: one output per sequence, in order, shape (sequences, ...).
     """
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
-    for members in by_length(lengths, token_budget):
-        batch = pad([frame(int(row)) for row in members], pad_id)
+    for members in by_length(sequences.lengths, token_budget):
+        batch = pad([sequences.frame(int(row)) for row in members], sequences.pad_id)
         parts.append(model({name: tensor.to(device) for name, tensor in batch.items()}))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")

@@ -16,7 +16,12 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 def track(
-    items: Iterable[Item], total: int | None, what: str, done: int = 0, size: Callable[[Item], int] = lambda _: 1
+    items: Iterable[Item],
+    total: int | None,
+    what: str,
+    done: int = 0,
+    size: Callable[[Item], int] = lambda _: 1,
+    note: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
     """Yield `items` unchanged and show how many of `total` are done.
 
@@ -24,6 +29,7 @@ def track(
     :param what: what is counted, in plural ("passages").
     :param done: how many were done before, part of `total`.
     :param size: how many an item holds, if not one.
+    :param note: says more about the last item.
     """
     if sys.stderr.isatty():
         from tqdm import tqdm
@@ -32,6 +38,8 @@ def track(
             for item in items:
                 yield item
                 bar.update(size(item))
+                if note:
+                    bar.set_postfix_str(note())
         return
     started = last = time.monotonic()
     count = done
@@ -41,9 +49,18 @@ def track(
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES:
             last = now
-            log.info(
-                "%d%s %s, %s", count, f" of {total}" if total else "", what, rate_text(count - done, now - started)
-            )
+            parts = [f"{count}{f' of {total}' if total else ''} {what}", rate_text(count - done, now - started)]
+            if total and count > done:
+                parts.append(left_text((total - count) * (now - started) / (count - done)))
+            log.info("%s", ", ".join([*parts, *([note()] if note else [])]))
+
+
+def left_text(seconds: float) -> str:
+    """Say how long it will still take, in the unit that gives a small number of at least 1."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit} left"
+    return f"{max(seconds, 0):.0f} s left"
 
 
 def rate_text(count: int, seconds: float) -> str:

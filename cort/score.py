@@ -1,7 +1,7 @@
 """Score query-passage pairs with the re-ranker, each pair once however many systems and depths need it.
 
 Reads a re-ranker folder, token caches and one or more candidate runs; writes scores.parquet, from which `rerank` makes
-runs of any depth.
+runs of any depth. Or reads triples, whose scores an encoder is to learn from.
 
 Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
               --queries queries.test.arrow --passages passages.arrow --output scores.parquet
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 # Pairs sorted by length together. Part of the result, as padding changes the last bits: not a setting.
 BLOCK = 8_192
 TOKEN_BUDGET = 16_384
+SIDES = ("positive", "negative")
 
 
 def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
@@ -45,7 +46,17 @@ def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
         kept = np.flatnonzero(run.ranks() <= depth)
         queries = pa.array(run.query_ids, pa.string()).take(pa.array(run.query_numbers()[kept]))
         parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(pa.array(kept))}))
-    pairs = pa.concat_tables(parts).group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
+    return _each_once(pa.concat_tables(parts))
+
+
+def pairs_of_triples(triples: pa.Table) -> pa.Table:
+    """Collect the pairs of a query and its positive or negative, each once, by query and document id."""
+    parts = [triples.select(["query_id", name]).rename_columns(["query_id", "doc_id"]) for name in SIDES]
+    return _each_once(pa.concat_tables(parts))
+
+
+def _each_once(pairs: pa.Table) -> pa.Table:
+    pairs = pairs.group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
     return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
 
 
@@ -69,7 +80,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = cli.make_parser("cort.score", __doc__)
     parser.add_argument("--model", required=True, metavar="FOLDER")
-    parser.add_argument("--candidates", required=True, nargs="+", metavar="TREC")
+    pairs = parser.add_mutually_exclusive_group(required=True)
+    pairs.add_argument("--candidates", nargs="+", metavar="TREC")
+    pairs.add_argument("--triples", metavar="PARQUET", help="to train an encoder with")
     parser.add_argument("--depth", type=int, default=1000, help="candidates per query and run")
     parser.add_argument("--queries", required=True, metavar="ARROW", help="token cache")
     parser.add_argument("--passages", required=True, metavar="ARROW", help="token cache")
@@ -87,9 +100,13 @@ def stage(args: argparse.Namespace) -> None:
     model, template = load_cross_encoder(args.model)
     tokenizer = fingerprint(args.model)
     pairs = Pairs(Tokens(args.queries, tokenizer), Tokens(args.passages, tokenizer), template, model.settings)
-    table = distinct_pairs((read_run(path) for path in args.candidates), args.depth)
-    log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(args.candidates), args.depth)
-    source = ", ".join(args.candidates)
+    if args.triples:
+        table, source = pairs_of_triples(tables.read_table(args.triples, tables.TRIPLES)), args.triples
+        log.info("%d different pairs of triples", table.num_rows)
+    else:
+        table = distinct_pairs((read_run(path) for path in args.candidates), args.depth)
+        log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(args.candidates), args.depth)
+        source = ", ".join(args.candidates)
     with lease() as leased, tables.open_writer(args.output, tables.SCORES) as writer:
         device = choose_device(args.threads, leased)
         for block in score_blocks(model.to(device), pairs, table, source, device, args.precision):

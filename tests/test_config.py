@@ -23,6 +23,8 @@ WITHOUT_DEFAULT = {
     *(f"language_models.*.{key}" for key in ("pretrained", "revision")),
     "encoders.*.released",
     "submissions.*.run_id",
+    "encoders.*.teacher",
+    "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),
 }
 

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 
 import numpy as np
@@ -15,6 +16,7 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.losses import pointwise_loss
 from cort.tokenization import load_template
+from cort.training.pairs import read_pairs
 from tests.support import command_line, contents, read_curve
 
 CPU = torch.device("cpu")
@@ -227,7 +229,7 @@ def test_training_lowers_the_loss_and_keeps_the_best_model(options, tmp_path, ex
         with torch.inference_mode():
             logits = torch.cat([pairs.score(model, rows[0][[i]], rows[1][[i]], CPU, 1) for i in range(len(rows[0]))])
         # The mean over all pairs, though 30 are no whole number of batches of 12.
-        loss = pointwise_loss(logits, torch.tensor(table["relevance"].to_pylist()))
+        loss = pointwise_loss(logits, torch.tensor(table["relevance"].to_pylist())).mean()
         assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 
@@ -244,7 +246,7 @@ def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches
     rows = pairs.queries.rows_of(table["query_id"], "x"), pairs.passages.rows_of(table["doc_id"], "x")
     with torch.inference_mode():
         logits = torch.cat([pairs.score(model, rows[0][[i]], rows[1][[i]], CPU, 1) for i in range(len(rows[0]))])
-    expected = pointwise_loss(logits, torch.tensor(table["relevance"].to_pylist())).item()
+    expected = pointwise_loss(logits, torch.tensor(table["relevance"].to_pylist())).mean().item()
     assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(expected, rel=1e-4)
 
 
@@ -262,7 +264,7 @@ def test_the_seed_decides_the_bytes(options, tmp_path):
 
 def test_pairs_are_looked_up_by_id(examples, caches, world):
     path = str(examples / "train.parquet")
-    rows = train_reranker.read_pairs(path, Tokens(caches["queries.train"]), Tokens(caches["passages"]))
+    rows = read_pairs(path, Tokens(caches["queries.train"]), Tokens(caches["passages"]))
     table = tables.read_table(path, tables.PAIRS).to_pylist()
     assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
     assert [world.doc_ids[row] for row in rows.passages] == [row["doc_id"] for row in table]
@@ -283,7 +285,7 @@ def test_training_complains(options, tmp_path, complaint, examples):
     line = complaint(train_reranker.main, options(max_length=12), curve)
     assert line == "max_length: found 12, expected 14 to 48 tokens for this model; change it"
     line = complaint(train_reranker.main, options(learning_rate=1e30, warmup_updates=0), curve)
-    assert line.startswith("update 2: found the loss nan on the examples 12 to 24, expected a finite number; ")
+    assert re.match(r"update 2: found the loss nan on the example \d+, expected a finite number; ", line)
     assert not (tmp_path / "model").exists()
 
 

@@ -213,6 +213,7 @@ def test_the_folder_is_a_transformers_folder_with_two_files_more(make_encoder, l
         "similarity": "angular",
         "projection": True,
         "query_segment": 1,
+        "passage_segment": 0,
     }
     weights = AutoModel.from_pretrained(folder).state_dict()
     original = AutoModel.from_pretrained(lm).state_dict()

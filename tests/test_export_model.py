@@ -104,7 +104,7 @@ ENCODERS = {
     "CoRT": (EncoderSettings("cls", 8, 12, 16), {}),
     "CoRT, mean": (EncoderSettings("mean", 32, 20, 48), {}),
     "RepBERT": (EncoderSettings("mean", 32, 12, 16, "inner_product", False, 0), {}),
-    "the other segment": (EncoderSettings("cls", 8, 12, 16, query_segment=0), {}),
+    "the other segment": (EncoderSettings("cls", 8, 12, 16, query_segment=0, passage_segment=1), {}),
     "ALBERT": (EncoderSettings("cls", 8, 12, 16), {"model_type": "albert", "embedding_size": 16}),
     "ELECTRA": (EncoderSettings("mean", 8, 12, 16), {"model_type": "electra", "embedding_size": 16}),
     "no segments": (EncoderSettings("mean", 8, 12, 16), {"model_type": "roberta", "max_position_embeddings": 50}),
@@ -225,7 +225,7 @@ def test_an_exported_tokenizer_marks_and_cuts_texts(make_model, tmp_path):
     from transformers import AutoTokenizer
 
     for segment in (0, 1):
-        model = make_model(EncoderSettings("cls", 8, 12, 16, query_segment=segment))
+        model = make_model(EncoderSettings("cls", 8, 12, 16, query_segment=segment, passage_segment=1 - segment))
         folder = export(tmp_path / f"export{segment}", model)
         for name, length, expected in (("query", 12, segment), ("transformer", 16, 1 - segment)):
             tokenizer = AutoTokenizer.from_pretrained(folder / name, local_files_only=True)

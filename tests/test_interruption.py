@@ -13,8 +13,10 @@ from torch import nn
 from cort import cli
 from cort.interruption import Interrupted, Requests, exit_status
 from cort.training.checkpoints import Checkpoints
+from cort.training.chunks import consecutive_chunks
 from cort.training.loop import Task, fit
 from cort.training.options import TrainingSettings
+from cort.training.selection import Validation
 from tests.support import logged
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -74,21 +76,25 @@ class Training:
         if number:
             os.kill(os.getpid(), number)
 
-    def loss(self, model, start, end, device):
+    def chunks(self, examples, size, limit):
+        # So long that each mini-batch stands alone.
+        return consecutive_chunks(examples, size, np.full(len(examples), 10**6), limit)
+
+    def losses(self, chunk, forward):
         self._send(self.signals.pop(self.count, None))
         self.count += 1
-        self.starts.append(start)
+        self.starts.append(int(chunk.examples[0]))
         noise = random.random() + np.random.rand() + random.gauss(0, 1) + np.random.normal()  # noqa: NPY002, S311
-        return (model(self.rows[start:end]) + 0.1 * noise).square().mean()
+        return (forward.model(self.rows[chunk.examples]) + 0.1 * noise).square().mean().reshape(1)
 
-    def validate(self, model, device):
-        losses = []
+    def validate(self, forward):
+        losses, model = [], forward.model
         for start in range(0, 20, 5):
             self._send(self.validation_signals.pop(self.validations, None))
             self.validations += 1
             losses.append(model(self.rows[start : start + 5]).square().mean().item())
         # Chosen so that the best model is not the last one.
-        return abs(sum(losses) - 3.7)
+        return Validation(abs(sum(losses) - 3.7))
 
     def once(self):
         torch.manual_seed(11)
@@ -100,7 +106,7 @@ class Training:
             self.saved[name] = {key: value.clone() for key, value in model.state_dict().items()}
 
         checkpoints = self.folder and Checkpoints(self.folder, lambda: self.identity, self.every)
-        curve = fit(Task(model, EXAMPLES, 31, self.loss, self.validate, save), SETTINGS, checkpoints)
+        curve = fit(Task(model, EXAMPLES, 31, self.chunks, self.losses, self.validate, save), SETTINGS, checkpoints)
         return [(point.step, point.epoch, point.loss, point.validation_loss, point.learning_rate) for point in curve]
 
     def run(self):
@@ -243,15 +249,15 @@ def test_a_checkpoint_is_found_after_a_death_without_warning(undisturbed, tmp_pa
         pass
 
     training = Training(tmp_path / "c", every=0)
-    loss = training.loss
+    losses = training.losses
 
     def dying(*args):
         if training.count == 7 * ACCUMULATE + 1:
             training.count += 1
             raise Killed
-        return loss(*args)
+        return losses(*args)
 
-    training.loss = dying
+    training.losses = dying
     with pytest.raises(Killed):
         training.run()
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
@@ -295,7 +301,7 @@ def test_a_checkpoint_of_another_training_is_not_used(undisturbed, tmp_path, cap
 
 def test_a_full_disk_does_not_end_a_training(undisturbed, tmp_path, caplog, monkeypatch):
     training = Training(tmp_path / "c", every=0)
-    loss, write = training.loss, Checkpoints.write
+    write = Checkpoints.write
 
     def full(checkpoints, checkpoint):
         if checkpoint.step in (5, 6):
@@ -303,7 +309,6 @@ def test_a_full_disk_does_not_end_a_training(undisturbed, tmp_path, caplog, monk
         return write(checkpoints, checkpoint)
 
     monkeypatch.setattr(Checkpoints, "write", full)
-    training.loss = loss
     same(training.run(), undisturbed)
     assert logged(caplog, "WARNING") == [
         f"no checkpoint of update {step}: No space left on device; training goes on" for step in (5, 6)

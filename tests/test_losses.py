@@ -9,7 +9,9 @@ from cort.losses import (
     COSINE_LIMIT,
     angular_similarity,
     batch_triplet_loss,
+    info_nce_loss,
     inner_product,
+    margin_mse_loss,
     multilabel_margin_loss,
     pointwise_loss,
 )
@@ -140,7 +142,7 @@ def test_pointwise_loss_is_the_negative_log_of_the_sigmoid():
     relevance = torch.tensor([1, 0, 0, 1])
     sigmoid = [1 / (1 + math.exp(-x)) for x in (2, -1, 0.5, 0)]
     expected = -(math.log(sigmoid[0]) + math.log(1 - sigmoid[1]) + math.log(1 - sigmoid[2]) + math.log(1 / 2)) / 4
-    assert pointwise_loss(logits, relevance).item() == pytest.approx(expected, rel=1e-6)
+    assert pointwise_loss(logits, relevance).mean().item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_pointwise_loss_of_large_logits_is_finite():
@@ -150,7 +152,7 @@ def test_pointwise_loss_of_large_logits_is_finite():
 
 def test_pointwise_gradient_is_the_mean_of_sigmoid_minus_label():
     logits = torch.tensor([2.0, -1.0, 0.5], requires_grad=True)
-    pointwise_loss(logits, torch.tensor([1, 0, 1])).backward()
+    pointwise_loss(logits, torch.tensor([1, 0, 1])).mean().backward()
     expected = (1 / (1 + np.exp(-np.array([2, -1, 0.5]))) - np.array([1, 0, 1])) / 3
     assert np.allclose(logits.grad.numpy(), expected, atol=1e-7)
 
@@ -190,3 +192,63 @@ def test_similarities_are_in_single_precision_at_least():
     for similarity in (angular_similarity, inner_product):
         assert similarity(half, half).dtype == torch.float32
     assert inner_product(half, 2 * half).tolist() == [[6, 6], [6, 6]]
+
+
+def test_info_nce_is_the_cross_entropy_of_the_own_passage():
+    queries, passages, negatives = draw(3, 4, 5)
+    passages = torch.cat([passages, negatives])
+    others = torch.zeros(4, 8, dtype=torch.bool)
+    others[1, 2] = others[3, 7] = True
+    total = 0.0
+    for i, query in enumerate(queries):
+        cosine = [float(functional.cosine_similarity(query, passage, dim=0)) for passage in passages]
+        terms = [math.exp(value / 0.05) for j, value in enumerate(cosine) if not others[i, j]]
+        total -= math.log(math.exp(cosine[i] / 0.05) / sum(terms))
+    assert info_nce_loss(queries, passages, others, 0.05).item() == pytest.approx(total / 4, abs=1e-10)
+
+
+def test_info_nce_of_equal_passages_is_the_logarithm_of_their_number():
+    vector = torch.ones(3, 2, dtype=torch.float64)
+    nothing = torch.zeros(3, 6, dtype=torch.bool)
+    loss = info_nce_loss(vector, torch.cat([vector, vector]), nothing, 0.05)
+    assert loss.item() == pytest.approx(math.log(6), abs=1e-12)
+
+
+def test_margin_mse_is_the_squared_error_of_the_margin():
+    queries, positives, negatives = draw(5, 3, 4)
+    margins = torch.tensor([1.0, -2.0, 0.5])
+    expected = [
+        (float(q @ p) - float(q @ n) - m) ** 2
+        for q, p, n, m in zip(queries, positives, negatives, margins.tolist(), strict=True)
+    ]
+    loss = margin_mse_loss(queries, positives, negatives, margins)
+    assert loss.item() == pytest.approx(sum(expected) / 3, abs=1e-12)
+    exact = (queries * (positives - negatives)).sum(1)
+    assert margin_mse_loss(queries, positives, negatives, exact).item() == pytest.approx(0, abs=1e-25)
+
+
+@pytest.mark.parametrize("name", ["info_nce", "margin_mse"])
+def test_gradients_of_the_other_objectives_equal_finite_differences(name):
+    vectors = [vector.requires_grad_() for vector in draw(8, 3, 4)]
+    others = torch.zeros(3, 6, dtype=torch.bool)
+    losses = {
+        "info_nce": lambda q, p, n: info_nce_loss(q, torch.cat([p, n]), others, 0.2),
+        "margin_mse": lambda q, p, n: margin_mse_loss(q, p, n, torch.ones(3)),
+    }
+    assert torch.autograd.gradcheck(losses[name], vectors, eps=1e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["triplet", "multilabel", "info_nce", "margin_mse"])
+def test_many_mini_batches_at_once_have_the_losses_of_each(name):
+    queries, positives, negatives = (one.reshape(5, 4, 3) for one in draw(9, 20, 3))
+    both = torch.cat([positives, negatives], dim=1)
+    marked = torch.from_numpy(np.random.default_rng(2).random((5, 4, 8)) < 0.3)
+    losses = {
+        "triplet": lambda i: batch_triplet_loss(queries[i], positives[i], negatives[i], 0.1),
+        "multilabel": lambda i: multilabel_margin_loss(queries[i], both[i], marked[i]),
+        "info_nce": lambda i: info_nce_loss(queries[i], both[i], marked[i].triu(1), 0.05),
+        "margin_mse": lambda i: margin_mse_loss(queries[i], positives[i], negatives[i], queries[i, :, 0]),
+    }
+    together = losses[name](slice(None))
+    assert together.shape == (5,)
+    assert together.tolist() == pytest.approx([losses[name](i).item() for i in range(5)], abs=1e-12)

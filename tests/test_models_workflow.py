@@ -9,7 +9,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from cort.formats.runs import read_run
+from cort.formats.tables import TRIPLES, read_table
 from scripts.sandbox import TINY, snakemake
+from tests.support import read_curve
 from tests.test_export_model import card_of, cells
 from tests.test_workflow import planned, released_config
 
@@ -72,6 +75,37 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     assert "released file tiny/data/encoder.ckpt" in text.replace("\\", "")
     assert not re.search(r"\| +(training|triples|loss|margin)", text)
     assert (folder / "results" / "released" / "report" / "index.html").is_file()
+
+
+def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    first = config["encoders"]["encoder"]
+    more = {"start": "encoder", "teacher": "cross", "loss": "margin_mse", "similarity": "inner_product"}
+    training = {**first["training"], "select": "RR@10", "pool_depth": 5}
+    config["encoders"]["second"] = {
+        **first,
+        **more,
+        "triples": {**first["triples"], "system": "cort"},
+        "training": training,
+    }
+    config["systems"]["second"] = {"retrieve": "second"}
+    (folder / "second.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "second.yaml")
+    assert status == 0, output[-10_000:]
+    jobs = planned(output)
+    # Of the first round, only its runs of the training queries are new: its negatives for the second.
+    assert (jobs["triples"], jobs["score_triples"], jobs["train"], jobs["retrieve"]) == (2, 2, 1, 3)
+    assert "train_reranker" not in jobs
+    table = read_table(folder / "results/tiny/triples/second.train.parquet", TRIPLES).to_pylist()
+    results = {row: doc_ids for row, doc_ids, _ in read_run(folder / "results/tiny/runs/train/cort.trec")}
+    assert all(row["negative"] in results[row["query_id"]] for row in table)
+    curve = read_curve(folder / "results/tiny/encoders/second/curve.csv")
+    assert [row["validation_measure"] is None for row in curve] == [row["validation_loss"] is None for row in curve]
+    events = list((folder / "logs/tiny/events/second").glob("events.out.tfevents.*"))
+    assert len(events) == 1
+    assert events[0].stat().st_size > 500
+    assert (folder / "results/tiny/measures/test/second.json").is_file()
 
 
 def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path, monkeypatch, capsys):

@@ -12,6 +12,8 @@ from tests.test_workflow import stage_modules
 
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
 SMALL = {"pydocs", "provenance", "report", "reproduction"}
+# Of the size of a model.
+MODELS = {"import_encoder", "export_model"}
 # As `train` and `encode`: neural, so on a part; the pairs of `score` are drawn at random.
 NEURAL = {"train_reranker", "score"}
 # Bound by the network, and by unpacking.
@@ -26,7 +28,7 @@ def measured(size, n, seconds, **others):
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
     driven = {step.stage for step in steps(tmp_path, Fraction(1), tmp_path, 2)} | {"language_model"}
-    assert driven | SMALL | NEURAL | FETCHING | REPEATED == {Path(module).stem for module in stage_modules()}
+    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED == {Path(module).stem for module in stage_modules()}
 
 
 def test_growth_is_the_exponent():

@@ -13,6 +13,9 @@ from cort.encoder import Texts, load_encoder, texts_of
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.losses import batch_triplet_loss, multilabel_margin_loss
+from cort.models import forward_by_length
+from cort.training import triples as training_triples
+from cort.training.chunks import Chunk
 from tests.support import command_line, contents, read_curve
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -84,7 +87,7 @@ def validation_loss(model, examples, caches, margin, batch_size):
 
 def triplet(margin):
     """The paper's loss of a batch, as the stage uses it."""
-    return train.make_objective(argparse.Namespace(similarity="angular", margin=margin), None)
+    return training_triples.make_objective(argparse.Namespace(loss="triplet", similarity="angular", margin=margin))
 
 
 def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
@@ -112,6 +115,7 @@ def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, 
         "similarity": "angular",
         "projection": True,
         "query_segment": 1,
+        "passage_segment": 0,
     }
 
 
@@ -158,18 +162,25 @@ def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, 
     encoder = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1)
     template = load_template(folder)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    rows = train.read_triples(str(examples / "train.parquet"), queries, passages)
+    rows = training_triples.read_triples(str(examples / "train.parquet"), queries, passages)
     as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
-    losses = []
-    for start in (0, 5):
-        part = train.TripleRows(*(column[start : start + 5] for column in rows))
-        losses.append(train.triples_loss(encoder, part, as_query, as_passage, triplet(0.3), CPU).item())
-    assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+    texts = training_triples.TripleTexts(rows, as_query, as_passage)
+    losses = [
+        training_triples.triples_losses(texts, Chunk(np.arange(start, start + 5), 5), alone(encoder), triplet(0.3))
+        for start in (0, 5)
+    ]
+    assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses).item() / 2, rel=1e-5)
+
+
+def alone(model):
+    """Run each sequence by itself."""
+    return lambda sequences: forward_by_length(model, sequences, CPU, 1)
 
 
 def repbert(options, examples, **changes):
     """Options of a training as RepBERT's."""
-    settings = {"similarity": "inner_product", "projection": "False", "dimension": 32, "query-segment": 0}
+    settings = {"similarity": "inner_product", "projection": "False", "dimension": 32}
+    settings |= {"query-segment": 0, "passage-segment": 1}
     settings |= {"loss": "multilabel_margin", "decay": "weights", "qrels": examples / "qrels.train.parquet"}
     settings |= {"validation-qrels": examples / "qrels.validation.parquet", "learning-rate": 0.002}
     return options(**{name.replace("-", "_"): value for name, value in (settings | changes).items()})
@@ -208,11 +219,19 @@ def test_a_projection_that_is_left_out_needs_the_models_dimension(options, examp
     assert "dimension: found 16, expected the model's 32 without a projection; set it to 32" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("changes", [{"loss": "triplet"}, {"validation-qrels": None}])
-def test_judgements_go_with_their_loss(options, examples, capsys, changes):
-    arguments = [word for word in repbert(options, examples, **changes) if word != "None"]
-    assert train.main(arguments) == 1
-    assert "expected both of them with --loss multilabel_margin, none with another loss" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"loss": "triplet"}, "--qrels: found a file, expected none with --loss triplet"),
+        ({"validation-qrels": None}, "--validation-qrels: found none, expected a file with --loss multilabel_margin"),
+    ],
+)
+def test_judgements_go_with_their_loss(options, examples, complaint, tmp_path, changes, line):
+    arguments = repbert(options, examples, **changes)
+    if None in changes.values():
+        place = arguments.index("--validation-qrels")
+        del arguments[place : place + 2]
+    assert complaint(train.main, arguments, tmp_path / "model").startswith(line)
 
 
 def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples):
@@ -221,22 +240,30 @@ def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples
 
     encoder, template = new_encoder(lm, EncoderSettings("cls", 16, 12, 24), 1).eval(), load_template(lm)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    rows = train.read_triples(str(examples / "train.parquet"), queries, passages)
-    rows = train.TripleRows(*(column[:7] for column in rows))
+    rows = training_triples.read_triples(str(examples / "train.parquet"), queries, passages)
     as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
 
-    def alone(texts, column):
+    def vectors(texts, column):
         return torch.cat([texts.encode(encoder, column[i : i + 1], CPU, 1) for i in range(len(column))])
 
-    vectors = alone(as_query, rows.queries), alone(as_passage, rows.positives), alone(as_passage, rows.negatives)
-    expected = batch_triplet_loss(*vectors, 0.1)
-    assert train.triples_loss(encoder, rows, as_query, as_passage, triplet(0.1), CPU).item() == pytest.approx(
-        expected.item(), rel=1e-4
+    expected = [
+        batch_triplet_loss(
+            vectors(as_query, part.queries),
+            vectors(as_passage, part.positives),
+            vectors(as_passage, part.negatives),
+            0.1,
+        ).item()
+        for part in (rows.take(np.arange(start, start + 7)) for start in (0, 7))
+    ]
+    chunk, texts = Chunk(np.arange(14), 7), training_triples.TripleTexts(rows, as_query, as_passage)
+    together = lambda sequences: forward_by_length(encoder, sequences, CPU, 100)  # noqa: E731
+    assert training_triples.triples_losses(texts, chunk, together, triplet(0.1)).tolist() == pytest.approx(
+        expected, rel=1e-4
     )
 
 
 def test_triples_are_looked_up_by_id(caches, examples, world):
-    rows = train.read_triples(
+    rows = training_triples.read_triples(
         str(examples / "train.parquet"), Tokens(caches["queries.train"]), Tokens(caches["passages"])
     )
     table = tables.read_table(examples / "train.parquet", tables.TRIPLES).to_pylist()
@@ -264,7 +291,7 @@ def test_fp16_is_refused_on_a_cpu(options, tmp_path, complaint):
 def test_a_diverging_training_stops_with_one_line(options, tmp_path, complaint):
     changes = {"learning_rate": 1e30, "warmup_updates": 0}
     line = complaint(train.main, options(**changes), tmp_path / "curve.csv")
-    assert line.startswith("update 2: found the loss nan on the examples 5 to 10, expected a finite number; lower")
+    assert line.startswith("update 2: found the loss nan on the examples 5 to 9, expected a finite number; lower")
     assert not (tmp_path / "model").exists()
 
 
@@ -322,7 +349,7 @@ def test_judged_pairs_are_found_and_no_others(caches, examples, world):
     rows = tables.read_table(path, tables.QRELS).to_pylist()
     for level in (1, max(row["relevance"] for row in rows) + 1):
         judged = {(row["query_id"], row["doc_id"]) for row in rows if row["relevance"] >= level}
-        found = train.Judgements(path, level, queries, passages).relevant(
+        found = training_triples.Judgements(path, level, queries, passages).relevant(
             np.arange(len(queries)), np.arange(len(passages))
         )
         expected = [[(query, document) in judged for document in world.doc_ids] for query in world.query_ids[:20]]

@@ -3,13 +3,18 @@ import csv
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from cort.batching import Sequences
 from cort.errors import InputError
-from cort.training.loop import Task, fit, make_deterministic, parameter_groups, write_curve
+from cort.training.chunks import consecutive_chunks
+from cort.training.loop import Task, fit, parameter_groups
 from cort.training.options import TrainingSettings, add_training_arguments, settings_from
+from cort.training.selection import Validation
+from cort.training.stage import make_deterministic, write_curve
 from cort.training.state import CurvePoint
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -47,22 +52,28 @@ class Record:
         self.model = model or Weights()
         self.parts, self.saved, self.seen, self.epochs = [], [], [], epochs
 
-    def loss(self, model, start, end, device):
-        self.parts.append((start, end))
-        assert model.training
-        return model(self.rows[start:end].to(device)).mean()
+    def chunks(self, examples, size, limit):
+        # So long that each mini-batch stands alone.
+        return consecutive_chunks(examples, size, np.full(len(examples), 10**6), limit)
 
-    def validate(self, model, device):
-        assert not model.training
+    def losses(self, chunk, forward):
+        start, end = int(chunk.examples[0]), int(chunk.examples[-1]) + 1
+        self.parts.append((start, end))
+        assert forward.model.training
+        return forward.model(self.rows[start:end].to(forward.device)).mean().reshape(1)
+
+    def validate(self, forward):
+        assert not forward.model.training
         assert not torch.is_grad_enabled()
         self.seen.append(self.model.values.clone())
-        return self.validation.pop(0) if self.validation else 1.0
+        return Validation(self.validation.pop(0) if self.validation else 1.0)
 
     def save(self, name):
         self.saved.append((name, self.model.values.detach().clone()))
 
     def fit(self, **changes):
-        task = Task(self.model, len(self.rows), len(self.rows) // self.epochs, self.loss, self.validate, self.save)
+        counts = len(self.rows), len(self.rows) // self.epochs
+        task = Task(self.model, *counts, self.chunks, self.losses, self.validate, self.save)
         return fit(task, replace(SETTINGS, **changes))
 
 
@@ -182,7 +193,7 @@ def test_the_epoch_counts_passes_over_the_queries():
 def test_a_loss_that_is_no_number_stops_with_one_line(value):
     record = Record(rows(24))
     record.rows[17] = value
-    with pytest.raises(InputError, match=r"^update 3: found the loss (nan|inf|-inf) on the examples 16 to 20, "):
+    with pytest.raises(InputError, match=r"^update 3: found the loss (nan|inf|-inf) on the examples 16 to 19, "):
         record.fit()
     assert [name for name, _ in record.saved] == []
 
@@ -206,9 +217,11 @@ def test_fp16_needs_a_gpu():
 
 
 class Linear(nn.Module):
+    """The inner product of three token ids with three weights."""
+
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(2, 1, bias=False)
+        self.layer = nn.Linear(3, 1, bias=False)
         nn.init.constant_(self.layer.weight, 1 / 3)
         self.dtypes = set()
 
@@ -216,18 +229,29 @@ class Linear(nn.Module):
     def values(self):
         return self.layer.weight
 
-    def forward(self, rows):
-        result = self.layer(rows)
+    def forward(self, batch):
+        result = self.layer(batch["input_ids"].float())
         self.dtypes.add(result.dtype)
-        return result
+        return result.squeeze(-1)
+
+
+class Sums(Record):
+    """The loss of an example is the output for a sequence of three tokens."""
+
+    def losses(self, chunk, forward):
+        frame = np.array([1, 2, 4]), np.zeros(3, dtype=np.int64)
+        outputs = forward(Sequences(np.full(len(chunk.examples), 3), lambda _: frame, 0))
+        self.parts.append((outputs.dtype, (outputs @ outputs).dtype))
+        return outputs.reshape(len(chunk), -1).mean(1)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
-def test_the_precision_is_of_the_products_and_not_of_the_weights(precision, dtype):
-    record = Record(rows(8), model=Linear())
+def test_the_precision_is_of_the_transformers_products_and_not_of_weights_and_losses(precision, dtype):
+    record = Sums(rows(8), model=Linear())
     record.fit(precision=precision)
     assert record.model.dtypes == {dtype}
     assert record.model.values.dtype == torch.float32
+    assert set(record.parts) == {(torch.float32, torch.float32)}
 
 
 def test_make_deterministic_fixes_seed_threads_and_algorithms():
@@ -246,9 +270,9 @@ def test_the_curve_is_written_as_csv_with_absent_values_empty(tmp_path):
     write_curve(tmp_path / "curve.csv", curve)
     lines = (tmp_path / "curve.csv").read_bytes().split(b"\n")
     assert lines == [
-        b"step,epoch,loss,validation_loss,learning_rate,examples_per_second",
-        b"1,0.5,2.25,,0.1,10.0",
-        b"2,1.0,1e-09,0.125,0.0,",
+        b"step,epoch,loss,validation_loss,learning_rate,examples_per_second,validation_measure",
+        b"1,0.5,2.25,,0.1,10.0,",
+        b"2,1.0,1e-09,0.125,0.0,,",
         b"",
     ]
     with open(tmp_path / "curve.csv", newline="") as handle:
@@ -272,3 +296,36 @@ def test_weight_decay_can_spare_biases_and_layer_normalisation():
     assert [id(parameter) for parameter in weights["params"]] == [id(model[0].weight)]
     spared = model[0].bias, model[1].weight, model[1].bias
     assert list(map(id, vectors["params"])) == list(map(id, spared))
+
+
+def test_gradients_that_are_no_numbers_stop_before_they_reach_the_weights():
+    class Infinite(Weights):
+        """The loss is finite, its slope is not: that of a square root at 0."""
+
+        def forward(self, rows):
+            return torch.sqrt((rows @ self.values - rows @ self.values).abs())
+
+    record = Record(rows(8), model=Infinite())
+    with pytest.raises(InputError, match=r"^update 1: found gradients of norm nan, expected a finite number; lower"):
+        record.fit()
+    assert torch.isfinite(record.model.values).all()
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_full_memory_names_the_setting_to_lower(recompute):
+    record = Record(rows(8))
+
+    def losses(chunk, forward):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    record.losses = losses
+    line = "^tokens_at_once: found 8192, for whose activations there is too little memory, expected fewer tokens; lower"
+    with pytest.raises(InputError, match=line + (" it$" if recompute else " it, or set recompute if ")):
+        record.fit(recompute=recompute)
+
+
+def test_another_failure_stays_what_it_is():
+    record = Record(rows(8))
+    record.losses = lambda *_: torch.ones(2) @ torch.ones(3)
+    with pytest.raises(RuntimeError, match="size"):
+        record.fit()

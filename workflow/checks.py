@@ -26,7 +26,7 @@ SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "language_models", "encoders", "rerankers", "systems")
 # Keys of an encoder that mean nothing if its weights are released ones.
-OF_TRAINING = {"loss", "margin", "triples", "training"}
+OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "training"}
 TYPES = {
     "object": "a mapping",
     "array": "a list",

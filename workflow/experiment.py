@@ -66,10 +66,25 @@ def parts_of(system: Config) -> list[str]:
 
 
 def used_models(config: Config, section: str) -> list[str]:
-    """List the encoders or re-rankers that some system needs, in config order."""
-    key = LEARNERS[section][0]
-    used = {system.get(key) for system in config["systems"].values()}
-    return [name for name in config[section] if name in used]
+    """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
+    used = {model for system in config["systems"].values() for model in models_of(config, system)}
+    return [name for name in config[section] if (section, name) in used]
+
+
+def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
+    """List the models a system's run waits for, as (section, name): its own, what these start from and learn from."""
+    found: dict[tuple[str, str], None] = {}
+
+    def visit(section: str, name: str | None) -> None:
+        if name is not None and name in config[section] and (section, name) not in found:
+            found[section, name] = None
+            model = config[section][name]
+            visit("encoders", model.get("start"))
+            visit("rerankers", model.get("teacher"))
+
+    for section, (key, _) in LEARNERS.items():
+        visit(section, system.get(key))
+    return list(found)
 
 
 def trained_models(config: Config, section: str) -> list[str]:

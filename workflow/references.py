@@ -42,6 +42,7 @@ def check_references(config: Config) -> Iterator[str]:
     yield from _check_measures_of_splits(config)
     yield from _check_language_models(config)
     yield from _check_learners(config)
+    yield from _check_trainings(config)
     yield from _check_systems(config)
     sound = _sound(config)
     circles = list(_check_circles(sound))
@@ -147,6 +148,38 @@ def _check_learners(config: Config) -> Iterator[str]:
         yield "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it"
     for name in config["encoders"].keys() & config["rerankers"].keys():
         yield f"rerankers.{name}: found the name of an encoder, expected another, as reports show both; rename one"
+
+
+def _check_trainings(config: Config) -> Iterator[str]:
+    for section in LEARNERS:
+        for name, model in _entries(config, section):
+            if model["training"]["select"] != "loss":
+                yield from _check_measures(f"{section}.{name}.training.select", [model["training"]["select"]])
+    for name, encoder in _entries(config, "encoders"):
+        yield from _check_origins(f"encoders.{name}", name, encoder, config)
+
+
+def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
+    """Check what an encoder starts from and who teaches it."""
+    if (encoder["loss"] == "margin_mse") != ("teacher" in encoder):
+        found = "a teacher" if "teacher" in encoder else "no teacher"
+        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; mend it"
+    if "teacher" in encoder:
+        yield from _check_name(f"{place}.teacher", encoder["teacher"], config["rerankers"])
+    if "start" in encoder:
+        yield from _check_name(f"{place}.start", encoder["start"], config["encoders"])
+        started = config["encoders"].get(encoder["start"]) or {}
+        for key in ("language_model", "dimension", "projection"):
+            if started and started[key] != encoder[key]:
+                yield (
+                    f"{place}.start: found {encoder['start']!r} with {key} {started[key]}, expected {encoder[key]} as "
+                    "here; name another encoder or change it"
+                )
+        chain = [name]
+        while (start := (config["encoders"].get(chain[-1]) or {}).get("start")) is not None and start not in chain:
+            chain.append(start)
+        if start == name:
+            yield f"{place}.start: found the circle {' -> '.join([*chain, name])}, expected a first one; remove a start"
 
 
 def _check_systems(config: Config) -> Iterator[str]:

@@ -13,7 +13,7 @@ import yaml
 from cort import __version__
 from cort.exporting.layout import RELEASE, TRANSFORMER
 from cort.reporting.inputs import Filter, Measures
-from cort.reporting.tables import MARKDOWN_SPECIAL, Column, Table, systems_table, to_markdown
+from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 WHAT = {
@@ -25,6 +25,9 @@ OBJECTIVES = {
     "triplet": "CoRT's objective: negatives are passages that another ranker, `triples.system`, finds but nobody "
     "judged relevant, so that the model complements that ranker.",
     "multilabel_margin": "RepBERT's objective: all judged passages of a batch before all others of it.",
+    "info_nce": "InfoNCE: cross-entropy of the relevant passage against all passages of a batch that are not relevant.",
+    "margin_mse": "Margin MSE: the differences between the scores of a relevant and another passage are those that a "
+    "cross-encoder, `teacher`, gives.",
 }
 HEADERS: Mapping[str, dict[str, Any]] = {
     "encoder": {
@@ -164,7 +167,7 @@ def _training(card: Card) -> Iterator[str]:
         yield f"{OBJECTIVES[card.settings['loss']]}\n"
     if card.filters:
         columns = [Column("split", "split"), Column("what", "what"), Column("number", "number")]
-        rows = [[one.name, what, number] for one in card.filters for what, number in one.counts]
+        rows: list[list[Cell]] = [[one.name, what, number] for one in card.filters for what, number in one.counts]
         yield to_markdown(Table(columns, rows))
     settings = list(_flat(card.settings))
     if settings:

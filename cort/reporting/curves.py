@@ -14,6 +14,8 @@ from cort.errors import input_error, shorten
 from cort.formats.lines import iter_lines
 
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
+MEASURE = "validation_measure"
+"""A column that curves of a training whose best model is chosen by its loss need not have."""
 POINTS = 400
 """Points drawn of one curve: more than a printed panel can show."""
 WINDOWS = 40
@@ -38,19 +40,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Summary:
-    """One training in numbers; None where the curve does not tell."""
+    """One training in numbers; None where the curve does not tell. The best step is by the measure, if there is one."""
 
     name: str
     steps: int
     epochs: float | None
     last_loss: float | None
     best_validation_loss: float | None
+    best_measure: float | None
     best_step: int | None
     examples_per_second: float | None
 
 
 def read_curve(name: str, path: str | Path) -> Curve:
-    """Read a CSV file with `COLUMNS` (in any order; empty cells allowed but in `step`)."""
+    """Read a CSV file with `COLUMNS` and perhaps `MEASURE` (in any order; empty cells allowed but in `step`)."""
     lines = iter_lines(path)
     _, first = next(lines, (0, ""))
     header = next(csv.reader([first]), [])
@@ -58,7 +61,7 @@ def read_curve(name: str, path: str | Path) -> Curve:
         raise input_error(
             path, f"the header {shorten(first)}", f"`{','.join(COLUMNS)}`", "name the curve that training wrote", 1
         )
-    values: dict[str, list[float]] = {column: [] for column in COLUMNS}
+    values: dict[str, list[float]] = {column: [] for column in (*COLUMNS, MEASURE) if column in header}
     for row, line in lines:
         cells = line.split(",")
         if len(cells) != len(header):
@@ -109,6 +112,10 @@ def summarize(curve: Curve) -> Summary:
     _, epochs = curve.known("epoch")
     _, speeds = curve.known("examples_per_second")
     best = int(np.argmin(validation)) if len(validation) else None
+    best_step = None if best is None else int(steps[best])
+    measured, measures = curve.known(MEASURE) if MEASURE in curve.columns else (steps[:0], steps[:0])
+    if len(measures):
+        best_step = int(measured[np.argmax(measures)])
     return Summary(
         curve.name,
         int(curve.columns["step"].max()),
@@ -116,6 +123,7 @@ def summarize(curve: Curve) -> Summary:
         # The mean of the last window, because the loss of a single batch says little.
         float(losses[-max(1, len(losses) // WINDOWS) :].mean()) if len(losses) else None,
         None if best is None else float(validation[best]),
-        None if best is None else int(steps[best]),
+        float(measures.max()) if len(measures) else None,
+        best_step,
         statistics.median(speeds.tolist()) if len(speeds) else None,
     )

@@ -2,63 +2,50 @@
 
 from __future__ import annotations
 
-import argparse
-import csv
 import logging
 import math
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import astuple, dataclass, fields, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cort.errors import InputError, input_error
-from cort.files import atomic_file
 from cort.progress import track
 from cort.training.checkpoints import Checkpoints
-from cort.training.identity import identity
+from cort.training.chunks import Chunk, Rows, activation_limit
+from cort.training.events import Events
+from cort.training.forward import Forward
 from cort.training.keeper import Keeper
-from cort.training.options import TrainingSettings, settings_from
+from cort.training.options import TrainingSettings
 from cort.training.ranks import make_accelerator
+from cort.training.selection import LOSS, Validation
 from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
-# The library default of the authors' optimiser (transformers.AdamW).
-ADAM_EPSILON = 1e-6
 POINTS_OF_CURVE = 200
-# Options that say where things are, how fast they go and what is remembered.
-NOT_DECISIVE = ("log", "output", "output_curve", "threads", "processes", "checkpoints", "checkpoint_every")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained: `loss` of the examples ``start`` to ``end``, `validate` on held-out ones, `save` a model."""
+    """What is trained.
+
+    `chunks` joins the mini-batches of an update, given as the positions of their examples, up to so many tokens;
+    `losses` are one number per mini-batch of a chunk, `validate` is about held-out ones; `save` writes a model.
+    """
 
     model: nn.Module
     examples: int
     examples_per_epoch: int
-    loss: Callable[[nn.Module, int, int, torch.device], Tensor]
-    validate: Callable[[nn.Module, torch.device], float]
+    chunks: Callable[[Rows, int, float], list[Chunk]]
+    losses: Callable[[Chunk, Forward], Tensor]
+    validate: Callable[[Forward], Validation]
     save: Callable[[str], None]
-
-
-def make_deterministic(seed: int, threads: int) -> None:
-    """Fix every source of randomness; the same machine then gives the same weights."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(threads)
-    torch.manual_seed(seed)
-    # Some models need operations that have no deterministic form on GPUs: these warn.
-    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
-    # Filling new tensors halves the speed here, and no stage reads memory it did not write.
-    deterministic: Any = torch.utils.deterministic
-    deterministic.fill_uninitialized_memory = False
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
@@ -70,12 +57,15 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
     return [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
-def fit(task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None) -> list[CurvePoint]:
-    """Train over the examples in their order, once; save "best" by validation loss, and "last".
+def fit(
+    task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None, events: str | None = None
+) -> list[CurvePoint]:
+    """Train over the examples in their order, once; save "best" and "last".
 
     An incomplete last mini-batch is left out: its loss would count fewer terms than all others. With `checkpoints`
     the training goes on where the newest one was taken, and both models are saved at its end.
 
+    :param events: folder for TensorBoard.
     :raises Interrupted: it was asked to end and wrote a checkpoint.
     """
     from transformers import get_linear_schedule_with_warmup
@@ -86,13 +76,15 @@ def fit(task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None 
     task = replace(task, examples=task.examples // settings.batch_size * settings.batch_size or task.examples)
     updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.accumulate)
     groups = parameter_groups(task.model, settings)
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=ADAM_EPSILON)
+    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
+    if settings.compile:
+        task.model.compile(dynamic=True)
     model, optimizer = accelerator.prepare(task.model, optimizer)
     schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, updates)
     if accelerator.process_index:
         torch.manual_seed(settings.seed + accelerator.process_index)
     state = TrainingState(task.model, optimizer, schedule, accelerator)
-    return _Loop(task, settings, accelerator, model, state, updates, checkpoints).run()
+    return _Loop(task, settings, accelerator, model, state, updates, checkpoints, events).run()
 
 
 class _Loop:
@@ -107,10 +99,16 @@ class _Loop:
         state: TrainingState,
         updates: int,
         checkpoints: Checkpoints | None,
+        events: str | None,
     ) -> None:
         self.task, self.settings, self.accelerator, self.model = task, settings, accelerator, model
         self.state, self.ranks, self.updates = state, state.ranks, updates
+        self.forward = Forward(model, settings, accelerator, state.ranks)
+        self.alone = Forward(task.model, settings, accelerator, None)
         self.keeper = Keeper(checkpoints, state, updates) if checkpoints else None
+        self.events_folder = events
+        self.events: Events | None = None
+        self.last_loss, self.speed = math.nan, 0.0
 
     @property
     def progress(self) -> Progress:
@@ -124,7 +122,7 @@ class _Loop:
             self.accelerator.device,
             self.settings.precision,
         )
-        with self.keeper or nullcontext():
+        with self.keeper or nullcontext(), self._watched():
             self._train()
         if self.ranks.first:
             self.task.save("last")
@@ -139,8 +137,12 @@ class _Loop:
         steps: Iterable[int] = range(done + 1, self.updates + 1)
         self.since = time.perf_counter()
         self._close_row()  # one that an interruption left open
-        for step in track(steps, self.updates, "updates", done) if self.ranks.first else steps:
-            self._update(step)
+        for step in track(steps, self.updates, "updates", done, note=self._note) if self.ranks.first else steps:
+            if self._is_stale():
+                log.info("no better model in %d validations: training ends", self.settings.patience)
+                break
+            with _enough_memory(self.settings):
+                self._update(step)
             if self.keeper:
                 self.keeper.leave_if_asked()
             self._close_row()
@@ -151,46 +153,67 @@ class _Loop:
     def _update(self, step: int) -> None:
         total = 0.0
         self.model.train()
-        batches = list(self._mini_batches(step))  # fewer than `accumulate` in the last update, perhaps
-        for first in range(0, len(batches), self.ranks.count):
-            last = first + self.ranks.count >= len(batches)
+        examples = self._examples(step)
+        size = min(self.settings.batch_size, len(examples))
+        chunks = self.task.chunks(examples, size, activation_limit(self.settings, self.ranks.count))
+        for chunk in chunks:
+            last = chunk is chunks[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                for loss in self._accumulate(step, batches, first, last):
-                    total += loss
-        if self.settings.max_gradient_norm:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_gradient_norm)
+                total += self._accumulate(step, chunk, len(examples), last)
+        self._clip(step)
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
         seconds = time.perf_counter() - self.since
-        self.state.advance(step, total, sum(end - start for start, end in batches), seconds)
+        self.last_loss, self.speed = total, len(examples) / seconds
+        self.state.advance(step, total, len(examples), seconds)
 
-    def _accumulate(self, step: int, batches: list[tuple[int, int]], first: int, last: bool) -> list[float]:
-        """Add the gradients of one mini-batch per process, from `first` on; their losses."""
-        mine = first + self.ranks.rank
-        start, end = batches[mine % len(batches)]
-        # The mean over all processes is then the sum; one without a mini-batch takes part with any, to no effect.
-        weight = self.ranks.count if mine < len(batches) else 0
-        with self.accelerator.autocast():
-            loss = self.task.loss(self.model, start, end, self.accelerator.device) / len(batches)
-        wishes = self.keeper.wishes() if self.keeper else ()
-        told = self.ranks.exchange(loss.item(), *wishes)
-        losses = [value for value, *_ in told][: len(batches) - first]
-        for value, (start, end) in zip(losses, batches[first:], strict=False):
-            if not math.isfinite(value):
-                raise _diverged(step, f"the loss {value} on the examples {start} to {end}")
+    def _accumulate(self, step: int, chunk: Chunk, examples: int, last: bool) -> float:
+        """Add the gradients of a chunk; its part of the update's loss, which is the mean over the mini-batches."""
+        losses = self.task.losses(chunk, self.forward)  # (mini-batches,)
+        for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
+            raise _diverged(step, f"the loss {losses[position].item()} on {chunk.name(position)}")
+        loss = losses.sum() * (chunk.size / examples)
         if self.keeper:
-            self.keeper.hear([wishes for _, *wishes in told])
+            self.keeper.hear(self.ranks.exchange(*self.keeper.wishes()))
             if not last:
                 self.keeper.leave_if_asked()
-        self.accelerator.backward(loss * weight)
-        return losses
+        # Gradients of several processes are averaged; the sum is wanted.
+        self.accelerator.backward(loss * self.ranks.count)
+        return loss.item()
 
-    def _mini_batches(self, step: int) -> Iterator[tuple[int, int]]:
-        size = self.settings.batch_size
-        first = (step - 1) * self.settings.accumulate * size
-        for start in range(first, min(first + self.settings.accumulate * size, self.task.examples), size):
-            yield start, min(start + size, self.task.examples)
+    def _clip(self, step: int) -> None:
+        """Clip the gradients; refuse an update that would leave no number in the weights."""
+        limit = self.settings.max_gradient_norm or math.inf
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
+        # In fp16 such an update is left out, and the next losses are scaled less.
+        if self.settings.precision != "fp16" and not math.isfinite(norm):
+            raise _diverged(step, f"gradients of norm {norm}")
+
+    def _is_stale(self) -> bool:
+        return 0 < self.settings.patience <= self.progress.stale
+
+    def _note(self) -> str:
+        """Say where the training is."""
+        rate = self.state.schedule.get_last_lr()[0]
+        return f"loss {self.last_loss:.4f}, learning rate {rate:.2g}, {self.speed:.1f} examples per second"
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Write what happens meanwhile for TensorBoard."""
+        if self.events_folder is None or not self.ranks.first:
+            yield
+            return
+        self.events = Events(self.events_folder, self.progress.step)
+        try:
+            yield
+        finally:
+            self.events.close()
+
+    def _examples(self, step: int) -> Rows:
+        """Positions of the examples of an update; in the last one, perhaps, fewer."""
+        many = self.settings.accumulate * self.settings.batch_size
+        return np.arange((step - 1) * many, min(step * many, self.task.examples))
 
     def _close_row(self) -> None:
         """Validate and add a row to the curve where one is due."""
@@ -198,29 +221,41 @@ class _Loop:
         validate = step % self.settings.validate_every == 0 or step == self.updates
         if not progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
-        validation_loss = self._validate(step) if validate else None
+        validation = self._validate(step) if validate else None
         seen = min(step * self.settings.accumulate * self.settings.batch_size, self.task.examples)
-        self.state.close_row(seen / self.task.examples_per_epoch, validation_loss)
+        point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
+        if self.events:
+            self.events.add(point)
 
-    def _validate(self, step: int) -> float:
+    def _validate(self, step: int) -> Validation:
         self.model.eval()
-        validation_loss = math.nan
+        found = Validation(math.nan)
         watch = self.keeper.interruptible(self.task.model) if self.keeper else nullcontext()
         if self.ranks.first:
-            with watch, torch.inference_mode(), self.accelerator.autocast():
-                validation_loss = self.task.validate(self.task.model, self.accelerator.device)
-        told = self.ranks.exchange(validation_loss, *(self.keeper.wishes() if self.keeper else ()))
+            with watch, torch.inference_mode():
+                found = self.task.validate(self.alone)
+        mine = found.loss, math.nan if found.measure is None else found.measure
+        told = self.ranks.exchange(*mine, *(self.keeper.wishes() if self.keeper else ()))
         if self.keeper:
-            self.keeper.hear([wishes for _, *wishes in told])
+            self.keeper.hear([wishes for _, _, *wishes in told])
             self.keeper.leave_if_asked()
-        validation_loss = told[0][0]
-        log.info("update %d of %d: validation loss %.5f", step, self.updates, validation_loss)
-        if not math.isfinite(validation_loss):
-            raise _diverged(step, f"the validation loss {validation_loss}")
-        if self.progress.best is None or validation_loss < self.progress.best:
-            self.progress.best = validation_loss
+        loss, measure = told[0][:2]
+        if not math.isfinite(loss):
+            raise _diverged(step, f"the validation loss {loss}")
+        by_loss = self.settings.select == LOSS
+        also = "" if by_loss else f", {self.settings.select} {measure:.4f}"
+        log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
+        # Both as something that falls as the model gets better.
+        self._judge(loss if by_loss else -measure)
+        return Validation(loss, None if by_loss else measure)
+
+    def _judge(self, value: float) -> None:
+        """Keep the model of the lowest value."""
+        if self.progress.best is None or value < self.progress.best:
+            self.progress.best, self.progress.stale = value, 0
             self._keep_best()
-        return validation_loss
+        else:
+            self.progress.stale += 1
 
     def _keep_best(self) -> None:
         if self.ranks.first:
@@ -231,40 +266,19 @@ class _Loop:
                 self.task.save("best")
 
 
+@contextmanager
+def _enough_memory(settings: TrainingSettings) -> Iterator[None]:
+    """Say which setting to lower when memory is full."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
+            raise
+        found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
+        fix = "lower it" if settings.recompute else "lower it, or set recompute if one mini-batch alone is too large"
+        raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
+
+
 def _diverged(step: int, found: str) -> InputError:
     fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
     return input_error(f"update {step}", found, "a finite number", fix)
-
-
-def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
-    """Write the curve as CSV, absent values empty."""
-    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow([field.name for field in fields(CurvePoint)])
-        writer.writerows(["" if value is None else value for value in astuple(point)] for point in curve)
-
-
-def train_task(task: Task, args: argparse.Namespace, module: str, files: Sequence[str]) -> None:
-    """Train as the arguments say, write models and curve, and remove the checkpoints.
-
-    :param module: the stage; `files` names the arguments that are paths of what it reads.
-    """
-    from accelerate import PartialState
-
-    checkpoints: Checkpoints | None = None
-    if args.checkpoints is not None:
-        identify = partial(_identity, task, args, module, files)
-        checkpoints = Checkpoints(args.checkpoints, identify, args.checkpoint_every)
-    curve = fit(task, settings_from(args), checkpoints)
-    if PartialState().is_main_process:
-        write_curve(args.output_curve, curve)
-        if checkpoints:
-            checkpoints.remove()
-
-
-def _identity(task: Task, args: argparse.Namespace, module: str, files: Sequence[str]) -> str:
-    """Name the training by all that decides its result; where it runs, and on how many processes, may change."""
-    others = {*files, *NOT_DECISIVE, "language_model"}
-    options = {name: value for name, value in vars(args).items() if name not in others}
-    options |= {"examples": task.examples}
-    return identity(module, options, [getattr(args, name) for name in files], args.language_model)

@@ -61,13 +61,13 @@ class Ranks:
         return [one.tolist() for one in told]
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Collect a tensor of one shape and type from all processes; on the CPU, by rank."""
-        if self.count == 1:
-            return [tensor]
+        """Collect a tensor of one shape and type from all processes; by rank, on the device of this process."""
         mine = tensor.to(self._device)
+        if self.count == 1:
+            return [mine]
         everybody = [torch.empty_like(mine) for _ in range(self.count)]
         torch.distributed.all_gather(everybody, mine)
-        return [one.cpu() for one in everybody]
+        return everybody
 
     def share(self, tensors: dict[str, Tensor], state: Any) -> tuple[dict[str, Tensor], Any]:
         """Give all processes the first one's tensors and JSON value."""

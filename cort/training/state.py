@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from cort.training.checkpoints import Checkpoint, part, with_prefix
 from cort.training.random_states import random_states, restore_random_states
 from cort.training.ranks import Ranks
+from cort.training.selection import Validation
 
 MODEL, OPTIMIZER, BEST, RANDOM = "model", "optimizer", "best", "random"
 
@@ -24,11 +25,15 @@ class CurvePoint:
     validation_loss: float | None
     learning_rate: float
     examples_per_second: float | None
+    validation_measure: float | None = None
 
 
 @dataclass
 class Progress:
-    """How far a training is; `losses`, `examples` and `seconds` are of the updates since the last row of the curve."""
+    """How far a training is; `losses`, `examples` and `seconds` are of the updates since the last row of the curve.
+
+    `best` is the loss or measure of the best model, `stale` the number of validations since.
+    """
 
     step: int = 0
     curve: list[CurvePoint] = field(default_factory=list)
@@ -36,6 +41,7 @@ class Progress:
     examples: int = 0
     seconds: float = 0.0
     best: float | None = None
+    stale: int = 0
 
 
 class TrainingState:
@@ -62,13 +68,16 @@ class TrainingState:
         self.progress.seconds += seconds
         self.mark()
 
-    def close_row(self, epoch: float, validation_loss: float | None) -> None:
+    def close_row(self, epoch: float, validation: Validation | None) -> CurvePoint:
         """Add a row to the curve and begin the next one."""
         now = self.progress
         loss, speed = sum(now.losses) / len(now.losses), now.examples / now.seconds
-        now.curve.append(CurvePoint(now.step, epoch, loss, validation_loss, self.schedule.get_last_lr()[0], speed))
+        found, measure = validation or (None, None)
+        point = CurvePoint(now.step, epoch, loss, found, self.schedule.get_last_lr()[0], speed, measure)
+        now.curve.append(point)
         now.losses, now.examples, now.seconds = [], 0, 0.0
         self.mark()  # validating may have drawn numbers
+        return point
 
     def mark(self) -> None:
         """Remember the random states of this moment."""
@@ -92,7 +101,7 @@ class TrainingState:
             tensors |= with_prefix(f"{OPTIMIZER}.{index}", moments)
         for name, mine in self._random.items():
             for rank, one in enumerate(self.ranks.gather(mine)):
-                tensors[f"{RANDOM}.{rank}.{name}"] = one
+                tensors[f"{RANDOM}.{rank}.{name}"] = one.cpu()
         return Checkpoint(self.progress.step, tensors, state)
 
     def restore(self, found: Checkpoint | None) -> bool:

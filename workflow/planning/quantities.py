@@ -21,6 +21,7 @@ TRANSFORMERS = {
     "encode_queries": ("encoders", "encoder", False),
     "train_reranker": ("rerankers", "reranker", True),
     "score": ("rerankers", "reranker", False),
+    "score_triples": ("rerankers", "reranker", False),
 }
 BYTES = {"fp32": 4, "fp16": 2}
 # Names of a benchmark file: the wildcards before the last suffix, in order.
@@ -40,6 +41,7 @@ STEMS = {
     "encode": ("encoder", "scatteritem"),
     "encode_queries": ("encoder", "split"),
     "score": ("reranker", "split"),
+    "score_triples": ("reranker", "encoder", "split"),
     "onng": ("encoder",),
     "examples": ("split",),
     "submission": ("submission", "suffix"),
@@ -55,6 +57,7 @@ RANKERS = ("bm25", "bm25_tune", "retrieve", "retrieve_onng", "interleave", "impo
 OPTIONS = {
     "batch-size": "batch",
     "accumulate": "accumulate",
+    "tokens-at-once": "tokens_at_once",
     "validate-every": "validate_every",
     "query-length": "query_length",
     "passage-length": "passage_length",
@@ -96,7 +99,10 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     if encoder in config["encoders"]:
         found = _encoder(found, job.rule, config["encoders"][encoder], facts, split)
     if "reranker" in wildcards:
+        triples = found.examples
         found = _reranker(found, job, config, facts)
+        if job.rule == "score_triples":
+            found = replace(found, examples=triples)
     if "model" in wildcards:
         name = wildcards["model"]
         found = replace(found, model=facts.models[config[section_of(config, name)][name]["language_model"]])
@@ -165,8 +171,8 @@ def _drawn(options: Config, facts: Facts) -> tuple[float, float]:
 
 
 def _batches(training: Config) -> dict[str, Any]:
-    names = {"batch": "batch_size", "accumulate": "accumulate", "validate_every": "validate_every"}
-    return {field: training[name] for field, name in names.items()}
+    same = ("accumulate", "validate_every", "tokens_at_once", "recompute")
+    return {"batch": training["batch_size"], **{name: training[name] for name in same}}
 
 
 def observed(benchmark: Path, rule: str, now: Quantities, folder: Path) -> Quantities:
@@ -222,14 +228,20 @@ def _by_tables(dataset: Path, rule: str, wildcards: Mapping[str, str], now: Quan
         texts = read_table(collection / f"{table}.parquet")
         if texts is not None:
             yield field, replace(texts, characters_per_token=getattr(now, field).characters_per_token)
-    kind = {"triples": "triples", "pairs": "pairs", "train": "triples", "train_reranker": "pairs"}.get(rule, "")
-    learner = wildcards.get("encoder", wildcards.get("reranker", ""))
+    kind = {
+        "triples": "triples",
+        "pairs": "pairs",
+        "train": "triples",
+        "score_triples": "triples",
+        "train_reranker": "pairs",
+    }.get(rule, "")
+    learner = wildcards.get("encoder", wildcards.get("reranker", ""))  # of scored triples, the encoder
     rows = _rows(dataset / kind / f"{learner}.{split}.parquet")
     yield from (("examples", rows),) if rows else ()
 
 
 def _by_model(dataset: Path, rule: str, wildcards: Mapping[str, str]) -> dict[str, Any]:
-    for section in ("encoders", "rerankers", "language_models"):
+    for section in ("rerankers", "encoders", "language_models"):
         wildcard = section[:-1]
         if wildcard in wildcards:
             folder = dataset / section / wildcards[wildcard] / ("" if section == "language_models" else "best")
@@ -243,9 +255,9 @@ def _sizes(rule: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     # Trainings have all these in their commands; the stages after them have them in the model alone.
     if rule == "onng" and settings:
         return {"dimension": settings["dimension"]}
-    if rule not in ("encode", "encode_queries", "score") or not settings:
+    if rule not in ("encode", "encode_queries", "score", "score_triples") or not settings:
         return {}
-    length = settings["max_length"] if rule == "score" else settings["passage_length"]
+    length = settings["max_length"] if rule.startswith("score") else settings["passage_length"]
     sizes = {"query_length": settings["query_length"], "passage_length": length}
     if rule == "encode_queries":
         sizes["passage_length"] = settings["query_length"]

@@ -43,6 +43,8 @@ class Quantities:
     validate_every: float = 1
     batch: float = 1
     accumulate: float = 1
+    tokens_at_once: float = 0
+    recompute: bool = False
     model: Model = field(default_factory=lambda: model_from({}))
     query_length: float = 0
     passage_length: float = 0
@@ -154,7 +156,7 @@ def _training(tokens: float, length: float, q: Quantities, validated: float) -> 
     updates = q.examples / max(q.batch * q.accumulate, 1)
     width = q.model.layers * q.model.hidden
     seen, checked = q.examples * tokens, validated * (updates // max(q.validate_every, 1) + 1) * tokens
-    activations = constants()["memory"]["activations"] * min(q.batch, max(q.examples, 1)) * tokens * width
+    activations = constants()["memory"]["activations"] * _tokens_in_flight(q, tokens) * width
     return Work(
         flops=q.model.flops(length) * (3 * seen + checked),
         backward=seen * width,
@@ -165,6 +167,14 @@ def _training(tokens: float, length: float, q: Quantities, validated: float) -> 
         disk=2 * (4 * q.model.weights + MB / 2),
         checkpoints=constants()["checkpoints"]["kept"] * constants()["checkpoints"]["per_weight"] * q.model.weights,
     )
+
+
+def _tokens_in_flight(q: Quantities, tokens: float) -> float:
+    """Tokens whose activations wait for their gradients: mini-batches of an update, as many as are encoded together."""
+    if q.recompute:
+        return min(q.tokens_at_once, q.batch * tokens)
+    update = min(q.batch * q.accumulate, max(q.examples, 1)) * tokens
+    return max(min(q.tokens_at_once, update), min(q.batch, max(q.examples, 1)) * tokens)
 
 
 def _train(q: Quantities) -> Work:
@@ -190,6 +200,13 @@ def _score(q: Quantities) -> Work:
     work = _inference(pairs * _pair_length(q), _pair_length(q), q)
     runs = constants()["memory"]["per_run_byte"] * q.run_bytes * q.files
     return Work(**{**vars(work), "memory": work.memory + runs, "disk": 18 * pairs})
+
+
+def _score_triples(q: Quantities) -> Work:
+    # A query's positive is the same in every epoch, mostly.
+    pairs = q.examples + q.queries.count
+    work = _inference(pairs * _pair_length(q), _pair_length(q), q)
+    return Work(**{**vars(work), "memory": work.memory + 150 * pairs, "disk": 18 * pairs})
 
 
 def _inference(tokens: float, length: float, q: Quantities) -> Work:
@@ -268,6 +285,7 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "encode": _encode,
     "encode_queries": _encode,
     "score": _score,
+    "score_triples": _score_triples,
     "onng": _onng,
     "retrieve": _retrieve,
     "retrieve_onng": _retrieve_onng,

@@ -102,6 +102,13 @@ TRAINING_NAMES = (
     "validate_every",
     "max_gradient_norm",
     "precision",
+    "tokens_at_once",
+    "recompute",
+    "adam_epsilon",
+    "select",
+    "pool_depth",
+    "patience",
+    "compile",
 )
 
 
@@ -278,14 +285,48 @@ def guarded(files):
     return protected(files) if config["protect"] else files
 
 
-def qrels_of_loss(split):
+def judgements_for_loss(split):
     """Judgements for a loss that recognises all relevant passages of a batch."""
 
     def get(wildcards):
-        needed = config["encoders"][wildcards.encoder]["loss"] == "multilabel_margin"
+        encoder = config["encoders"][wildcards.encoder]
+        selects = split == "validation" and encoder["training"]["select"] != "loss"
+        needed = encoder["loss"] in ("multilabel_margin", "info_nce") or selects
         return f"results/{wildcards.dataset}/collection/qrels.{split}.parquet" if needed else []
 
     return get
+
+
+def for_selection(section, path):
+    """A file of the validation queries, for a best model that is chosen by a measure: `path` in the results."""
+
+    def get(wildcards):
+        model = config[section][learner(section, wildcards)]
+        system = model[LEARNERS[section][1]]["system"]
+        by_measure = model["training"]["select"] != "loss"
+        return f"results/{wildcards.dataset}/{path.format(system=system)}" if by_measure else []
+
+    return get
+
+
+def teacher_scores(split):
+    """Scores that an encoder's teacher gives the pairs of its triples."""
+
+    def get(wildcards):
+        encoder, name = config["encoders"][wildcards.encoder], wildcards.encoder
+        path = f"results/{wildcards.dataset}/scores/{encoder.get('teacher')}/triples/{name}.{split}.parquet"
+        return path if "teacher" in encoder else []
+
+    return get
+
+
+def get_start(wildcards):
+    """Weights of the encoder that one starts from."""
+    start = config["encoders"][wildcards.encoder].get("start")
+    if start is None:
+        return []
+    kept = config["encoders"][start]["checkpoint"]
+    return f"results/{wildcards.dataset}/encoders/{start}/{kept}/model.safetensors"
 
 
 def get_epochs(section):

@@ -47,8 +47,12 @@ rule train:
         passages=tokens_of("encoders", "passages"),
         queries=tokens_of("encoders", "queries.train"),
         validation_queries=tokens_of("encoders", "queries.validation"),
-        qrels=qrels_of_loss("train"),
-        validation_qrels=qrels_of_loss("validation"),
+        qrels=judgements_for_loss("train"),
+        validation_qrels=judgements_for_loss("validation"),
+        validation_run=for_selection("encoders", "runs/validation/{system}.trec"),
+        teacher_scores=teacher_scores("train"),
+        validation_teacher_scores=teacher_scores("validation"),
+        start=get_start,
     output:
         best=guarded(
             multiext(
@@ -95,9 +99,12 @@ rule train:
             "similarity",
             "projection",
             "query_segment",
+            "passage_segment",
             "loss",
             "margin",
+            "temperature",
         ),
+        start=lambda wildcards: [str(Path(file).parent) for file in [get_start(wildcards)] if file],
         relevance_level=setting("splits", "train", "relevance_level"),
         training=options(("encoders", "{encoder}", "training"), *TRAINING_NAMES),
         seed=setting("seed"),
@@ -108,12 +115,14 @@ rule train:
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
         " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level} {params.options:q}"
-        " {params.training:q}"
+        " --validation-run {input.validation_run:q} --teacher-scores {input.teacher_scores:q}"
+        " --validation-teacher-scores {input.validation_teacher_scores:q} --start {params.start:q} {params.training:q}"
         " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q}"
         # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
         " --checkpoints results/{wildcards.dataset:q}/checkpoints/encoders/{wildcards.encoder:q}"
         " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+        " --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
 
 
 rule import_encoder:
@@ -146,7 +155,7 @@ rule import_encoder:
     params:
         module=as_py_module(),
         language_model=subpath(input.language_model, parent=True),
-        folder=subpath(output.best[0], ancestor=2),
+        folder=subpath(output[0], ancestor=2),
         options=options(
             ("encoders", "{encoder}"),
             "pooling",
@@ -156,6 +165,7 @@ rule import_encoder:
             "similarity",
             "projection",
             "query_segment",
+            "passage_segment",
         ),
     message:
         "Take in the released encoder {wildcards.encoder}"

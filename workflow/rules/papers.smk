@@ -99,13 +99,10 @@ rule export_model:
         counts=get_export_counts,
         measures=get_export_measures,
     output:
-        multiext(
-            "results/{dataset}/models/{model}/",
-            "README.md",
-            "modules.json",
-            "config_sentence_transformers.json",
-            "transformer/model.safetensors",
-        ),
+        "results/{dataset}/models/{model}/README.md",
+        "results/{dataset}/models/{model}/modules.json",
+        "results/{dataset}/models/{model}/config_sentence_transformers.json",
+        "results/{dataset}/models/{model}/transformer/model.safetensors",
     log:
         "logs/{dataset}/export_model/{model}.log",
     benchmark:

@@ -48,6 +48,8 @@ rule train_reranker:
         passages=tokens_of("rerankers", "passages"),
         queries=tokens_of("rerankers", "queries.train"),
         validation_queries=tokens_of("rerankers", "queries.validation"),
+        validation_run=for_selection("rerankers", "runs/validation/{system}.trec"),
+        validation_qrels=for_selection("rerankers", "collection/qrels.validation.parquet"),
     output:
         best=guarded(
             multiext(
@@ -82,6 +84,7 @@ rule train_reranker:
         language_model=subpath(input.language_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(("rerankers", "{reranker}"), "query_length", "max_length"),
+        relevance_level=setting("splits", "train", "relevance_level"),
         training=options(("rerankers", "{reranker}", "training"), *TRAINING_NAMES),
         seed=setting("seed"),
     message:
@@ -89,12 +92,15 @@ rule train_reranker:
     shell:
         "python -m {params.module} --language-model {params.language_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
-        " --validation-queries {input.validation_queries:q} {params.options:q} {params.training:q}"
+        " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
+        " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level}"
+        " {params.options:q} {params.training:q}"
         " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q}"
         # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
         " --checkpoints results/{wildcards.dataset:q}/checkpoints/rerankers/{wildcards.reranker:q}"
         " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+        " --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
 
 
 rule score:
@@ -125,6 +131,38 @@ rule score:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:
         "python -m {params.module} --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
+        " --queries {input.queries:q} --passages {input.passages:q} --threads {threads}"
+        " --output {output:q} --log {log:q}"
+
+
+rule score_triples:
+    input:
+        script="cort/score.py",
+        model=checkpoint_of("rerankers"),
+        triples="results/{dataset}/triples/{encoder}.{split}.parquet",
+        queries=tokens_of("rerankers", "queries.{split}"),
+        passages=tokens_of("rerankers", "passages"),
+    output:
+        "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet",
+    log:
+        "logs/{dataset}/score_triples/{reranker}.{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/score_triples/{reranker}.{encoder}.{split}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(1440),
+    params:
+        module=as_py_module(),
+        model=subpath(input.model, parent=True),
+        options=options(("rerankers", "{reranker}"), "precision"),
+    message:
+        "Score the triples of {wildcards.encoder} for {wildcards.split} with {wildcards.reranker}, each pair once"
+    shell:
+        "python -m {params.module} --model {params.model:q} --triples {input.triples:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads}"
         " --output {output:q} --log {log:q}"
 
