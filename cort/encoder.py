@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.batching import Frame, Sequences, frame_text
+from cort.encoder_settings import EncoderSettings
 from cort.errors import input_error
 from cort.formats.tokens import Tokens
 from cort.models import (
@@ -33,28 +34,6 @@ from cort.tokenization import Template, load_template
 
 SETTINGS = "cort.json"
 PROJECTION = "projection.safetensors"
-
-
-@dataclass(frozen=True)
-class EncoderSettings:
-    """What makes a transformer a CoRT encoder; lengths count special tokens."""
-
-    pooling: Literal["cls", "mean"]
-    dimension: int
-    query_length: int
-    passage_length: int
-    similarity: Literal["angular", "cosine", "inner_product"] = "angular"
-    projection: bool = True
-    query_segment: int = 1
-    passage_segment: int = 0
-
-    def segment(self, kind: str) -> int:
-        """Segment id (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone."""
-        return self.query_segment if kind == "query" else self.passage_segment
-
-    def length(self, kind: str) -> int:
-        """Tokens a text of `kind` ("query" or "passage") is cut to."""
-        return self.query_length if kind == "query" else self.passage_length
 
 
 class Encoder(nn.Module):

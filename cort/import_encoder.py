@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort import cli
+from cort.encoder_settings import add_encoder_arguments, encoder_settings
 from cort.errors import InputError, input_error, shorten
 
 if TYPE_CHECKING:
@@ -127,35 +128,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser = cli.make_parser("cort.import_encoder", __doc__)
     parser.add_argument("--weights", required=True, metavar="FILE", help="what was released")
     parser.add_argument("--language-model", required=True, metavar="FOLDER", help="its architecture and tokenizer")
-    parser.add_argument("--pooling", choices=("cls", "mean"), default="cls")
-    parser.add_argument("--dimension", type=int, default=768, help="numbers per vector")
-    parser.add_argument("--query-length", type=int, default=512, help="tokens, special ones included")
-    parser.add_argument("--passage-length", type=int, default=512, help="tokens, special ones included")
-    parser.add_argument("--similarity", choices=("angular", "cosine", "inner_product"), default="angular")
-    parser.add_argument("--projection", type=cli.boolean, default=True, metavar="True|False")
-    parser.add_argument("--query-segment", type=int, choices=(0, 1), default=1)
-    parser.add_argument("--passage-segment", type=int, choices=(0, 1), default=0)
+    add_encoder_arguments(parser)
     parser.add_argument("--output", required=True, metavar="FOLDER", help="of best/ and last/")
     return parser
 
 
 def stage(args: argparse.Namespace) -> None:
     """Read, check, write both folders."""
-    from cort.encoder import EncoderSettings, new_encoder, save_encoder
+    from cort.encoder import new_encoder, save_encoder
 
-    settings = EncoderSettings(
-        args.pooling,
-        args.dimension,
-        args.query_length,
-        args.passage_length,
-        args.similarity,
-        args.projection,
-        args.query_segment,
-        args.passage_segment,
-    )
     tensors = read_tensors(args.weights)
     # No number of this seed is left.
-    encoder = new_encoder(args.language_model, settings, seed=0)
+    encoder = new_encoder(args.language_model, encoder_settings(args), seed=0)
     tensors = rename(tensors, encoder.transformer.base_model_prefix)
     encoder.load_state_dict(fit(args.weights, tensors, encoder.state_dict()))
     for piece in PIECES:

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from cort import cli
+from cort.encoder_settings import add_encoder_arguments, encoder_settings
 from cort.training import distributed
 from cort.training.options import add_training_arguments, check_files
 
@@ -50,14 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--passages", required=True, metavar="ARROW", help="token cache")
     parser.add_argument("--queries", required=True, metavar="ARROW", help="token cache of the training queries")
     parser.add_argument("--validation-queries", required=True, metavar="ARROW")
-    parser.add_argument("--pooling", choices=("cls", "mean"), default="cls")
-    parser.add_argument("--dimension", type=int, default=768, help="e, the size of the vectors")
-    parser.add_argument("--query-length", type=int, default=512, help="tokens, special ones included")
-    parser.add_argument("--passage-length", type=int, default=512)
-    parser.add_argument("--similarity", choices=("angular", "cosine", "inner_product"), default="angular")
-    parser.add_argument("--projection", type=cli.boolean, default=True, help="False: as the model's states")
-    parser.add_argument("--query-segment", type=int, choices=(0, 1), default=1)
-    parser.add_argument("--passage-segment", type=int, choices=(0, 1), default=0)
+    add_encoder_arguments(parser)
     parser.add_argument("--loss", choices=LOSSES, default="triplet")
     parser.add_argument("--margin", type=float, default=0.1, help="of the triplet loss")
     parser.add_argument("--temperature", type=float, default=0.05, help="of InfoNCE")
@@ -82,22 +76,12 @@ def stage(args: argparse.Namespace) -> None:
 
 def train_from_arguments(args: argparse.Namespace) -> None:
     """Make the model and train it."""
-    from cort.encoder import EncoderSettings, new_encoder
+    from cort.encoder import new_encoder
     from cort.training.stage import make_deterministic, train_task
     from cort.training.triples import make_task
 
     make_deterministic(args.seed, args.threads)
-    settings = EncoderSettings(
-        args.pooling,
-        args.dimension,
-        args.query_length,
-        args.passage_length,
-        args.similarity,
-        args.projection,
-        args.query_segment,
-        args.passage_segment,
-    )
-    encoder = new_encoder(args.language_model, settings, args.seed, args.start)
+    encoder = new_encoder(args.language_model, encoder_settings(args), args.seed, args.start)
     train_task(make_task(args, encoder), args, "cort.train", [name for name in READ if getattr(args, name)])
 
 

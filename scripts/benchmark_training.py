@@ -34,7 +34,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cort.batching import Sequences, pad
-from cort.encoder import Encoder, EncoderSettings, new_encoder, texts_of
+from cort.encoder import Encoder, new_encoder, texts_of
+from cort.encoder_settings import EncoderSettings
 from cort.formats.tokens import Tokens
 from cort.losses import batch_triplet_loss
 from cort.tokenization import load_template

@@ -191,7 +191,8 @@ def caches(world, lm):
 @pytest.fixture(scope="session")
 def make_encoder(lm, tmp_path_factory):
     """Save a new encoder with random weights; its folder."""
-    from cort.encoder import EncoderSettings, new_encoder, save_encoder
+    from cort.encoder import new_encoder, save_encoder
+    from cort.encoder_settings import EncoderSettings
 
     def build(pooling="mean", dimension=8, seed=3, query_length=12, passage_length=16, model=lm):
         folder = tmp_path_factory.mktemp("encoder") / "model"

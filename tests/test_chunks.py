@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from cort.cross_encoder import Pairs, PairSettings, new_cross_encoder
-from cort.encoder import EncoderSettings, new_encoder, texts_of
+from cort.encoder import new_encoder, texts_of
+from cort.encoder_settings import EncoderSettings
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.tokenization import load_template

@@ -11,7 +11,8 @@ import yaml
 
 from cort import export_model, tokenize
 from cort.cross_encoder import Pairs, PairSettings, load_cross_encoder, new_cross_encoder, save_cross_encoder
-from cort.encoder import EncoderSettings, load_encoder, new_encoder, save_encoder, texts_of
+from cort.encoder import load_encoder, new_encoder, save_encoder, texts_of
+from cort.encoder_settings import EncoderSettings
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.tokenization import fingerprint

@@ -149,7 +149,8 @@ def test_the_seed_decides_the_bytes(options, tmp_path):
 
 
 def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, tmp_path, lm, caches, examples):
-    from cort.encoder import EncoderSettings, new_encoder
+    from cort.encoder import new_encoder
+    from cort.encoder_settings import EncoderSettings
     from cort.tokenization import load_template
 
     # Without dropout the loss at the start can be computed again.
@@ -235,7 +236,8 @@ def test_judgements_go_with_their_loss(options, examples, complaint, tmp_path, c
 
 
 def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples):
-    from cort.encoder import EncoderSettings, new_encoder
+    from cort.encoder import new_encoder
+    from cort.encoder_settings import EncoderSettings
     from cort.tokenization import load_template
 
     encoder, template = new_encoder(lm, EncoderSettings("cls", 16, 12, 24), 1).eval(), load_template(lm)
