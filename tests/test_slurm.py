@@ -317,7 +317,7 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, tree):
     assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
     status, output = Run(sandbox, tree, profile, *RUNS, "all").wait()
     assert status == 0, output[-10_000:]
-    again = ("retrieve_onng", "evaluate", "compare", "reproduction", "provenance", "report", "all")
+    again = ("retrieve_onng", "evaluate", "export_model", "compare", "reproduction", "provenance", "report", "all")
     assert planned(output) == {**dict.fromkeys(again, 1), "total": len(again)}
     assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_onng"]
     assert is_done(tree)

@@ -266,13 +266,13 @@ def test_make_deterministic_fixes_seed_threads_and_algorithms():
 
 
 def test_the_curve_is_written_as_csv_with_absent_values_empty(tmp_path):
-    curve = [CurvePoint(1, 0.5, 2.25, None, 0.1, 10.0), CurvePoint(2, 1.0, 1e-9, 0.125, 0.0, None)]
+    curve = [CurvePoint(1, 0.5, 2.25, None, None, 0.1, 10.0), CurvePoint(2, 1.0, 1e-9, 0.125, 0.5, 0.0, None)]
     write_curve(tmp_path / "curve.csv", curve)
     lines = (tmp_path / "curve.csv").read_bytes().split(b"\n")
     assert lines == [
-        b"step,epoch,loss,validation_loss,learning_rate,examples_per_second,validation_measure",
-        b"1,0.5,2.25,,0.1,10.0,",
-        b"2,1.0,1e-09,0.125,0.0,,",
+        b"step,epoch,loss,validation_loss,validation_measure,learning_rate,examples_per_second",
+        b"1,0.5,2.25,,,0.1,10.0",
+        b"2,1.0,1e-09,0.125,0.5,0.0,",
         b"",
     ]
     with open(tmp_path / "curve.csv", newline="") as handle:

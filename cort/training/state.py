@@ -17,15 +17,15 @@ MODEL, OPTIMIZER, BEST, RANDOM = "model", "optimizer", "best", "random"
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One row of the curve: `loss` is a mean since the row before, `validation_loss` None between validations."""
+    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
 
     step: int
     epoch: float
     loss: float | None
     validation_loss: float | None
+    validation_measure: float | None
     learning_rate: float
     examples_per_second: float | None
-    validation_measure: float | None = None
 
 
 @dataclass
@@ -73,7 +73,7 @@ class TrainingState:
         now = self.progress
         loss, speed = sum(now.losses) / len(now.losses), now.examples / now.seconds
         found, measure = validation or (None, None)
-        point = CurvePoint(now.step, epoch, loss, found, self.schedule.get_last_lr()[0], speed, measure)
+        point = CurvePoint(now.step, epoch, loss, found, measure, self.schedule.get_last_lr()[0], speed)
         now.curve.append(point)
         now.losses, now.examples, now.seconds = [], 0, 0.0
         self.mark()  # validating may have drawn numbers

@@ -121,8 +121,8 @@ rule train:
         " --output-curve {output.curve:q}"
         # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
         " --checkpoints results/{wildcards.dataset:q}/checkpoints/encoders/{wildcards.encoder:q}"
-        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
-        " --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
+        " --log {log:q}"
 
 
 rule import_encoder:

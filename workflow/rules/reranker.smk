@@ -99,8 +99,8 @@ rule train_reranker:
         " --output-curve {output.curve:q}"
         # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
         " --checkpoints results/{wildcards.dataset:q}/checkpoints/rerankers/{wildcards.reranker:q}"
-        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
-        " --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
+        " --log {log:q}"
 
 
 rule score:
