@@ -62,7 +62,9 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     config = released_config(tiny) | {"dataset": "released"}
     config["encoders"]["encoder"]["pooling"] = tiny["encoders"]["encoder"]["pooling"]
     (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "released.yaml")
+    results = "results/released"
+    wanted = [f"{results}/{name}" for name in ("runs/test/cort.trec", "models/encoder/README.md", "provenance.json")]
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "released.yaml", "--", *wanted)
     assert status == 0, output[-10_000:]
     jobs = planned(output)
     assert jobs["import_encoder"] == jobs["export_model"] == 1
@@ -74,7 +76,6 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     _, text = card_of(folder / "results" / "released" / "models" / "encoder")
     assert "released file tiny/data/encoder.ckpt" in text.replace("\\", "")
     assert not re.search(r"\| +(training|triples|loss|margin)", text)
-    assert (folder / "results" / "released" / "report" / "index.html").is_file()
 
 
 def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, tmp_path):
@@ -91,7 +92,8 @@ def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, 
     }
     config["systems"]["second"] = {"retrieve": "second"}
     (folder / "second.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "second.yaml")
+    measures = "results/tiny/measures/test/second.json"
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "second.yaml", "--", measures)
     assert status == 0, output[-10_000:]
     jobs = planned(output)
     # Of the first round, only its runs of the training queries are new: its negatives for the second.
@@ -105,7 +107,7 @@ def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, 
     events = list((folder / "logs/tiny/events/second").glob("events.out.tfevents.*"))
     assert len(events) == 1
     assert events[0].stat().st_size > 500
-    assert (folder / "results/tiny/measures/test/second.json").is_file()
+    assert (folder / measures).is_file()
 
 
 def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path, monkeypatch, capsys):
