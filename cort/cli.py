@@ -7,6 +7,7 @@ A stage module has ``build_parser()``, ``stage(args)`` and ``main(argv)``, which
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import resource
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from cort import __version__
 from cort.errors import InputError, input_error
@@ -74,6 +76,20 @@ def boolean(text: str) -> bool:
     if text not in ("True", "False"):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected True or False")
     return text == "True"
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """Parse the value of an option that is a JSON object.
+
+    :raises InputError: anything else.
+    """
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise input_error(option, f"no JSON ({error})", "a JSON object", "mend it") from None
+    if not isinstance(found, dict):
+        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "mend it")
+    return found
 
 
 def check_depths(depths: Sequence[int]) -> None:

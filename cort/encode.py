@@ -64,7 +64,7 @@ def encode_blocks(
         with inference(device, precision):
             vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGET).float()  # (rows, e)
         ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
-        if encoder.settings.similarity != "inner_product":
+        if encoder.settings.unit_length:
             vectors = functional.normalize(vectors, dim=-1)
         yield ids, vectors.cpu().numpy()
 

@@ -22,6 +22,11 @@ class EncoderSettings:
     query_segment: int = 1
     passage_segment: int = 0
 
+    @property
+    def unit_length(self) -> bool:
+        """Whether vectors are stored with length 1: angle and cosine do not see their length."""
+        return self.similarity != "inner_product"
+
     def segment(self, kind: str) -> int:
         """Segment id (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone."""
         return self.query_segment if kind == "query" else self.passage_segment

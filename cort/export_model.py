@@ -14,7 +14,6 @@ Usage:  python -m cort.export_model --model encoders/cort/best --name cort --dat
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -38,17 +37,6 @@ LONG_QUERIES = (
     "Queries are cut to {length} tokens in training and in the measures here; this folder has only the limit of the "
     "pair. Cut longer queries yourself."
 )
-
-
-def parse_settings(text: str) -> dict[str, Any]:
-    """Read the settings; refuse what is no JSON object."""
-    try:
-        settings = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise input_error("--settings", f"no JSON ({error})", "a JSON object", "mend it") from None
-    if not isinstance(settings, dict):
-        raise input_error("--settings", f"a JSON {type(settings).__name__}", "a JSON object", "mend it")
-    return settings
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -92,7 +80,7 @@ def stage(args: argparse.Namespace) -> None:
         "form": args.text,
         "base": args.base_model,
         "revision": args.revision,
-        "settings": parse_settings(args.settings),
+        "settings": cli.json_object("--settings", args.settings),
         "filters": [read_filter(*pair) for pair in parse_assignments("--counts", args.counts).items()],
         "measures": read_measures(args.measures_files),
     }

@@ -23,7 +23,7 @@ from typing import Any
 
 from cort import __version__, cli
 from cort.anserini import java_home
-from cort.errors import InputError, input_error
+from cort.errors import InputError
 from cort.files import checksum, write_text
 
 log = logging.getLogger(__name__)
@@ -101,17 +101,6 @@ def _output(*command: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def parse_config(text: str) -> dict[str, Any]:
-    """Read the settings; refuse what is no JSON object."""
-    try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise input_error("--config", f"no JSON ({error})", "a JSON object", "mend it") from None
-    if not isinstance(config, dict):
-        raise input_error("--config", f"a JSON {type(config).__name__}", "a JSON object", "mend it")
-    return config
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = cli.make_parser("cort.provenance", __doc__)
@@ -128,7 +117,7 @@ def stage(args: argparse.Namespace) -> None:
         "dataset": args.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
-        "config": parse_config(args.config),
+        "config": cli.json_object("--config", args.config),
         "inputs": describe_inputs(args.inputs),
         "software": describe_software(),
         "hardware": describe_hardware(),

@@ -656,8 +656,8 @@ def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
     assert used_models(config, "encoders") == ["encoder"]
     assert trained_models(config, "encoders") == []
     assert teachers(config) == []
-    assert re.fullmatch(encoders_pattern(config, released=True), "encoder")
-    assert not re.fullmatch(encoders_pattern(config, released=False), "encoder")
+    assert re.fullmatch(encoders_pattern(config, trained=False), "encoder")
+    assert not re.fullmatch(encoders_pattern(config, trained=True), "encoder")
 
 
 def test_a_released_encoder_may_be_part_of_what_another_learns_from():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from workflow.experiment import LEARNERS, Config, models_of, parts_of, teachers
+from workflow.experiment import LEARNERS, Config, is_trained, models_of, parts_of, teachers
 
 # The name of a system, and whether its run of the training queries is meant.
 Node: TypeAlias = tuple[str, bool]
@@ -40,7 +40,7 @@ def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
     for part in parts_of(system):
         yield part, training
     for section, model in models_of(config, system):
-        if "released" not in config[section][model]:
+        if is_trained(config[section][model]):
             yield config[section][model][LEARNERS[section][1]]["system"], True
     if "reranker" in system:
         # The scores of a re-ranker are one file per split, over the candidates of all its systems.

@@ -87,14 +87,19 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
     return list(found)
 
 
+def is_trained(model: Config) -> bool:
+    """Tell whether an encoder or re-ranker is trained here, not released by somebody."""
+    return "released" not in model
+
+
 def trained_models(config: Config, section: str) -> list[str]:
     """List those of the used models that are trained here, not released by somebody."""
-    return [name for name in used_models(config, section) if "released" not in config[section][name]]
+    return [name for name in used_models(config, section) if is_trained(config[section][name])]
 
 
-def encoders_pattern(config: Config, released: bool) -> str:
-    """Return a regular expression that matches the names of all encoders that are, or are not, released by somebody."""
-    names = [re.escape(name) for name, encoder in config["encoders"].items() if ("released" in encoder) == released]
+def encoders_pattern(config: Config, trained: bool) -> str:
+    """Return a regular expression that matches the names of all encoders that are, or are not, trained here."""
+    names = [re.escape(name) for name, encoder in config["encoders"].items() if is_trained(encoder) == trained]
     return "|".join(names) if names else r"(?!)"
 
 

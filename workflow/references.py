@@ -18,6 +18,7 @@ from workflow.experiment import (
     TRAINING_SPLITS,
     Config,
     evaluated_splits,
+    is_trained,
     parts_of,
     ranked_splits,
     splits_of,
@@ -127,7 +128,7 @@ def _check_learners(config: Config) -> Iterator[str]:
         for name, model in _entries(config, section):
             place, options, depth = f"{section}.{name}", model[source], config["training_depth"]
             yield from _check_name(f"{place}.language_model", model["language_model"], config["language_models"])
-            if "released" in model:
+            if not is_trained(model):
                 continue
             yield from _check_name(f"{place}.{source}.system", options["system"], config["systems"])
             first, last = options["first_rank"], options["last_rank"]
@@ -248,7 +249,7 @@ def _sound(config: Config) -> Config:
         section: {
             name: model
             for name, model in _entries(config, section)
-            if "released" in model or model[source]["system"] in systems
+            if not is_trained(model) or model[source]["system"] in systems
         }
         for section, (_, source) in LEARNERS.items()
     }
@@ -298,7 +299,7 @@ def _check_splits(config: Config) -> Iterator[str]:
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
             teacher = model[source]["system"]
-            if "released" not in model and _needs_published(config, teacher):
+            if is_trained(model) and _needs_published(config, teacher):
                 place = f"{section}.{name}.{source}.system"
                 yield (
                     f"{place}: found {teacher!r}, made from a published run, expected a system that can rank the "

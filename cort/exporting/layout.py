@@ -76,7 +76,7 @@ def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
     else:
         names = ["transformer", *_write_head(encoder, folder)]
     _write_modules(folder, names)
-    similarity = "dot" if settings.similarity == "inner_product" else "cosine"
+    similarity = "cosine" if settings.unit_length else "dot"
     _write_config(folder, "SentenceTransformer", similarity_fn_name=similarity)
 
 
@@ -164,7 +164,7 @@ def _write_head(encoder: Encoder, folder: Path) -> list[str]:
     if encoder.projection:
         sizes = {"in_features": hidden, "out_features": settings.dimension, "bias": True}
         parts["projection"] = {**sizes, **feature, "activation_function": "torch.nn.modules.activation.Tanh"}
-    if settings.similarity != "inner_product":
+    if settings.unit_length:
         parts["normalize"] = feature
     for name, part in parts.items():
         (folder / name).mkdir()

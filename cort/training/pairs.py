@@ -21,7 +21,7 @@ from cort.tokenization import fingerprint, load_template
 from cort.training.chunks import Chunk, Rows, chunks_by_length
 from cort.training.forward import Forward
 from cort.training.loop import Task
-from cort.training.selection import LOSS, Candidates, Validation, pair_rows, read_candidates, value_of_scores
+from cort.training.selection import Validation, candidates_of, pair_rows, value_of_scores
 
 
 class PairRows(NamedTuple):
@@ -82,7 +82,7 @@ def make_task(args: argparse.Namespace, model: CrossEncoder) -> Task:
         PairTexts(read_pairs(path, cache, passages), Pairs(cache, passages, template, model.settings))
         for path, cache in zip((args.pairs, args.validation_pairs), caches, strict=True)
     )
-    candidates = _read_candidates(args)
+    candidates = candidates_of(args)
     rows = pair_rows(candidates, caches[1], passages, args.validation_run) if candidates else None
 
     def chunks(examples: Rows, _: int, limit: float) -> list[Chunk]:
@@ -105,11 +105,3 @@ def make_task(args: argparse.Namespace, model: CrossEncoder) -> Task:
 
     per_epoch = len(training) // tables.count_epochs(args.pairs)
     return Task(model, len(training), per_epoch, chunks, losses, validate, save)
-
-
-def _read_candidates(args: argparse.Namespace) -> Candidates | None:
-    if args.select == LOSS:
-        return None
-    return read_candidates(
-        args.validation_run, args.validation_qrels, args.relevance_level, args.pool_depth, args.select
-    )

@@ -6,6 +6,7 @@ relevant. A cross-encoder ranks each query's own candidates.
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +53,15 @@ class Candidates:
         """Mean of the measure over the judged queries."""
         values = evaluate_run(run, self.qrels, [self.measure], self.relevance_level)
         return means(values, [self.measure])[self.measure]
+
+
+def candidates_of(args: argparse.Namespace) -> Candidates | None:
+    """Read what a stage's arguments name; None if they choose by the loss."""
+    if args.select == LOSS:
+        return None
+    return read_candidates(
+        args.validation_run, args.validation_qrels, args.relevance_level, args.pool_depth, args.select
+    )
 
 
 def read_candidates(run: str, qrels: str, relevance_level: int, depth: int, measure: str) -> Candidates:

@@ -24,7 +24,7 @@ from cort.tokenization import fingerprint, load_template
 from cort.training.chunks import Chunk, Rows, consecutive_chunks
 from cort.training.forward import Forward
 from cort.training.loop import Task
-from cort.training.selection import LOSS, Pool, Validation, make_pool, read_candidates
+from cort.training.selection import Validation, candidates_of, make_pool
 
 Objective: TypeAlias = "Callable[[Tensor, Tensor, Tensor, TripleRows], Tensor]"
 
@@ -213,7 +213,8 @@ def make_task(args: argparse.Namespace, encoder: Encoder) -> Task:
         teacher = Teacher(scores, cache, caches[0]) if scores else None
         objectives.append(make_objective(args, judgements, teacher))
     training, validation = texts
-    pool = _make_pool(args, caches)
+    candidates = candidates_of(args)
+    pool = make_pool(candidates, caches[2], caches[0], args.validation_run) if candidates else None
 
     def chunks(examples: Rows, size: int, limit: float) -> list[Chunk]:
         return consecutive_chunks(examples, size, training.tokens(examples), limit)
@@ -237,12 +238,3 @@ def make_task(args: argparse.Namespace, encoder: Encoder) -> Task:
 
     per_epoch = len(training) // tables.count_epochs(args.triples)
     return Task(encoder, len(training), per_epoch, chunks, losses, validate, save)
-
-
-def _make_pool(args: argparse.Namespace, caches: list[Tokens]) -> Pool | None:
-    if args.select == LOSS:
-        return None
-    candidates = read_candidates(
-        args.validation_run, args.validation_qrels, args.relevance_level, args.pool_depth, args.select
-    )
-    return make_pool(candidates, caches[2], caches[0], args.validation_run)

@@ -99,10 +99,7 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     if encoder in config["encoders"]:
         found = _encoder(found, job.rule, config["encoders"][encoder], facts, split)
     if "reranker" in wildcards:
-        triples = found.examples
         found = _reranker(found, job, config, facts)
-        if job.rule == "score_triples":
-            found = replace(found, examples=triples)
     if "model" in wildcards:
         name = wildcards["model"]
         found = replace(found, model=facts.models[config[section_of(config, name)][name]["language_model"]])
@@ -148,7 +145,7 @@ def _reranker(found: Quantities, job: Job, config: Config, facts: Facts) -> Quan
     training = reranker["training"]
     each = 1 + reranker["pairs"]["negatives"]
     per_epoch, validation = (each * count for count in _drawn(reranker["pairs"], facts))
-    epochs = 1 if split == "validation" else training["epochs"]
+    epochs, drawn = (1, validation) if split == "validation" else (training["epochs"], per_epoch)
     return replace(
         found,
         model=facts.models[reranker["language_model"]],
@@ -157,7 +154,8 @@ def _reranker(found: Quantities, job: Job, config: Config, facts: Facts) -> Quan
         precision=training["precision"] if job.rule == "train_reranker" else reranker["precision"],
         candidates=reranker["depth"],
         files=max(len(reranked_by(config, name, split)), 1) if job.rule == "score" else 1,
-        examples=epochs * (validation if split == "validation" else per_epoch),
+        # What a teacher scores is counted by the encoder that learns from it.
+        examples=found.examples if job.rule == "score_triples" else epochs * drawn,
         validation=validation,
         **_batches(training),
     )

@@ -76,7 +76,7 @@ rule train:
     benchmark:
         "benchmarks/{dataset}/train/{encoder}.tsv"
     wildcard_constraints:
-        encoder=encoders_pattern(config, released=False),
+        encoder=encoders_pattern(config, trained=True),
     conda:
         "../envs/cort.yaml"
     threads: 8
@@ -148,7 +148,7 @@ rule import_encoder:
     benchmark:
         "benchmarks/{dataset}/import_encoder/{encoder}.tsv"
     wildcard_constraints:
-        encoder=encoders_pattern(config, released=True),
+        encoder=encoders_pattern(config, trained=False),
     localrule: True
     conda:
         "../envs/cort.yaml"
