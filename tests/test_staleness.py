@@ -24,6 +24,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 TABLE = yaml.safe_load((ROOT / "tests" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
+# What a plan would spend most of its time on, imported once for all.
+IMPORTED = ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "jsonschema"]
 LOG = re.compile(r"--log logs/([^/\s]+)/(\S+)\.log$", re.MULTILINE)
 
 
@@ -98,7 +100,7 @@ def plan(folder, arguments):
 @pytest.fixture(scope="module")
 def pool():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["snakemake.cli"])
+    context.set_forkserver_preload(IMPORTED)
     with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as executor:
         yield executor
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from workflow.experiment import (
     LEARNERS,
     evaluated_splits,
+    is_trained,
     kind_of,
     section_of,
     splits_of,
@@ -182,7 +183,7 @@ def get_export_settings(wildcards):
     section = section_of(config, wildcards.model)
     schema = load_schema()["properties"][section]["additionalProperties"]
     own = config[section][wildcards.model]
-    left_out = NOT_OF_THE_MODEL | (OF_TRAINING if "released" in own else set())
+    left_out = NOT_OF_THE_MODEL | (set() if is_trained(own) else OF_TRAINING)
     settings = {key: value for key, value in deciding(own, schema).items() if key not in left_out}
     language_model = config["language_models"][own["language_model"]]
     words = ["--settings", json.dumps({**settings, "seed": config["seed"]}), "--text", language_model["text"]]
