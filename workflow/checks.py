@@ -72,7 +72,7 @@ def load(path: str | Path) -> Config:
 def load_schema() -> Config:
     """Read the schema of experiments, which nobody may change."""
     # The parser in C takes a tenth of the time, which every call of Snakemake spends, each SLURM job's included.
-    schema: Config = yaml.load(SCHEMA.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    schema: Config = yaml.load(SCHEMA.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     return schema
 
 
