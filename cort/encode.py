@@ -1,7 +1,9 @@
 """Encode passages or queries to unit vectors, one shard of the blocks at a time (CoRT, section 3.4).
 
 The texts are cut into blocks of fixed size and a shard is a run of whole blocks, so the vectors do not depend on the
-number of shards. Normalised in single precision, so that an inner product ranks as the angular similarity does.
+number of shards. Normalised in single precision, so that an inner product ranks as the angular similarity does. With a
+folder of checkpoints, finished blocks are kept there until the shard is whole: a shard that was ended goes on after its
+last one, also if the blocks are now divided into another number of shards.
 
 Reads an encoder folder and a token cache; writes an embedding shard (Arrow IPC).
 
@@ -15,7 +17,8 @@ import argparse
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,8 +26,9 @@ import pyarrow as pa
 
 from cort import cli
 from cort.devices import lease
-from cort.errors import input_error
-from cort.formats.embeddings import STORAGE, Matrix, write_shard
+from cort.errors import input_error, shorten
+from cort.formats.blocks import FinishedBlocks
+from cort.formats.embeddings import STORAGE, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
 from cort.progress import track
 from cort.tokenization import fingerprint
@@ -37,8 +41,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BLOCK = 4_096
-# Part of the result, as padding changes the last bits: not a setting.
-TOKEN_BUDGET = 8_192
+# Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU. Part of the result,
+# as padding changes the last bits: not a setting.
+TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 65_536}
+# Vectors of unit length are that far from it at most; half precision would move them by 0.0005.
+TOLERANCE = 1e-3
 
 
 def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
@@ -52,21 +59,31 @@ def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
     return [(block * BLOCK, min((block + 1) * BLOCK, rows)) for block in range(first, last)]
 
 
-def encode_blocks(
-    encoder: Encoder, texts: Texts, blocks: list[tuple[int, int]], device: torch.device, precision: str
-) -> Iterator[tuple[pa.Array, Matrix]]:
-    """Yield (ids, vectors of shape (rows, e)) block by block, of length 1 if their angles are what counts."""
+def encode_block(
+    rows: tuple[int, int], encoder: Encoder, texts: Texts, device: torch.device, precision: str, storage: str
+) -> pa.RecordBatch:
+    """Encode rows from the first to before the second: ids and vectors, of length 1 if their angles are what counts.
+
+    :raises InputError: a vector that is not finite, or that has no length.
+    """
     from torch.nn import functional
 
     from cort.models import inference
 
-    for start, end in track(blocks, len(blocks), f"blocks of {BLOCK} texts"):
-        with inference(device, precision):
-            vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGET).float()  # (rows, e)
-        ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
-        if encoder.settings.unit_length:
-            vectors = functional.normalize(vectors, dim=-1)
-        yield ids, vectors.cpu().numpy()
+    start, end = rows
+    with inference(device, precision):
+        vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGETS[device.type]).float()  # (rows, e)
+    if encoder.settings.unit_length:
+        vectors = functional.normalize(vectors, dim=-1)
+    ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
+    lengths = vectors.norm(dim=-1)  # (rows,)
+    right = (lengths - 1).abs() < TOLERANCE if encoder.settings.unit_length else lengths.isfinite()  # (rows,)
+    if not bool(right.all()):
+        row = int((~right).nonzero()[0])
+        found = f"in {precision} a vector of length {float(lengths[row]):.4g} of the text {shorten(ids[row].as_py())}"
+        expected = "length 1" if encoder.settings.unit_length else "finite numbers"
+        raise input_error(texts.tokens.path, found, expected, "use precision fp32 or train the encoder again")
+    return to_batch(ids, vectors.cpu().numpy(), storage)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -79,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of the transformer")
     parser.add_argument("--storage", choices=sorted(STORAGE), default="fp32", help="of the vectors")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--checkpoints", metavar="FOLDER", help="keep finished blocks here until the shard is whole")
     parser.add_argument("--output", required=True, metavar="ARROW")
     return parser
 
@@ -86,6 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
 def stage(args: argparse.Namespace) -> None:
     """Encode and write."""
     from cort.encoder import load_encoder, texts_of
+    from cort.identity import identity
     from cort.models import choose_device, model_fingerprint
 
     encoder, template = load_encoder(args.model)
@@ -95,14 +114,27 @@ def stage(args: argparse.Namespace) -> None:
     count = sum(end - start for start, end in blocks)
     with lease() as leased:
         device = choose_device(args.threads, leased)
+        options = {"kind": args.kind, "precision": args.precision, "storage": args.storage, "device": device.type}
+        identify = partial(identity, "cort.encode", options, [args.tokens], args.model)
+        finished = FinishedBlocks(args.checkpoints, identify)
+        make = partial(
+            encode_block,
+            encoder=encoder.to(device),
+            texts=texts,
+            device=device,
+            precision=args.precision,
+            storage=args.storage,
+        )
+        numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         write_shard(
             args.output,
-            encode_blocks(encoder.to(device), texts, blocks, device, args.precision),
+            map(from_batch, track(finished.each(numbered, make), len(blocks), f"blocks of {BLOCK} texts")),
             model=model_fingerprint(args.model),
             dimension=encoder.settings.dimension,
             count=count,
             storage=args.storage,
         )
+    finished.remove(number for number, _ in numbered)
     log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, args.precision)
 
 

@@ -1,7 +1,8 @@
 """Score query-passage pairs with the re-ranker, each pair once however many systems and depths need it.
 
 Reads a re-ranker folder, token caches and one or more candidate runs; writes scores.parquet, from which `rerank` makes
-runs of any depth. Or reads triples, whose scores an encoder is to learn from.
+runs of any depth. Or reads triples, whose scores an encoder is to learn from. With a folder of checkpoints, finished
+blocks are kept there until all pairs are scored: what was ended goes on after the last one.
 
 Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
               --queries queries.test.arrow --passages passages.arrow --output scores.parquet
@@ -13,6 +14,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +22,9 @@ import pyarrow as pa
 
 from cort import cli
 from cort.devices import lease
+from cort.errors import input_error, shorten
 from cort.formats import tables
+from cort.formats.blocks import FinishedBlocks
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.progress import track
@@ -33,9 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pairs sorted by length together. Part of the result, as padding changes the last bits: not a setting.
+# Pairs sorted by length together, and padded tokens that go through the transformer at once (see `encode`). Part of the
+# result, as padding changes the last bits: not settings.
 BLOCK = 8_192
-TOKEN_BUDGET = 16_384
+TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 65_536}
 SIDES = ("positive", "negative")
 
 
@@ -61,19 +66,39 @@ def _each_once(pairs: pa.Table) -> pa.Table:
 
 
 def score_blocks(
-    model: CrossEncoder, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
-) -> Iterator[pa.Table]:
-    """Yield the scored pairs block by block."""
+    model: CrossEncoder,
+    pairs: Pairs,
+    table: pa.Table,
+    source: str,
+    device: torch.device,
+    precision: str,
+    finished: FinishedBlocks,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the scored pairs block by block.
+
+    :raises InputError: unknown ids, for which `source` is to blame; scores that are not finite.
+    """
     from cort.models import inference
 
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
-    starts = range(0, len(queries), BLOCK)
-    for start in track(starts, len(starts), f"blocks of {BLOCK} pairs"):
+
+    def score_block(start: int) -> pa.RecordBatch:
         part = slice(start, start + BLOCK)
         with inference(device, precision):
-            logits = pairs.score(model, queries[part], passages[part], device, TOKEN_BUDGET)  # (block,)
-        yield table.slice(start, BLOCK).append_column("score", pa.array(logits.float().cpu().numpy()))
+            budget = TOKEN_BUDGETS[device.type]
+            scores = pairs.score(model, queries[part], passages[part], device, budget).float().cpu()  # (block,)
+        rows = table.slice(start, BLOCK)
+        if not bool(scores.isfinite().all()):
+            row = int((~scores.isfinite()).nonzero()[0])
+            query_id, doc_id = (shorten(rows[name][row].as_py()) for name in ("query_id", "doc_id"))
+            found = f"in {precision} the score {float(scores[row])} of query {query_id} and document {doc_id}"
+            raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
+        return rows.append_column("score", pa.array(scores.numpy())).combine_chunks().to_batches()[0]
+
+    starts = range(0, len(queries), BLOCK)
+    numbered = ((start // BLOCK, start) for start in starts)
+    yield from track(finished.each(numbered, score_block), len(starts), f"blocks of {BLOCK} pairs")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -88,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--passages", required=True, metavar="ARROW", help="token cache")
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--checkpoints", metavar="FOLDER", help="keep finished blocks here until all pairs are scored")
     parser.add_argument("--output", required=True, metavar="PARQUET")
     return parser
 
@@ -95,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
 def stage(args: argparse.Namespace) -> None:
     """Score and write."""
     from cort.cross_encoder import Pairs, load_cross_encoder
+    from cort.identity import identity
     from cort.models import choose_device
 
     model, template = load_cross_encoder(args.model)
@@ -109,8 +136,13 @@ def stage(args: argparse.Namespace) -> None:
         source = ", ".join(args.candidates)
     with lease() as leased, tables.open_writer(args.output, tables.SCORES) as writer:
         device = choose_device(args.threads, leased)
-        for block in score_blocks(model.to(device), pairs, table, source, device, args.precision):
-            writer.write_table(block)
+        options = {"precision": args.precision, "device": device.type, "depth": args.depth}
+        files = [args.triples] if args.triples else sorted(args.candidates)
+        identify = partial(identity, "cort.score", options, [*files, args.queries, args.passages], args.model)
+        finished = FinishedBlocks(args.checkpoints, identify)
+        for block in score_blocks(model.to(device), pairs, table, source, device, args.precision, finished):
+            writer.write_batch(block)
+    finished.remove(range(-(-table.num_rows // BLOCK)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cort.identity import identity
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
-from cort.training.identity import identity
 from tests.conftest import ROOT
 from tests.support import die_while_writing, logged
 
@@ -371,11 +371,11 @@ def test_a_training_is_named_by_options_contents_and_model(inputs):
 
 
 def test_the_program_belongs_to_the_training(inputs, monkeypatch, tmp_path):
-    import cort.training.identity
+    import cort.identity
 
     package = tmp_path / "cort"
     shutil.copytree(ROOT / "cort", package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(cort.training.identity, "ROOT", package)
+    monkeypatch.setattr(cort.identity, "ROOT", package)
     name = name_of(inputs)
     for module, counts in (("losses", True), ("train", True), ("formats/tables", True), ("report", False)):
         path = package / f"{module}.py"

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import numpy as np
@@ -162,3 +163,49 @@ def test_a_missing_cache_and_a_truncated_one(model, caches, tmp_path, complaint)
     (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
     line = complaint(encode.main, options(model, caches, output, tokens=tmp_path / "half"), output)
     assert line.startswith(f"{tmp_path}/half: found unreadable bytes (")
+
+
+def test_blocks_of_a_shard_that_was_ended_serve_any_number_of_shards(model, caches, tmp_path, monkeypatch):
+    monkeypatch.setattr(encode, "BLOCK", 16)
+    whole = open_shards([run(model, caches, tmp_path / "whole.arrow")])
+    made, encode_block = [], encode.encode_block
+
+    def until(end):
+        def block(rows, **arguments):
+            if rows[0] >= end:
+                raise KeyboardInterrupt
+            made.append(rows[0])
+            return encode_block(rows, **arguments)
+
+        return block
+
+    kept = tmp_path / "kept"
+    monkeypatch.setattr(encode, "encode_block", until(48))
+    assert encode.main(options(model, caches, tmp_path / "1.arrow", checkpoints=kept)) == 130
+    assert made == [0, 16, 32]
+    monkeypatch.setattr(encode, "encode_block", until(1_000))
+    paths = [
+        run(model, caches, tmp_path / f"{number}.arrow", shard=f"{number}-of-2", checkpoints=kept) for number in (1, 2)
+    ]
+    assert made == list(range(0, len(Tokens(caches["passages"])), 16))
+    assert all_vectors(open_shards(paths)).tobytes() == all_vectors(whole).tobytes()
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize(("similarity", "number"), [("angular", "nan"), ("angular", "inf"), ("inner_product", "nan")])
+def test_vectors_that_are_not_numbers_are_refused(make_encoder, caches, tmp_path, complaint, similarity, number):
+    from safetensors.torch import load_file, save_file
+
+    broken = shutil.copytree(make_encoder(), tmp_path / "broken")
+    settings = json.loads((broken / "cort.json").read_text()) | {"similarity": similarity, "projection": True}
+    (broken / "cort.json").write_text(json.dumps(settings))
+    weights = load_file(broken / "model.safetensors")
+    weights["embeddings.LayerNorm.weight"][0] = float(number)
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    output = tmp_path / "a.arrow"
+    line = complaint(encode.main, options(broken, caches, output), output)
+    expected = "length 1" if similarity == "angular" else "finite numbers"
+    assert line == (
+        f"{caches['passages']}: found in fp32 a vector of length nan of the text 'd0', "
+        f"expected {expected}; use precision fp32 or train the encoder again"
+    )

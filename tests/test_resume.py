@@ -11,7 +11,7 @@ import pytest
 
 from cort import pairs, triples
 from cort.formats import tables
-from cort.training.identity import imported_modules
+from cort.identity import imported_modules
 from tests.conftest import ROOT
 from tests.support import command_line, contents
 

@@ -36,7 +36,22 @@ class Shard:
     def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
         """Yield (ids, vectors of shape (rows, dimension)) without copying."""
         for batch in self.table.to_batches():
-            yield batch["id"], _matrix(batch["embedding"], self.dimension)
+            yield from_batch(batch)
+
+
+def to_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:
+    """Put ids and vectors of shape (rows, dimension) into the columns of a shard, as "fp32" or "fp16"."""
+    schema = _schema(vectors.shape[1], storage)
+    values = np.ascontiguousarray(vectors, dtype=STORAGE[storage].to_pandas_dtype()).reshape(-1)
+    embeddings = pa.FixedSizeListArray.from_arrays(pa.array(values), type=schema.field("embedding").type)
+    return pa.record_batch([pa.array(ids, pa.string()), embeddings], schema=schema)
+
+
+def from_batch(batch: pa.RecordBatch) -> tuple[pa.Array, Matrix]:
+    """Return ids and vectors, without copying."""
+    column = batch["embedding"]
+    matrix: Matrix = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, column.type.list_size)
+    return batch["id"], matrix
 
 
 def write_shard(
@@ -54,16 +69,14 @@ def write_shard(
     :param count: rows to come; checked, and again by every reader.
     :param storage: "fp32" or "fp16".
     """
-    kind = pa.list_(STORAGE[storage], dimension)
     metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
-    schema = pa.schema([("id", pa.string()), ("embedding", kind)], metadata=metadata)
+    schema = _schema(dimension, storage).with_metadata(metadata)
     written = 0
     with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
         for ids, vectors in blocks:
-            values = np.ascontiguousarray(vectors, dtype=STORAGE[storage].to_pandas_dtype()).reshape(-1)
-            embeddings = pa.FixedSizeListArray.from_arrays(pa.array(values), type=kind)
-            file.write_batch(pa.record_batch([pa.array(ids, pa.string()), embeddings], schema=schema))
-            written += len(embeddings)
+            batch = to_batch(ids, vectors, storage)
+            file.write_batch(batch.cast(schema))
+            written += batch.num_rows
         if written != count:
             raise RuntimeError(f"{path}: {written} vectors written where {count} were announced")
 
@@ -128,6 +141,5 @@ def _open(path: Path) -> Shard:
     return Shard(path, table, metadata["model"], dimension, metadata["storage"])
 
 
-def _matrix(column: pa.FixedSizeListArray, dimension: int) -> Matrix:
-    matrix: Matrix = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, dimension)
-    return matrix
+def _schema(dimension: int, storage: str) -> pa.Schema:
+    return pa.schema([("id", pa.string()), ("embedding", pa.list_(STORAGE[storage], dimension))])

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from cort.files import atomic_file
+from cort.identity import identity
 from cort.models import model_fingerprint
 from cort.training.checkpoints import Checkpoints
-from cort.training.identity import identity
 from cort.training.loop import Task, fit
 from cort.training.options import settings_from
 from cort.training.state import CurvePoint

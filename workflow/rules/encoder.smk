@@ -200,7 +200,9 @@ rule encode:
         "Encode the passages with {wildcards.encoder}, shard {wildcards.scatteritem}"
     shell:
         "python -m {params.module} --model {params.model:q} --tokens {input.tokens:q} --kind passage"
-        " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q} --log {log:q}"
+        " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q}"
+        # All shards in one folder: blocks are the same however many shards there are.
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/embeddings/{wildcards.encoder:q} --log {log:q}"
 
 
 rule encode_queries:

@@ -131,8 +131,8 @@ rule score:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:
         "python -m {params.module} --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
-        " --queries {input.queries:q} --passages {input.passages:q} --threads {threads}"
-        " --output {output:q} --log {log:q}"
+        " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/scores/{wildcards.reranker:q}/{wildcards.split} --log {log:q}"
 
 
 rule score_triples:
@@ -163,8 +163,8 @@ rule score_triples:
         "Score the triples of {wildcards.encoder} for {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:
         "python -m {params.module} --model {params.model:q} --triples {input.triples:q} {params.options:q}"
-        " --queries {input.queries:q} --passages {input.passages:q} --threads {threads}"
-        " --output {output:q} --log {log:q}"
+        " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/scores/{wildcards.reranker:q}/triples/{wildcards.encoder:q}.{wildcards.split} --log {log:q}"
 
 
 rule rerank:

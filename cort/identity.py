@@ -1,4 +1,4 @@
-"""What a result depends on, as one hash: options, content of files, the model to start from, and the program itself."""
+"""What a result depends on, as one hash: options, content of files, the model, and the program itself."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from cort.files import checksum
 from cort.models import model_fingerprint
 
 ROOT = Path(cort.__file__).parent
-#: libraries whose release can change what a training computes
+#: libraries whose release can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 
 
-def identity(module: str, options: Mapping[str, object], files: Iterable[str], language_model: str) -> str:
+def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
     """Name a computation by all that decides its result.
 
     :param module: the stage; the source of all modules of this package that it can import counts.
     :param options: those that change the result, without paths.
     :param files: paths whose content counts, in a fixed order.
-    :param language_model: folder of the model to start from.
+    :param model: folder of the model it works with or starts from.
     """
     parts = {
         "options": dict(options),
         "files": [checksum(path) for path in files],
-        "language model": model_fingerprint(language_model),
+        "model": model_fingerprint(model),
         "source": {name: checksum(path) for name, path in sorted(imported_modules(module).items())},
         "libraries": {name: version(name) for name in LIBRARIES},
     }

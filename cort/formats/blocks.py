@@ -1,0 +1,93 @@
+"""Finished blocks of a stage that may be ended: kept until its output is whole, so that the next attempt goes on there.
+
+A folder with an Arrow IPC file per block, which carries the identity of its computation: what is damaged or belongs to
+another one is never taken. Several processes may use one folder at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from cort.errors import InputError
+from cort.files import atomic_file
+from cort.formats.arrow import open_arrow
+
+log = logging.getLogger(__name__)
+
+IDENTITY = b"identity"
+Block = TypeVar("Block")
+
+
+class FinishedBlocks:
+    """The finished blocks of one computation; without a folder, none is kept.
+
+    :param identify: names the computation by all that decides its result; asked once, and only with a folder.
+    """
+
+    def __init__(self, folder: str | Path | None, identify: Callable[[], str]) -> None:
+        self._folder = Path(folder) if folder is not None else None
+        self._identify = identify
+
+    @cached_property
+    def identity(self) -> str:
+        """Name of the computation."""
+        return self._identify()
+
+    def each(
+        self, blocks: Iterable[tuple[int, Block]], make: Callable[[Block], pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield every block, by its number: as it was kept, or made now and kept."""
+        taken = 0
+        for number, block in blocks:
+            batch = self._read(number)
+            if batch is None:
+                batch = make(block)
+                self._keep(number, batch)
+            else:
+                taken += 1
+            yield batch
+        if taken:
+            log.info("went on after %d blocks that were finished before", taken)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Remove blocks, and the folder if nothing else is in it."""
+        if self._folder is not None:
+            for number in numbers:
+                self._path(self._folder, number).unlink(missing_ok=True)
+            with suppress(OSError):
+                self._folder.rmdir()
+
+    def _read(self, number: int) -> pa.RecordBatch | None:
+        if self._folder is None or not (path := self._path(self._folder, number)).exists():
+            return None
+        try:
+            table = open_arrow(path, "block", "it is made again")
+        except InputError as error:
+            log.warning("%s", error)
+            return None
+        if (table.schema.metadata or {}).get(IDENTITY) != self.identity.encode():
+            log.warning("%s: found a block of other inputs or options; it is made again", path)
+            return None
+        return table.combine_chunks().to_batches()[0]
+
+    def _keep(self, number: int, batch: pa.RecordBatch) -> None:
+        if self._folder is None:
+            return
+        batch = batch.replace_schema_metadata({IDENTITY: self.identity.encode()})
+        with (
+            atomic_file(self._path(self._folder, number)) as temporary,
+            pa.OSFile(str(temporary), "wb") as sink,
+            pa.ipc.new_file(sink, batch.schema) as file,
+        ):
+            file.write_batch(batch)
+
+    @staticmethod
+    def _path(folder: Path, number: int) -> Path:
+        return folder / f"block-{number}.arrow"

@@ -1,0 +1,131 @@
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pyarrow as pa
+import pytest
+
+from cort.formats.blocks import FinishedBlocks
+
+
+def square(number):
+    return pa.record_batch({"value": [number * number]})
+
+
+def values(folder, name="one", numbers=range(5), make=square):
+    blocks = FinishedBlocks(folder, lambda: name)
+    return [batch["value"][0].as_py() for batch in blocks.each(((number, number) for number in numbers), make)]
+
+
+def failing_at(limit):
+    def make(number):
+        if number >= limit:
+            raise RuntimeError("power cut")
+        return square(number)
+
+    return make
+
+
+def refuse(number):
+    raise AssertionError(f"block {number} was made again")
+
+
+def test_what_was_finished_is_not_made_again(tmp_path):
+    with pytest.raises(RuntimeError):
+        values(tmp_path / "kept", make=failing_at(3))
+    assert values(tmp_path / "kept", numbers=range(3), make=refuse) == [0, 1, 4]
+    assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
+
+
+def test_without_a_folder_nothing_is_kept_and_nobody_asks_who_it_is():
+    blocks = FinishedBlocks(None, lambda: pytest.fail("asked"))
+    assert [batch["value"][0].as_py() for batch in blocks.each([(0, 3)], square)] == [9]
+    blocks.remove([0])
+
+
+def test_blocks_of_another_computation_are_made_again(tmp_path, caplog):
+    values(tmp_path / "kept")
+    assert values(tmp_path / "kept", name="two", make=lambda number: square(number + 1)) == [1, 4, 9, 16, 25]
+    assert "found a block of other inputs or options; it is made again" in caplog.text
+    assert values(tmp_path / "kept", name="two", make=refuse) == [1, 4, 9, 16, 25]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" * len(data)])
+def test_damaged_blocks_are_made_again(tmp_path, damage, caplog):
+    values(tmp_path / "kept")
+    path = tmp_path / "kept" / "block-2.arrow"
+    path.write_bytes(damage(path.read_bytes()))
+    assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
+    assert "block-2.arrow: found unreadable bytes" in caplog.text
+
+
+def test_only_named_blocks_are_removed_and_the_folder_after_the_last(tmp_path):
+    values(tmp_path / "kept")
+    blocks = FinishedBlocks(tmp_path / "kept", lambda: "one")
+    blocks.remove([0, 1, 2, 7])
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["block-3.arrow", "block-4.arrow"]
+    blocks.remove([3, 4])
+    assert not (tmp_path / "kept").exists()
+
+
+PROGRAM = """
+    import sys, time
+    import numpy as np
+    from cort import encode, score
+    from cort.formats import blocks
+    encode.BLOCK = score.BLOCK = 16
+    made, keep = [], blocks.FinishedBlocks._keep
+    def slowly(self, number, batch):
+        made.append(number)
+        keep(self, number, batch)
+        time.sleep(float(sys.argv[2]))
+    blocks.FinishedBlocks._keep = slowly
+    status = {"encode": encode, "score": score}[sys.argv[1]].main(sys.argv[3:])
+    print(made, file=sys.stderr)
+    sys.exit(status)
+"""
+
+
+def start(stage, pause, arguments):
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), stage, str(pause), *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def made_by(process):
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    return eval(said.splitlines()[-1])
+
+
+def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker):
+    if stage == "encode":
+        return ["--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
+    candidates = tmp_path / "candidates.trec"
+    pairs = itertools.product(range(10), range(20))
+    candidates.write_text("".join(f"q{q} Q0 d{d} {d + 1} {1 / (d + 1)} x\n" for q, d in pairs), "utf-8")
+    files = ["--queries", caches["queries.train"], "--passages", caches["passages"]]
+    return ["--model", make_reranker(), "--candidates", candidates, *files]
+
+
+@pytest.mark.parametrize("stage", ["encode", "score"])
+def test_a_killed_stage_goes_on_after_its_last_block(stage, tmp_path, caches, make_encoder, make_reranker):
+    arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker)
+    whole = start(stage, 0, [*arguments, "--output", tmp_path / "whole"])
+    numbers = made_by(whole)
+    assert numbers == list(range(len(numbers)))
+    kept = tmp_path / "kept"
+    arguments += ["--checkpoints", kept, "--output", tmp_path / "again"]
+    first = start(stage, 60, arguments)
+    while not list(kept.glob("block-0.arrow")):
+        assert first.poll() is None, first.stderr.read()
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert not (tmp_path / "again").exists()
+    assert made_by(start(stage, 0, arguments)) == numbers[1:]
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not kept.exists()
