@@ -1,4 +1,5 @@
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -98,7 +99,7 @@ def start(stage, pause, arguments):
 def made_by(process):
     _, said = process.communicate()
     assert process.returncode == 0, said
-    return eval(said.splitlines()[-1])
+    return json.loads(said.splitlines()[-1])
 
 
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker):

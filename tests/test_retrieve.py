@@ -2,8 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
-from cort import retrieve
+from cort import exact, retrieve
 from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.runs import read_run
 
@@ -37,16 +38,25 @@ def brute_force(query_ids, queries, ids, vectors, depth):
     return result
 
 
-def check(folder, query_ids, queries, ids, vectors, depth, **kinds):
+def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, **kinds):
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, vectors, **kinds))
     expected = brute_force(query_ids, queries, ids, vectors, depth)
-    found = list(retrieve.retrieve(q, p, depth))
+    found = list(retrieve.retrieve(exact.ExactIndex(p, memory_mb=memory_mb), q, depth))
     assert [ranking.query_id for ranking in found] == query_ids
     for ranking in found:
         doc_ids, scores = expected[ranking.query_id]
         assert ranking.doc_ids == doc_ids
         assert np.array_equal(ranking.scores, scores)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small products would wait for each other's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -65,18 +75,33 @@ def test_equals_brute_force(tmp_path, generator, dimension, depth):
     check(tmp_path, names("q", 20), unit(generator, 20, dimension), ids, unit(generator, 300, dimension), depth)
 
 
-@pytest.mark.parametrize(("rows", "scores"), [(1, 1), (7, 50), (100, 450), (299, 10_000)])
-def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, rows, scores):
-    monkeypatch.setattr(retrieve, "NUMBERS_PER_BLOCK", rows * 16)
-    monkeypatch.setattr(retrieve, "SCORES_PER_PRODUCT", scores)
-    monkeypatch.setattr(retrieve, "QUERIES_PER_PASS", 7)
-    monkeypatch.setattr(retrieve, "PAIRS_AT_ONCE", 5)
-    check(tmp_path, names("q", 17), unit(generator, 17, 16), names("d", 300), unit(generator, 300, 16), 20)
+@pytest.mark.parametrize(("batch", "scores"), [(1, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
+@pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
+def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
+    monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
+    monkeypatch.setattr(exact, "GROUP", group)
+    monkeypatch.setattr(retrieve, "QUERIES_AT_ONCE", queries)
+    vectors = unit(generator, 17, 16), unit(generator, 300, 16)
+    for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
+        check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
 
 
-@pytest.mark.parametrize("rows", [3, 64, 1000])
-def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, rows):
-    monkeypatch.setattr(retrieve, "NUMBERS_PER_BLOCK", rows * 8)
+@pytest.mark.parametrize("devices", [1, 2, 5, 9])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
+    ids = [str(number) for number in generator.permutation(300)]
+    q = open_shards(shards(tmp_path, "q", names("q", 9), unit(generator, 9, 8)))
+    p = open_shards(shards(tmp_path, "p", ids, unit(generator, 300, 8), (100, 101), batch=40))
+    one = list(retrieve.retrieve(exact.ExactIndex(p), q, 30))
+    index = exact.ExactIndex(p, ["cpu"] * devices, threads)
+    for ranking, other in zip(one, retrieve.retrieve(index, q, 30), strict=True):
+        assert (ranking.query_id, ranking.doc_ids) == (other.query_id, other.doc_ids)
+        assert np.array_equal(ranking.scores, other.scores)
+
+
+@pytest.mark.parametrize("scores", [90, 2_000, 1 << 24])
+def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, scores):
+    monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
     # Every vector occurs about 10 times, and a query's score of 0 about as often as any: whole numbers tie exactly.
     vectors = generator.integers(-1, 2, (400, 8)).astype(np.float32)[generator.integers(0, 40, 400)]
     queries = generator.integers(-1, 2, (30, 8)).astype(np.float32)
@@ -88,7 +113,7 @@ def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, row
 
 def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
     # All scores lie within the rounding error of a single-precision product: the first pass sees nothing but noise.
-    monkeypatch.setattr(retrieve, "NUMBERS_PER_BLOCK", 64 * 50)
+    monkeypatch.setattr(exact, "SCORES_AT_ONCE", 50)
     base = unit(generator, 1, 64)
     vectors = np.repeat(base, 500, axis=0) * (1 + generator.standard_normal((500, 64)) * 1e-7)
     check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
@@ -120,8 +145,8 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
     assert status == 0
     whole = output.read_bytes()
     assert len(read_run(output).doc_ids) == 40 * 50
-    for bounds, batch, rows in [((150,), 64, 1000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
-        monkeypatch.setattr(retrieve, "NUMBERS_PER_BLOCK", rows * 48)
+    for bounds, batch, scores in [((150,), 64, 9_000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
+        monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
         parts = shards(tmp_path, f"part{len(bounds)}", ids, vectors, bounds, batch)
         assert run(tmp_path, queries, parts, "--depth", "50", "--threads", "1")[0] == 0
         assert output.read_bytes() == whole
@@ -154,8 +179,6 @@ def test_bad_options_are_refused(tmp_path, generator, capsys):
     paths = shards(tmp_path, "p", names("d", 9), unit(generator, 9, 8))
     assert run(tmp_path, paths, paths, "--depth", "0")[0] == 1
     assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
-    import torch
-
     if not torch.cuda.is_available():
         assert run(tmp_path, paths, paths, "--device", "cuda")[0] == 1
         assert "--device: found cuda, expected a CUDA device" in capsys.readouterr().err

@@ -12,7 +12,17 @@ from workflow.experiment import TRAINING_SPLITS, Config
 from workflow.planning.dryrun import Job, Made
 
 # These change speed or name files: Snakemake reruns nothing for them.
-NO_SETTINGS = ("threads", "memory-mb", "log", "folder", "downloads", "processes", "checkpoints", "checkpoint-every")
+NO_SETTINGS = (
+    "threads",
+    "memory-mb",
+    "log",
+    "folder",
+    "downloads",
+    "processes",
+    "checkpoints",
+    "checkpoint-every",
+    "gpus",
+)
 SECTIONS = ("encoders", "rerankers", "language_models", "systems", "splits")
 # Rules whose settings stand in one part of an entry, or in one section.
 PARTS = {

@@ -46,6 +46,8 @@ rule retrieve:
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
+        # `--set-resources retrieve:gpu=4 retrieve:devices=4` has four GPUs share the passages.
+        devices=1,
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
     params:
@@ -55,7 +57,8 @@ rule retrieve:
         "Retrieve {wildcards.split} with {wildcards.system}, exactly"
     shell:
         "python -m {params.module} --queries {input.queries:q} --passages {input.passages:q} --depth {params.depth}"
-        " --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        " --threads {threads} --gpus {resources.devices} --memory-mb {resources.mem_mb} --tag {wildcards.system:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule retrieve_onng:

@@ -1,0 +1,411 @@
+"""Exact search by inner product: a fast first pass in single precision, then the few that matter in double precision.
+
+The first pass multiplies and keeps every passage that can be among the best, with a margin for its rounding errors.
+Selecting the best of many scores takes longer than computing them, so scores are looked at in groups: the best `depth`
+lie in groups whose largest score is among the `depth` largest of all groups. What is left is scored again in double
+precision, each pair by itself and on the CPU, and rounded to single precision. The result therefore depends neither on
+how the passages are divided into shards, nor on block sizes, threads or devices; ties go by document id.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.errors import input_error
+from cort.formats.embeddings import Shard, all_ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Vectors = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+# Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
+Block = tuple[int, npt.NDArray[np.floating]]
+
+# Scores held at once, on each device: 128 MB.
+SCORES_AT_ONCE = 1 << 25
+# With so few queries at once a processor waits for memory: each product by itself, in threads, is the fastest.
+FEW = 3
+# Passages whose scores are looked at together, for few queries and for many.
+FEW_GROUP, GROUP = 32, 8
+# Candidates are sifted when a query may have this many times `depth`; a few spare ones come cheaper than a second look.
+SIFTED_AT, SPARE = 2, 32
+# Passages in a block of vectors that are held in memory.
+HELD_BLOCK = 16_384
+# Numbers in a tensor on a GPU: small ones would take longer to start than to multiply.
+NUMBERS_PER_TENSOR = 1 << 28
+# Products of longer vectors could exceed single precision.
+LONGEST = 1e18
+
+
+class ExactIndex:
+    """All passages: in main memory as far as it goes, else memory-mapped; on GPUs as well, if there are some.
+
+    :param devices: torch devices; each ranks an equal part of the blocks.
+    :param memory_mb: how much memory vectors may take; from there they are read faster than from a mapped file.
+    """
+
+    def __init__(
+        self, passages: Sequence[Shard], devices: Sequence[str] = ("cpu",), threads: int = 1, memory_mb: int = 0
+    ) -> None:
+        import torch
+
+        # Other settings multiply with fewer bits than the margin allows for.
+        torch.set_float32_matmul_precision("highest")
+        ids = all_ids(passages).combine_chunks()
+        by_id = pc.sort_indices(ids).to_numpy()
+        self.dimension = passages[0].dimension
+        self._places = np.empty(len(ids), dtype=np.int64)
+        self._places[by_id] = np.arange(len(ids))
+        self._sorted_ids = ids.take(pa.array(by_id))
+        self._stored: Sequence[_MappedVectors | _HeldVectors]
+        self._stored = [_MappedVectors(shard) for shard in passages if len(shard.table)]
+        if 4 * len(ids) * self.dimension <= memory_mb << 20 and self._stored:
+            self._stored = [_HeldVectors(passages, len(ids))]
+        self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
+        self._threads = threads
+        self._parts = self._divide(devices)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def ids(self, places: Rows) -> list[str]:
+        """Document ids by their alphabetical places."""
+        found: list[str] = self._sorted_ids.take(pa.array(places)).to_pylist()
+        return found
+
+    def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
+        """Rank all passages for queries of shape (queries, dimension).
+
+        :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
+        :raises InputError: vectors with numbers that are not finite.
+        """
+        import torch
+
+        if not len(self) or not len(queries):
+            return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+        asked = torch.from_numpy(np.ascontiguousarray(queries))
+        if len(self._parts) == 1:
+            parts = [self._parts[0].candidates(asked, depth)]
+        else:
+            with ThreadPoolExecutor(len(self._parts)) as pool:
+                parts = list(pool.map(lambda part: part.candidates(asked, depth), self._parts))
+        # Rows of passages per query; -1 fills rows up where there are fewer.
+        found = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
+        rows = [some[some >= 0] for some in found]
+        if self._threads == 1 or len(queries) == 1:
+            return [self._rank(query, some, depth) for query, some in zip(queries, rows, strict=True)]
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(lambda query, some: self._rank(query, some, depth), queries, rows))
+
+    def _rank(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Score some rows in double precision, rounded to single precision, and order them.
+
+        `vecdot` computes each pair alone, so that the order of its additions depends on nothing but the dimension.
+        """
+        rows = np.sort(rows)
+        scores = np.empty(len(rows), dtype=np.float32)
+        ends = np.searchsorted(rows, self._first)
+        for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
+            vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
+            scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
+        # Adding 0 makes -0 into 0, which is its equal but looks different.
+        scores += 0.0
+        places = self._places[rows]
+        best = np.lexsort((places, -scores))[:depth]
+        return scores[best], places[best]
+
+    def _divide(self, devices: Sequence[str]) -> list[_Part]:
+        blocks: list[Block] = []
+        for shard, first in zip(self._stored, self._first[:-1].tolist(), strict=True):
+            blocks += [(first + at, vectors) for at, vectors in shard.blocks()]
+        bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
+        parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
+        return [_Part(part, device, self._threads) for part, device in zip(parts, devices, strict=True) if part]
+
+
+class _HeldVectors:
+    """A copy of all vectors in main memory, in single precision."""
+
+    def __init__(self, passages: Sequence[Shard], count: int) -> None:
+        # Not torch's memory: NumPy asks the system for large pages, which are read faster.
+        self._vectors = np.empty((count, passages[0].dimension), dtype=np.float32)
+        at = 0
+        for _, vectors in itertools.chain.from_iterable(shard.blocks() for shard in passages):
+            self._vectors[at : at + len(vectors)] = vectors
+            at += len(vectors)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the number of the first row, and the vectors, of each block."""
+        for first in range(0, len(self), HELD_BLOCK):
+            yield first, self._vectors[first : first + HELD_BLOCK]
+
+    def vectors(self, rows: Rows) -> Vectors:
+        """Copy the vectors of some rows; shape (rows, dimension)."""
+        found: Vectors = self._vectors[rows]
+        return found
+
+
+class _MappedVectors:
+    """Vectors of a memory-mapped shard, by row, without a copy of the whole."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._blocks = [vectors for _, vectors in shard.blocks() if len(vectors)]
+        sizes = [len(vectors) for vectors in self._blocks]
+        self._first = np.cumsum([0, *sizes])
+        addresses = np.array([vectors.ctypes.data for vectors in self._blocks])
+        size = self._blocks[0].itemsize
+        start, end = addresses.min(), max(a + v.nbytes for a, v in zip(addresses, self._blocks, strict=True))
+        # All record batches are in one mapped file: what lies between them is mapped as well.
+        memory = pa.foreign_buffer(int(start), int(end - start), base=shard.table)
+        numbers = np.frombuffer(memory, dtype=self._blocks[0].dtype)
+        self._offsets = (addresses - start) // size
+        self._width = shard.dimension
+        # Row i of this view begins at number i: any row of any block is one of its rows.
+        self._windows = np.lib.stride_tricks.sliding_window_view(numbers, shard.dimension)
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the number of the first row, and the vectors, of each block."""
+        yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
+
+    def vectors(self, rows: Rows) -> npt.NDArray[np.floating]:
+        """Copy the vectors of some rows; shape (rows, dimension)."""
+        block = np.searchsorted(self._first, rows, side="right") - 1
+        starts = self._offsets[block] + (rows - self._first[block]) * self._width
+        found: npt.NDArray[np.floating] = self._windows[starts]
+        return found
+
+
+class _Part:
+    """Blocks of passages, in order and without gaps, that one device ranks."""
+
+    def __init__(self, blocks: Sequence[Block], device: str, threads: int) -> None:
+        self._device = device
+        self._arrays = [vectors for _, vectors in blocks]
+        self._threads = threads
+        self._scores: Tensor | None = None
+        self._blocks = [(first, _tensor(vectors)) for first, vectors in blocks]
+        if device != "cpu":
+            self._blocks = list(_on_device(self._blocks, device))
+        self._longest: dict[int, float] = {}
+
+    def candidates(self, queries: Tensor, depth: int) -> Tensor:
+        """Find all passages that may be among the first `depth` results of queries of shape (queries, e).
+
+        :returns: their rows, and -1 where there are fewer; shape (queries, candidates).
+        """
+        queries = queries.to(self._device)
+        norms = _norms(queries).T  # (1, queries)
+        sieve = _Sieve(len(queries), depth, self._device)
+        number = 0
+        while number < len(self._blocks):
+            first = self._blocks[number][0]
+            batch = self._next(number, max(1, SCORES_AT_ONCE // len(queries)))
+            count = sum(len(self._blocks[number][1]) for number in batch)
+            size = sieve.group_size(count)
+            scores = self._room(-(-count // size) * size, len(queries))
+            scores[count:] = -math.inf
+            self._multiply(queries, batch, scores)
+            longest = max(self._longest[number] for number in batch)
+            sieve.add(scores.view(size, -1, len(queries)), first, _margins(norms, longest, queries.shape[1]))
+            number = batch.stop
+        return sieve.left()
+
+    def _next(self, number: int, rows: int) -> range:
+        """Return the numbers of the blocks from one on that have at most so many rows together, at least this one."""
+        end, count = number + 1, len(self._blocks[number][1])
+        while end < len(self._blocks) and count + len(self._blocks[end][1]) <= rows:
+            count += len(self._blocks[end][1])
+            end += 1
+        return range(number, end)
+
+    def _multiply(self, queries: Tensor, batch: range, scores: Tensor) -> None:
+        """Write the products of some blocks with queries of shape (queries, e) to scores of shape (rows, queries)."""
+        import torch
+
+        start = 0
+        few = self._device == "cpu" and len(queries) <= FEW
+        for number in batch:
+            vectors = self._blocks[number][1]
+            if number not in self._longest:
+                self._longest[number] = float(_norms(vectors.to(self._device, torch.float32)).max())
+            if not few:
+                part = scores[start : start + len(vectors)]  # (rows, queries)
+                torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
+            start += len(vectors)
+        if few:
+            self._multiply_few(queries.numpy(), batch, scores.numpy())
+
+    def _multiply_few(self, queries: Vectors, batch: range, scores: Vectors) -> None:
+        """Multiply in threads that each read blocks of their own."""
+        starts = [0, *itertools.accumulate(len(self._blocks[number][1]) for number in batch)]
+
+        def multiply(places: range) -> None:
+            for place in places:
+                vectors = self._arrays[batch[place]]
+                for column, query in enumerate(queries):
+                    np.vecdot(vectors, query, out=scores[starts[place] : starts[place + 1], column])
+
+        bounds = [len(batch) * number // self._threads for number in range(self._threads + 1)]
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(multiply, itertools.starmap(range, itertools.pairwise(bounds))))
+
+    def _room(self, rows: int, queries: int) -> Tensor:
+        """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
+        import torch
+
+        if self._scores is None or len(self._scores) < rows * queries:
+            self._scores = torch.empty(rows * queries, device=self._device)
+        return self._scores[: rows * queries].view(rows, queries)
+
+    def _batches(self, rows: int) -> Iterator[tuple[int, list[int]]]:
+        """Yield consecutive blocks with at most so many rows together, a larger one alone: first row, numbers."""
+        batch: list[int] = []
+        count = 0
+        for number, (_, vectors) in enumerate(self._blocks):
+            if batch and count + len(vectors) > rows:
+                yield self._blocks[batch[0]][0], batch
+                batch, count = [], 0
+            batch.append(number)
+            count += len(vectors)
+        if batch:
+            yield self._blocks[batch[0]][0], batch
+
+
+class _Sieve:
+    """Candidates of some queries, among scores that come in batches."""
+
+    def __init__(self, queries: int, depth: int, device: str) -> None:
+        import torch
+
+        self._queries, self._depth = queries, depth
+        # Of each query: a score that `depth` passages reach, and the largest margin so far.
+        self._reached = torch.full((1, queries), -torch.inf, device=device)
+        self._margins = torch.zeros((1, queries), device=device)
+        # Tables of scores and of rows, (queries, candidates) each; -inf and -1 where a query has fewer.
+        self._found: list[tuple[Tensor, Tensor]] = []
+        self._sifted = False
+
+    def group_size(self, count: int) -> int:
+        """Scores of a batch of `count` that are looked at together; at first at least twice `depth` groups."""
+        size = FEW_GROUP if self._queries <= FEW else GROUP
+        return size if self._sifted else min(max(count // (2 * self._depth), 1), size)
+
+    def add(self, scores: Tensor, first: int, margins: Tensor) -> None:
+        """Take in scores of shape (group size, groups, queries), of passages numbered along the first two axes.
+
+        :param first: row of the first passage.
+        :param margins: twice the largest error of a score, of shape (1, queries).
+        """
+        import torch
+
+        groups = scores.shape[1]
+        largest = scores.amax(0)  # (groups, queries)
+        if not self._sifted and groups >= self._depth:
+            self._reached = largest.T.topk(self._depth, dim=1, sorted=False).values.amin(1)[None]
+        self._margins = torch.maximum(self._margins, margins)
+        limits = self._reached - self._margins  # (1, queries)
+        queries, chosen = (largest >= limits).T.nonzero().unbind(1)
+        members = scores[:, chosen, queries].T  # (chosen groups, group size)
+        # What fills the last group is not a score.
+        which, place = ((members >= limits[0, queries, None]) & (members > -torch.inf)).nonzero().unbind(1)
+        self._found.append(self._table(queries[which], first + place * groups + chosen[which], members[which, place]))
+        if not self._sifted or sum(table.shape[1] for table, _ in self._found) >= SIFTED_AT * self._depth:
+            self._sift()
+
+    def left(self) -> Tensor:
+        """Return the rows of the candidates that are left after all batches, and -1; shape (queries, candidates)."""
+        self._sift()
+        scores, rows = self._found[0]
+        return rows.where(scores >= (self._reached - self._margins).T, -1)
+
+    def _table(self, queries: Tensor, rows: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Put candidates, which come query by query, in tables."""
+        import torch
+
+        counts = torch.bincount(queries, minlength=self._queries)
+        columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
+        shape = (self._queries, int(counts.max()))
+        table = torch.full(shape, -torch.inf, device=scores.device)
+        table[queries, columns] = scores
+        numbers = torch.full(shape, -1, device=scores.device)
+        numbers[queries, columns] = rows
+        return table, numbers
+
+    def _sift(self) -> None:
+        """Keep, of each query, the best candidates and all that may be as good."""
+        import torch
+
+        scores, rows = (torch.cat(tables, dim=1) for tables in zip(*self._found, strict=True))
+        if scores.shape[1] > self._depth:
+            best = scores.topk(min(self._depth + SPARE, scores.shape[1]), dim=1)
+            self._reached = best.values[:, self._depth - 1][None]
+            needed = int((scores >= (self._reached - self._margins).T).sum(1).max())
+            if needed > best.values.shape[1]:
+                best = scores.topk(needed, dim=1)
+            scores, rows = best.values, rows.gather(1, best.indices)
+        self._found = [(scores, rows)]
+        self._sifted = True
+
+
+def _margins(norms: Tensor, longest: float, dimension: int) -> Tensor:
+    """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).
+
+    In single precision an inner product of e terms errs by less than e u |q| |p| / (1 - e u) with u = 2^-24, in
+    whatever order it is summed; 8 more and 1 % cover the rounding of exact scores and of the norms.
+    """
+    unit: float = 2.0**-24
+    margins: Tensor = 2 * 1.01 * (dimension + 8) * unit * longest * norms
+    return margins
+
+
+def _norms(vectors: Tensor) -> Tensor:
+    norms: Tensor = vectors.norm(dim=1, keepdim=True)
+    if not bool((norms < LONGEST).all()):
+        found = "a vector with numbers that are not finite"
+        raise input_error("embeddings", found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
+    return norms
+
+
+def _tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
+    import torch
+
+    with warnings.catch_warnings():
+        # Nobody writes to mapped files here.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(vectors)
+
+
+def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:
+    """Join blocks to large ones, and keep these on the device if they take half of its free memory at most."""
+    import torch
+
+    numbers = sum(vectors.numel() for _, vectors in blocks)
+    keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
+    rows = NUMBERS_PER_TENSOR // blocks[0][1].shape[1]
+    start = 0
+    while start < len(blocks):
+        end = start + 1
+        count = len(blocks[start][1])
+        while end < len(blocks) and count + len(blocks[end][1]) <= rows:
+            count += len(blocks[end][1])
+            end += 1
+        joined = torch.cat([vectors for _, vectors in blocks[start:end]])
+        yield blocks[start][0], joined.to(device, torch.float32) if keep else joined
+        start = end
