@@ -8,10 +8,12 @@ BIN := $(VENV)/bin
 CONFIG ?= config/pydocs.yaml
 # torch comes first and alone: whatever else asks for torch then finds it installed.
 TORCH := $(shell grep '^torch==' requirements.lock)
+# Alone, too: it must be compiled, and where it cannot be, all else still works.
+HNSWLIB := $(shell grep '^hnswlib==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := results
-.PHONY: results plan why environment test lint bench drill rehearsal lock clean-cache clean
+.PHONY: results plan why environment hnswlib test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 results: environment
@@ -30,8 +32,13 @@ $(VENV)/.installed: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(TORCH)
-	$(PIP) install --no-deps --requirement requirements.lock
+	grep --invert-match '^hnswlib==' requirements.lock | $(PIP) install --no-deps --requirement /dev/stdin
+	$(PIP) install --no-deps $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled ($(VENV)/hnswlib.log says why); for systems with hnsw, and only for these, install g++ and the headers of Python, then run make hnswlib" >&2
 	touch $@
+
+# After a compiler was installed.
+hnswlib: environment
+	$(PIP) install --no-deps $(HNSWLIB)
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock

@@ -136,8 +136,8 @@ def library() -> Any:
     try:
         import hnswlib
     except ImportError as error:
-        fix = "install a C++ compiler (g++) and the headers of Python, then run `make hnswlib` or pip install hnswlib"
-        raise input_error("hnswlib", "no such package", "hnswlib 0.8", fix) from error
+        fix = "install g++ and the headers of Python, then `make hnswlib` or `pip install hnswlib==0.8.0`"
+        raise input_error("hnswlib", "no such package", "hnswlib 0.8.0", fix) from error
     return hnswlib
 
 
