@@ -51,7 +51,7 @@ from cort.reporting.origin import Origin, read_origin
 from cort.reporting.page import Gate, Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
 from cort.reporting.stages import Stage, read_stages
-from cort.reporting.tables import Table, stages_table, systems_table, to_csv, to_latex, to_markdown
+from cort.reporting.tables import Table, names_of_measures, stages_table, systems_table, to_csv, to_latex, to_markdown
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def build(
     descriptions: dict[str, str] | None = None,
 ) -> dict[str, str]:
     """Make every file of the report: path in the output folder -> text, the page last."""
-    audited = audit_blocks(contents.audits)
+    audited = audit_blocks(contents.audits, names_of_measures(contents.measures))
     drawn = figure_panels(contents, baseline, audited)
     contrasts = contents.contrasts
     files = {

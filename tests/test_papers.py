@@ -161,7 +161,7 @@ def test_names_of_files(tmp_path):
 OUTPUTS = {
     "unknown system of a submission": (
         {"submissions leaderboard system": "bm52"},
-        "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort+bm25, "
+        "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published; add it or mend the name",
     ),
     "unknown split of a submission": (
@@ -197,8 +197,8 @@ OUTPUTS = {
     ),
     "unknown reference": (
         {"evaluation consistency reference": "official"},
-        "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort+bm25, "
-        "cort+bm25-cross, published; add it or mend the name",
+        "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort-hnsw, "
+        "cort+bm25, cort+bm25-cross, published; add it or mend the name",
     ),
     "depths in no order": (
         {"evaluation consistency depths": [5, 1]},

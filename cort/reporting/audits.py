@@ -46,14 +46,18 @@ class Block:
     rows: list[Row]
 
 
-def audit_blocks(audits: Sequence[Audit]) -> list[Block]:
-    """Put the audits of one encoder on one split together, in the order given."""
+def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Block]:
+    """Put the audits of one encoder on one split together, in the order given.
+
+    :param order: measures in the order in which they are shown.
+    """
     groups: dict[tuple[str, str], list[Audit]] = {}
     for one in audits:
         groups.setdefault((one.split, one.encoder), []).append(one)
     blocks = []
     for (split, encoder), some in groups.items():
-        measures = list(dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures))
+        found = dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures)
+        measures = [*(name for name in order if name in found), *(name for name in found if name not in order)]
         blocks.append(Block(split, encoder, some[0].queries, some[0].passages, measures, list(_rows(some))))
     return blocks
 
