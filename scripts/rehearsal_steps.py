@@ -162,13 +162,12 @@ def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
     note = f"1 in {GRAPH} of the random vectors"
     build = ("--passages", few, "--threads", threads, "--output", index)
     yield Step("onng", count, "passages", build, [index / "meta.json"], note)
-    small, layered = folder / "hnsw", folder / "hnsw.trec"
-    build = ("--passages", few, "--output", small)
-    yield Step("hnsw", count, "passages", build, [small / "meta.json"], note)
-    graph = (*search, "--index", small, "--ef", DEPTH, "--tag", "hnsw", "--output", layered)
-    yield Step("retrieve_hnsw", count, "passages", graph, [layered], note)
     graph = (*search, "--index", index, "--epsilon", 0.1, "--tag", "onng", "--output", approximate)
     yield Step("retrieve_onng", count, "passages", graph, [approximate], note)
+    index, approximate = folder / "hnsw", folder / "hnsw.trec"
+    yield Step("hnsw", count, "passages", ("--passages", few, "--output", index), [index / "meta.json"], note)
+    wide = (*search, "--index", index, "--ef", DEPTH, "--tag", "hnsw", "--output", approximate)
+    yield Step("retrieve_hnsw", count, "passages", wide, [approximate], note)
 
 
 def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:

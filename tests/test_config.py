@@ -26,6 +26,7 @@ WITHOUT_DEFAULT = {
     "encoders.*.teacher",
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),
+    *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw")),
 }
 
 

@@ -213,7 +213,7 @@ def test_mistake_about_outputs_is_reported_in_one_line_and_no_other(changes, lin
 
 
 def test_too_many_results_for_a_submission():
-    lines = complaints({"depth": 1001})
+    lines = complaints({"depth": 1001, "audit efs": [1001]})
     assert lines[0].startswith("depth: found 1001, expected at most 1000 with submissions.leaderboard; lower it")
 
 

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from workflow.experiment import GRAPHS, Config, evaluated_splits
+from workflow.experiment import GRAPHS, Config, evaluated_splits, kind_of
 from workflow.references import check_references
 
 SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
@@ -37,6 +37,8 @@ TYPES = {
     "boolean": "true or false",
     "null": "null",
 }
+# Of exact search, if a width is to be chosen and nothing else is said.
+RECALL = 0.99
 # A setting that is a number, or chosen.
 AUTO = "^auto$"
 BOUNDS = {
@@ -95,6 +97,8 @@ def complete(config: Config, source: str) -> Config:
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in config["systems"].values():
+        if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].width] == "auto":
+            system[kind].setdefault("recall", RECALL)
         if "rerank" in system:
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
     return config
@@ -193,11 +197,12 @@ def _idle_settings(config: Config) -> Iterator[str]:
             yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
     systems = config.get("systems")
     for name, system in systems.items() if isinstance(systems, dict) else ():
-        for kind, key in GRAPHS.items():
-            graph = system.get(kind) if isinstance(system, dict) else None
-            if isinstance(graph, dict) and "recall" in graph and graph.get(key) != "auto":
+        for kind, graph in GRAPHS.items():
+            part = system.get(kind) if isinstance(system, dict) else None
+            if isinstance(part, dict) and "recall" in part and part.get(graph.width) != "auto":
                 place = f"systems.{name}.{kind}.recall"
-                yield f"{place}: found recall without `{key}: auto`, expected both or none; add it or remove recall"
+                found = f"found recall without `{graph.width}: auto`"
+                yield f"{place}: {found}, expected both or none; add it or remove recall"
     encoders = config.get("encoders")
     for name, encoder in encoders.items() if isinstance(encoders, dict) else ():
         if isinstance(encoder, dict) and "released" in encoder:

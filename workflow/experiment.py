@@ -6,14 +6,22 @@ Used by the Snakefile alone; knows names and references, not files and not stage
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
 KINDS = ("retrieve", "interleave", "rerank", "run")
-# Graph index -> key of a system's section for the width of its searches.
-GRAPHS = {"onng": "epsilon", "hnsw": "ef"}
+
+
+class Graph(NamedTuple):
+    """Keys of a kind of graph index: the width of a system's searches, and the widths that are audited."""
+
+    width: str
+    widths: str
+
+
+GRAPHS = {"onng": Graph("epsilon", "epsilons"), "hnsw": Graph("ef", "efs")}
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 
@@ -186,8 +194,9 @@ def describe(config: Config, name: str) -> str:
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng" | "hnsw" as kind:
-            width = system[kind][GRAPHS[kind]]
-            how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{GRAPHS[kind]} {width}"
+            key = GRAPHS[kind].width
+            width = system[kind][key]
+            how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
             return f"encoder {system['retrieve']}, {kind.upper()} with {how}"
         case "interleave":
             return f"{' and '.join(system['interleave'])} interleaved"

@@ -89,7 +89,7 @@ def setting_of(config: Config, job: Job, option: str) -> str:
     if (job.rule, name) in KEYS:
         return KEYS[job.rule, name]
     if (job.rule, name) == ("audit", "widths"):
-        return f"audit.{GRAPHS[job.wildcards['index']]}s"
+        return f"audit.{GRAPHS[job.wildcards['index']].widths}"
     if (job.rule, name) == ("evaluate", "measures"):
         # A split without measures of its own has those of all.
         place, general = f"splits.{job.wildcards.get('split')}", config.get("evaluation", {}).get("measures")

@@ -171,7 +171,7 @@ def _audit(found: Quantities, config: Config, kind: str) -> Quantities:
     audit, depth = config["audit"], config["depth"]
     # Searches of a smaller depth take less, in proportion.
     share = sum(min(one, depth) for one in {*audit["depths"], depth} if one <= depth) / depth
-    searches = share * len(audit[f"{GRAPHS[kind]}s"])
+    searches = share * len(audit[GRAPHS[kind].widths])
     return replace(found, depth=depth, sampled=audit["queries"] or 0, searches=searches)
 
 

@@ -367,7 +367,7 @@ def get_audit(wildcards):
     kind, encoder = kind_of(system), system["retrieve"]
     split = "validation" if "validation" in config["splits"] else wildcards.split
     audit = f"results/{wildcards.dataset}/audit/{split}/{encoder}.{kind}.json"
-    return audit if system[kind][GRAPHS[kind]] == "auto" else []
+    return audit if system[kind][GRAPHS[kind].width] == "auto" else []
 
 
 def get_width(wildcards):
@@ -377,7 +377,7 @@ def get_width(wildcards):
     audit = get_audit(wildcards)
     if audit:
         return ["--audit", audit, "--recall", str(system[kind]["recall"])]
-    return [f"--{GRAPHS[kind]}", str(system[kind][GRAPHS[kind]])]
+    return [f"--{GRAPHS[kind].width}", str(system[kind][GRAPHS[kind].width])]
 
 
 def get_audit_settings(wildcards):
@@ -386,7 +386,7 @@ def get_audit_settings(wildcards):
     depth = config["depth"]
     depths = sorted({depth, *(one for one in audit["depths"] if one < depth)})
     return [
-        *("--widths", *map(str, audit[f"{GRAPHS[wildcards.index]}s"])),
+        *("--widths", *map(str, audit[GRAPHS[wildcards.index].widths])),
         *("--depths", *map(str, depths)),
         *("--measures", *split.get("measures", config["evaluation"]["measures"])),
         *("--relevance-level", str(split["relevance_level"])),
