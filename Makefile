@@ -33,12 +33,12 @@ $(VENV)/.installed: requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(TORCH)
 	grep --invert-match '^hnswlib==' requirements.lock | $(PIP) install --no-deps --requirement /dev/stdin
-	$(PIP) install --no-deps $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled ($(VENV)/hnswlib.log says why); for systems with hnsw, and only for these, install g++ and the headers of Python, then run make hnswlib" >&2
+	@$(PIP) install --no-deps --no-cache-dir $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled ($(VENV)/hnswlib.log says why); for systems with hnsw, and only for these, install g++ and the headers of Python, then run make hnswlib" >&2
 	touch $@
 
-# After a compiler was installed.
+# After a compiler was installed. What pip keeps may have been compiled on another machine.
 hnswlib: environment
-	$(PIP) install --no-deps $(HNSWLIB)
+	$(PIP) install --no-deps --no-cache-dir --force-reinstall $(HNSWLIB)
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock
