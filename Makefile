@@ -8,10 +8,12 @@ BIN := $(VENV)/bin
 CONFIG ?= config/pydocs.yaml
 # torch comes first and alone: whatever else asks for torch then finds it installed.
 TORCH := $(shell grep '^torch==' requirements.lock)
+# Alone, too: it must be compiled, and where it cannot be, all else still works.
+HNSWLIB := $(shell grep '^hnswlib==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := results
-.PHONY: results plan why environment test lint bench drill rehearsal lock clean-cache clean
+.PHONY: results plan why environment hnswlib test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 results: environment
@@ -30,8 +32,13 @@ $(VENV)/.installed: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(TORCH)
-	$(PIP) install --no-deps --requirement requirements.lock
+	grep --invert-match '^hnswlib==' requirements.lock | $(PIP) install --no-deps --requirement /dev/stdin
+	@$(PIP) install --no-deps --no-cache-dir $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled ($(VENV)/hnswlib.log says why); for systems with hnsw, and only for these, install g++ and the headers of Python, then run make hnswlib" >&2
 	touch $@
+
+# After a compiler was installed. What pip keeps may have been compiled on another machine.
+hnswlib: environment
+	$(PIP) install --no-deps --no-cache-dir --force-reinstall $(HNSWLIB)
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock
@@ -50,12 +57,14 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/python scripts/config_reference.py --check
 
 # DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv measures training, too; MODEL=FOLDER with a model.
+# Both together measure graph indexes against exact search.
 bench: environment
 	$(BIN)/python scripts/benchmark.py
 	$(BIN)/python scripts/benchmark_workflow.py
 	$(BIN)/python scripts/benchmark_runs.py
 	$(BIN)/python scripts/benchmark_collection.py
 	$(if $(DATA),$(BIN)/python scripts/benchmark_training.py --data $(DATA) $(if $(MODEL),--language-model $(MODEL)))
+	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_ann.py --data $(DATA) --language-model $(MODEL))
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
 rehearsal: environment

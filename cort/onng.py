@@ -5,6 +5,9 @@ with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is
 here names its epsilon itself. The distance is "Normalized L2", which orders unit vectors as the angle and the inner
 product do; an epsilon means something else under each distance, so the distance is recorded.
 
+The ANNG takes nearly all of the time, more than in proportion to the passages. With --checkpoints it is kept there from
+time to time, and a build that was interrupted goes on from it, to the same bytes.
+
 Reads:  embedding shards of the passages, unit vectors
 Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
 Usage:  python -m cort.onng --passages 1-of-2.arrow 2-of-2.arrow --edges 100 --outgoing 10 --incoming 120 --threads 4
@@ -14,34 +17,36 @@ Usage:  python -m cort.onng --passages 1-of-2.arrow 2-of-2.arrow --edges 100 --o
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort import cli
 from cort.errors import input_error
-from cort.files import atomic_folder
-from cort.formats.arrow import open_arrow
+from cort.files import atomic_folder, checksum
 from cort.formats.embeddings import Shard, all_ids, open_shards
+from cort.graphs import Found, Vectors, count_vectors, read_ids, read_meta, sizes_of, unit_blocks, write_ids, write_meta
 from cort.progress import track
 
 log = logging.getLogger(__name__)
 
 DISTANCE = "Normalized L2"
 INDEX_FILES = ("grp", "obj", "prf", "robj", "tre")
-# Half-precision storage moves a unit vector's length by 0.0005 at most.
-UNIT_TOLERANCE = 0.01
-IDS = pa.schema([("id", pa.string())])
+# Vectors linked at a time. NGT links 200 at a time itself: multiples of that give the graph of all at once.
+LINKED_AT_ONCE = 5_000
+PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True)
@@ -58,75 +63,130 @@ class Meta:
     bytes: dict[str, int]
 
 
-def build(passages: Sequence[Shard], folder: Path, edges: int, outgoing: int, incoming: int, threads: int) -> Meta:
+@dataclass(frozen=True)
+class Onng:
+    """An index that is open for searching; the width of a search is epsilon."""
+
+    index: Any
+    ids: pa.Array
+    meta: Meta
+
+    def search(self, query: Vectors, width: float, depth: int) -> Found:
+        """Follow edges to passages within (1 + width) times the distance of the last result so far.
+
+        Scores are computed from the index's distances (1 - d^2 / 2 for unit vectors).
+        """
+        pairs = self.index.search(query, size=depth, epsilon=width)
+        rows, distances = zip(*pairs, strict=True) if pairs else ((), ())
+        return Found(np.array(rows, dtype=np.int64), 1.0 - np.array(distances, dtype=np.float64) ** 2 / 2)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where an unfinished ANNG is kept, in a folder of its own that is always whole; `every` is in seconds."""
+
+    folder: Path
+    identity: str
+    every: float
+
+    def restore(self, work: Path) -> int:
+        """Copy what is kept of this very build to `work`, if anything; the number of vectors it has."""
+        path = self.folder / PROGRESS_FILE
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            linked, sizes = int(kept["linked"]), dict(kept["bytes"])
+            whole = all((self.folder / name).stat().st_size == size for name, size in sizes.items())
+        except FileNotFoundError:
+            return 0
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            log.warning("%s cannot be read (%s): the graph is begun anew", path, error)
+            return 0
+        if kept.get("identity") != self.identity or not whole:
+            log.info("%s holds a part of another graph: ignored", self.folder)
+            return 0
+        work.mkdir()
+        for name in sizes:
+            shutil.copyfile(self.folder / name, work / name)
+        log.info("goes on after %d vectors", linked)
+        return linked
+
+    def keep(self, work: Path, linked: int) -> None:
+        """Put in place of what was kept the files that NGT has just saved in `work`, which it never reads again."""
+        with atomic_folder(self.folder) as folder:
+            sizes = {}
+            for path in sorted(work.iterdir()):
+                sizes[path.name] = path.stat().st_size
+                shutil.move(path, folder / path.name)
+            text = json.dumps({"identity": self.identity, "linked": linked, "bytes": sizes}, indent=2)
+            (folder / PROGRESS_FILE).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+    def remove(self) -> None:
+        """Remove what is kept."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def build(
+    passages: Sequence[Shard],
+    folder: Path,
+    edges: int,
+    outgoing: int,
+    incoming: int,
+    threads: int,
+    checkpoint: Checkpoint | None = None,
+) -> Meta:
     """Build the index of all passages in the empty `folder`. The result depends on neither shards nor threads.
 
     :raises InputError: without passages, or for vectors not of length 1.
     """
-    count = sum(shard.table.num_rows for shard in passages)
-    if count == 0:
-        raise input_error(passages[0].path, "no passage", "at least one", "encode the passages again")
+    count = count_vectors(passages)
     plain, optimized = folder / "anng", folder / "onng"
-    _build_plain_graph(passages, plain, edges, threads)
+    _build_plain_graph(passages, plain, edges, threads, checkpoint)
     _optimize(plain, optimized, outgoing, incoming)
     for name in INDEX_FILES:
         os.replace(optimized / name, folder / name)
     shutil.rmtree(plain)
     shutil.rmtree(optimized)
-    _write_ids(folder / "ids.arrow", all_ids(passages))
-    sizes = {name: (folder / name).stat().st_size for name in (*INDEX_FILES, "ids.arrow")}
+    write_ids(folder, all_ids(passages))
+    sizes = sizes_of(folder, INDEX_FILES)
     meta = Meta(passages[0].model, count, passages[0].dimension, edges, outgoing, incoming, DISTANCE, sizes)
-    (folder / "meta.json").write_text(json.dumps(asdict(meta), indent=2) + "\n", encoding="utf-8", newline="\n")
+    write_meta(folder, meta)
     return meta
 
 
-def open_index(folder: str | Path) -> tuple[Any, pa.Array, Meta]:
-    """Open an index for searching: NGT's index, the ids of its vectors, and how it was built.
+def open_index(folder: str | Path) -> Onng:
+    """Open an index for searching.
 
     :raises InputError: when a file is missing or not as it was written.
     """
     import ngtpy
 
     folder = Path(folder)
-    meta = _read_meta(folder)
-    for name, size in meta.bytes.items():
-        path = folder / name
-        if not path.exists() or path.stat().st_size != size:
-            found = f"{path.stat().st_size} bytes" if path.exists() else "no such file"
-            raise input_error(path, found, f"{size} bytes", "delete the index and build it again")
-    ids = open_arrow(folder / "ids.arrow", "list of ids", "delete the index and build it again")["id"].combine_chunks()
+    meta = read_meta(folder, Meta, "onng")
     index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
-    if not len(ids) == index.get_num_of_objects() == meta.count:
-        found = f"{len(ids)} ids and {index.get_num_of_objects()} vectors"
-        raise input_error(folder, found, f"{meta.count} of each", "delete the index and build it again")
-    return index, ids, meta
+    return Onng(index, read_ids(folder, meta.count, index.get_num_of_objects()), meta)
 
 
-def refuse_other_lengths(vectors: npt.NDArray[np.floating], source: str | Path) -> None:
-    """Check that all vectors have length 1, without which the angle does not order as the inner product does.
-
-    :raises InputError: with the first other length.
-    """
-    lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
-    wrong = lengths[~(np.abs(lengths - 1) <= UNIT_TOLERANCE)]
-    if len(wrong):
-        fix = "use exact retrieval for a model that does not normalise, or encode again"
-        raise input_error(source, f"a vector of length {wrong[0]:.4g}", "unit vectors", fix)
-
-
-def _build_plain_graph(passages: Sequence[Shard], path: Path, edges: int, threads: int) -> None:
+def _build_plain_graph(
+    passages: Sequence[Shard], path: Path, edges: int, threads: int, checkpoint: Checkpoint | None
+) -> None:
     import ngtpy
 
-    dimension = passages[0].dimension
-    # No limit of the edges followed in a search (0): the optimized graph has few as it is.
-    ngtpy.create(str(path), dimension, edge_size_for_creation=edges, edge_size_for_search=0, distance_type=DISTANCE)
+    linked = checkpoint.restore(path) if checkpoint else 0
+    if not linked:
+        # No limit of the edges followed in a search (0): the optimized graph has few as it is.
+        dimension = passages[0].dimension
+        ngtpy.create(str(path), dimension, edge_size_for_creation=edges, edge_size_for_search=0, distance_type=DISTANCE)
     index = ngtpy.Index(str(path), log_disabled=True)
-    blocks = ((shard.path, vectors) for shard in passages for _, vectors in shard.blocks())
-    for source, vectors in track(blocks, None, "blocks of vectors"):
-        refuse_other_lengths(vectors, source)
-        # Linked only once all are there, so that the graph does not depend on the blocks.
-        index.batch_insert(vectors.astype(np.float32), num_threads=threads, build=False)
-    index.build_index(num_threads=threads)
+    count, kept = count_vectors(passages), time.monotonic()
+    blocks = unit_blocks(passages, LINKED_AT_ONCE, linked)
+    for vectors in track(blocks, count, "vectors linked", done=linked, size=len):
+        index.batch_insert(vectors, num_threads=threads, build=False)
+        index.build_index(num_threads=threads)
+        linked += len(vectors)
+        if checkpoint and time.monotonic() - kept >= checkpoint.every:
+            index.save()
+            checkpoint.keep(path, linked)
+            kept = time.monotonic()
     index.save()
     index.close()
 
@@ -143,20 +203,18 @@ def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> Non
         prefetch_parameter_optimization=False,
         accuracy_table_generation=False,
     )
+    log.info("optimizes the graph")
     optimizer.execute(str(plain), str(optimized))
 
 
-def _write_ids(path: Path, ids: pa.ChunkedArray) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, IDS) as file:
-        file.write_table(pa.table([ids], schema=IDS))
-
-
-def _read_meta(folder: Path) -> Meta:
-    path = folder / "meta.json"
-    try:
-        return Meta(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise input_error(path, f"({error})", "what `onng` wrote", "delete the index and build it again") from error
+def _identity(passages: Sequence[Shard], edges: int) -> str:
+    """Name an ANNG by all that decides its bytes; how the vectors are parted does not, but tells files apart."""
+    parts = {
+        "vectors": [checksum(shard.path) for shard in passages],
+        "edges": edges,
+        "program": [checksum(__file__), version("ngt")],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -167,6 +225,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--outgoing", type=int, default=10, metavar="N", help="outgoing edges kept per passage")
     parser.add_argument("--incoming", type=int, default=120, metavar="N", help="incoming edges kept per passage")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
+    parser.add_argument("--checkpoints", metavar="FOLDER", help="keeps the unfinished ANNG; removed in the end")
+    parser.add_argument("--checkpoint-every", type=float, default=600.0, metavar="SECONDS")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     return parser
 
@@ -177,8 +237,13 @@ def stage(args: argparse.Namespace) -> None:
         if getattr(args, name) < 1:
             raise input_error(f"--{name}", str(getattr(args, name)), "1 or more", "give a positive number")
     passages = open_shards(args.passages)
+    checkpoint = None
+    if args.checkpoints:
+        checkpoint = Checkpoint(Path(args.checkpoints), _identity(passages, args.edges), args.checkpoint_every)
     with atomic_folder(args.output) as folder:
-        meta = build(passages, folder, args.edges, args.outgoing, args.incoming, args.threads)
+        meta = build(passages, folder, args.edges, args.outgoing, args.incoming, args.threads, checkpoint)
+    if checkpoint:
+        checkpoint.remove()
     log.info("%d vectors of %d dimensions, %d MB", meta.count, meta.dimension, sum(meta.bytes.values()) // 1_000_000)
 
 

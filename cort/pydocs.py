@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 STANDARD_LIBRARY = "standard library"
 # Tests describe no entity, copies of other packages would be judged under one of two names.
+# Has no Python files, and is not there where it could not be compiled.
+COMPILED_HERE = frozenset({"hnswlib"})
 EXCLUDED_FOLDERS = frozenset(
     (
         *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
@@ -91,6 +93,8 @@ def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Sourc
         try:
             distribution = importlib.metadata.distribution(package)
         except importlib.metadata.PackageNotFoundError as error:
+            if package in COMPILED_HERE:
+                continue
             raise _wrong_installation(lock, f"{package} not installed", f"{package}=={version}") from error
         # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
         if version not in (distribution.version, distribution.version.split("+")[0]):

@@ -1,9 +1,11 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
-Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, training
-       curves, examples, what filters kept and dropped, the benchmark files of the stages, and where all came from.
-Writes: index.html, tables/{systems,comparisons,lists,stages}.{csv,md,tex}, figures/{recall,depths,training}.svg in the
-       output folder; the page leaves out what was not given, the files are always there.
+Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, audits of
+       graph indexes, training curves, examples, what filters kept and dropped, the benchmark files of the stages, and
+       where all came from.
+Writes: index.html, tables/{systems,comparisons,lists,audits,stages}.{csv,md,tex} and
+       figures/{recall,depths,audits,training}.svg in the output folder; the page leaves out what was not given, the
+       files are always there.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
        --baseline bm25 --output-folder report
 """
@@ -20,7 +22,9 @@ from pathlib import Path
 from cort import cli
 from cort.errors import input_error, shorten
 from cort.files import write_text
+from cort.formats.audits import Audit, read_audit
 from cort.reporting import figures, panels
+from cort.reporting.audits import Block, audit_blocks, audit_panels, audits_table
 from cort.reporting.checks import parse_assignments
 from cort.reporting.contrasts import (
     Contrasts,
@@ -47,7 +51,7 @@ from cort.reporting.origin import Origin, read_origin
 from cort.reporting.page import Gate, Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
 from cort.reporting.stages import Stage, read_stages
-from cort.reporting.tables import Table, stages_table, systems_table, to_csv, to_latex, to_markdown
+from cort.reporting.tables import Table, names_of_measures, stages_table, systems_table, to_csv, to_latex, to_markdown
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ PAGE = "index.html"
 NO_DATA = {
     "recall": "No recall figure: recall was not evaluated at two or more cutoffs.",
     "depths": "No depth figure: nothing was re-ranked at several depths.",
+    "audits": "No figure of graph indexes: none was measured.",
     "training": "No training figure: no training curve was given.",
 }
 
@@ -73,6 +78,7 @@ class Contents:
     stages: list[Stage] = field(default_factory=list)
     origin: Origin | None = None
     reproduction: list[Gate] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
 
 
 def build(
@@ -85,7 +91,8 @@ def build(
     descriptions: dict[str, str] | None = None,
 ) -> dict[str, str]:
     """Make every file of the report: path in the output folder -> text, the page last."""
-    drawn = figure_panels(contents, baseline)
+    audited = audit_blocks(contents.audits, names_of_measures(contents.measures))
+    drawn = figure_panels(contents, baseline, audited)
     contrasts = contents.contrasts
     files = {
         f"tables/{name}.{ending}": write(table)
@@ -93,6 +100,7 @@ def build(
             ("systems", systems_table(contents.measures, significant_differences(contrasts), legend(contrasts))),
             ("comparisons", contrasts_table(contrasts)),
             ("lists", lengths_table(contrasts)),
+            ("audits", audits_table(audited)),
             ("stages", stages_table(contents.stages)),
         )
         for ending, write in FORMATS.items()
@@ -121,17 +129,20 @@ def build(
         contents.stages,
         contents.origin,
         contents.reproduction,
+        inline["audits"],
+        audited,
     )
     return files | {PAGE: render(page)}
 
 
-def figure_panels(contents: Contents, baseline: str | None) -> dict[str, list[Panel]]:
+def figure_panels(contents: Contents, baseline: str | None, audited: Sequence[Block] = ()) -> dict[str, list[Panel]]:
     """Make the panels of each figure; none where there is nothing to draw."""
     systems = [one.system for one in contents.measures] + [one.system for one in contents.depths]
     look = panels.looks(systems, baseline)
     return {
         "recall": panels.recall_panels(contents.measures, look),
         "depths": panels.depth_panels(contents.depths, look),
+        "audits": audit_panels(audited),
         "training": panels.training_panels(contents.curves),
     }
 
@@ -150,6 +161,7 @@ def read(args: argparse.Namespace) -> Contents:
         read_stages(args.benchmarks) if args.benchmarks else [],
         read_origin(args.provenance) if args.provenance else None,
         read_gates(args.reproduction) if args.reproduction else [],
+        [read_audit(path) for path in args.audits],
     )
 
 
@@ -165,6 +177,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--contender", metavar="NAME", help="system of the headline (default: the best by the first measure)")
     add("--comparisons", metavar="JSON", nargs="*", default=[], help="what `cort.compare` wrote, a file per split")
     add("--depths-files", metavar="JSON", nargs="*", default=[], help="measures by number of re-ranked candidates")
+    add("--audits", metavar="JSON", nargs="*", default=[], help="what `cort.audit` wrote, a file per index and split")
     add("--curves", metavar="NAME=CSV", nargs="*", default=[], help="training curves")
     add("--examples", metavar="JSON", nargs="*", default=[], help="what `cort.examples` wrote")
     add("--filters", metavar="NAME=JSON", nargs="*", default=[], help="counts of what each filter kept and dropped")

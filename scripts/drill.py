@@ -38,7 +38,8 @@ from workflow.lock import processes_with
 ARGUMENTS = ("--cores", "2", "--configfile", TINY)
 # What tells times, or how Lucene's threads were scheduled; all else is the same in every build.
 VARIABLE_FILES = re.compile(
-    r"/bm25/index/|/curve\.csv$|/provenance\.json$|/report/index\.html$|/report/tables/stages\."
+    r"/bm25/index/|/curve\.csv$|/provenance\.json$|/report/index\.html$|/report/tables/(stages|audits)\."
+    r"|/audit/|/report/figures/audits\."
 )
 VARIABLE = "CORT_DRILL"
 MAIN_ONLY = 5

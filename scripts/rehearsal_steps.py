@@ -164,6 +164,10 @@ def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
     yield Step("onng", count, "passages", build, [index / "meta.json"], note)
     graph = (*search, "--index", index, "--epsilon", 0.1, "--tag", "onng", "--output", approximate)
     yield Step("retrieve_onng", count, "passages", graph, [approximate], note)
+    index, approximate = folder / "hnsw", folder / "hnsw.trec"
+    yield Step("hnsw", count, "passages", ("--passages", few, "--output", index), [index / "meta.json"], note)
+    wide = (*search, "--index", index, "--ef", DEPTH, "--tag", "hnsw", "--output", approximate)
+    yield Step("retrieve_hnsw", count, "passages", wide, [approximate], note)
 
 
 def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:

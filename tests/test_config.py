@@ -26,6 +26,7 @@ WITHOUT_DEFAULT = {
     "encoders.*.teacher",
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),
+    *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw")),
 }
 
 
@@ -94,7 +95,7 @@ def test_readme_has_an_example_of_every_kind_of_system():
     from workflow.experiment import KINDS
 
     systems = [system for block in readme_blocks() for system in block["systems"].values()]
-    assert {key for system in systems for key in system} >= {*KINDS, "onng", "depth"}
+    assert {key for system in systems for key in system} >= {*KINDS, "onng", "hnsw", "depth"}
 
 
 def test_first_examples_take_ten_lines():

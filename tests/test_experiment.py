@@ -63,12 +63,12 @@ MISTAKES = {
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
         "collection, splits, depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation, "
-        "papers, exports, submissions; "
+        "audit, papers, exports, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},
-        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, interleave, rerank, "
+        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, interleave, rerank, "
         "reranker, depth, run; did you mean retrieve?",
     ),
     "unknown key like nothing": (
@@ -179,7 +179,7 @@ MISTAKES = {
         "systems.cort.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it",
     ),
     "a graph of inner products": (
-        {"encoders encoder similarity": "inner_product"},
+        {"encoders encoder similarity": "inner_product", "systems cort-hnsw": GONE},
         "systems.cort-onng.onng: found an encoder of inner products, expected one of angles; remove onng",
     ),
     "bm25 parameters of an interleaving": (
@@ -226,7 +226,7 @@ MISTAKES = {
     ),
     "unknown teacher": (
         {"rerankers cross pairs system": "tf-idf"},
-        "rerankers.cross.pairs.system: found 'tf-idf', expected one of bm25, cort, cort-onng, cort+bm25, "
+        "rerankers.cross.pairs.system: found 'tf-idf', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published; add it or mend the name",
     ),
     "ranks above training_depth": (
@@ -274,13 +274,50 @@ MISTAKES = {
         {"systems bm25 onng": {}},
         "systems.bm25.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it",
     ),
+    "hnsw with bm25": (
+        {"systems bm25 hnsw": {}},
+        "systems.bm25.hnsw: found hnsw with bm25, expected it with an encoder; name an encoder or remove it",
+    ),
+    "two indexes": (
+        {"systems cort-onng hnsw": {}},
+        "systems.cort-onng: found onng, hnsw, expected one of them; make two systems",
+    ),
+    "an ef that is too small": (
+        {"systems cort-hnsw hnsw": {"ef": 49}},
+        "systems.cort-hnsw.hnsw.ef: found 49, expected 50 (depth) or more; raise it or lower depth",
+    ),
+    "an ef that is too small for training queries": (
+        {
+            "systems cort-hnsw hnsw": {"ef": 50},
+            "training_depth": 60,
+            "rerankers cross pairs system": "cort-hnsw",
+        },
+        "systems.cort-hnsw.hnsw.ef: found 50, expected 60 (training_depth) or more; raise it or lower training_depth",
+    ),
+    "no ef for the depth": (
+        {"audit efs": [10, 20]},
+        "audit.efs: found 20 at most, expected one of 50 (depth) or more; add it",
+    ),
+    "audited values in disorder": (
+        {"audit epsilons": [0.2, 0.1]},
+        "audit.epsilons: found [0.2, 0.1], expected growing numbers; sort them",
+    ),
+    "a width that is another text": (
+        {"systems cort-onng onng": {"epsilon": "outo"}},
+        "systems.cort-onng.onng.epsilon: found 'outo', expected a number or auto; mend the value",
+    ),
+    "a recall that nothing is chosen by": (
+        {"systems cort-onng onng": {"epsilon": 0.1, "recall": 0.9}},
+        "systems.cort-onng.onng.recall: found recall without `epsilon: auto`, expected both or none; add it or remove "
+        "recall",
+    ),
     "unknown encoder": (
         {"systems cort retrieve": "encodr"},
         "systems.cort.retrieve: found 'encodr', expected one of bm25, encoder; did you mean encoder?",
     ),
     "unknown part": (
         {"systems cort+bm25 interleave": ["cort", "bm52"]},
-        "systems.cort+bm25.interleave: found 'bm52', expected one of bm25, cort, cort-onng, cort+bm25, "
+        "systems.cort+bm25.interleave: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published; did you mean bm25?",
     ),
     "same part twice": (
@@ -289,7 +326,7 @@ MISTAKES = {
     ),
     "unknown candidates": (
         {"systems cort+bm25-cross rerank": "nothing"},
-        "systems.cort+bm25-cross.rerank: found 'nothing', expected one of bm25, cort, cort-onng, cort+bm25, "
+        "systems.cort+bm25-cross.rerank: found 'nothing', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published; add it or mend the name",
     ),
     "unknown re-ranker": (
@@ -322,8 +359,8 @@ MISTAKES = {
     # Evaluation.
     "unknown baseline": (
         {"evaluation baseline": "BM25"},
-        "evaluation.baseline: found 'BM25', expected one of bm25, cort, cort-onng, cort+bm25, cort+bm25-cross, "
-        "published; add it or mend the name",
+        "evaluation.baseline: found 'BM25', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; add it or mend the name",
     ),
     "one example": (
         {"evaluation examples": ["cort"]},
@@ -591,6 +628,7 @@ def test_kinds_and_names():
         "bm25": "bm25",
         "cort": "exact",
         "cort-onng": "onng",
+        "cort-hnsw": "hnsw",
         "cort+bm25": "interleave",
         "cort+bm25-cross": "rerank",
         "published": "run",
@@ -674,7 +712,7 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
 def test_exported_models_and_the_systems_they_are_part_of():
     config = complete(changed({}), "tiny.yaml")
     assert [section_of(config, name) for name in config["exports"]] == ["encoders", "rerankers"]
-    assert systems_with(config, "encoder") == ["cort", "cort-onng"]
+    assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
     assert systems_with(config, "cross") == ["cort+bm25-cross"]
     assert export_files(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
@@ -685,6 +723,7 @@ def test_descriptions():
         "BM25, Anserini",
         "encoder encoder, exact search",
         "encoder encoder, ONNG with epsilon 0.2",
+        "encoder encoder, HNSW with recall 0.9 of exact search",
         "cort and bm25 interleaved",
         "first 10 of cort+bm25 re-ranked by cross",
         "published run",

@@ -22,7 +22,7 @@ MODEL = "results/tiny/encoders/encoder/best"
 
 
 def test_cards_of_the_models_show_data_settings_and_their_own_systems(built):
-    systems = {"encoder": {"cort", "cort-onng"}, "cross": {"cort+bm25-cross"}}
+    systems = {"encoder": {"cort", "cort-onng", "cort-hnsw"}, "cross": {"cort+bm25-cross"}}
     for name, expected in systems.items():
         _, text = card_of(built / "results" / "tiny" / "models" / name)
         shown = {row[1].replace("\\", "") for row in cells(text.split("## Quality")[1]) if row[0] == "test"}

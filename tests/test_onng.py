@@ -1,4 +1,10 @@
 import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +13,7 @@ from cort import onng, retrieve, retrieve_onng
 from cort.formats.embeddings import write_shard
 from cort.formats.runs import read_run
 
+ROOT = Path(__file__).parents[1]
 DIMENSION = 16
 
 
@@ -220,3 +227,90 @@ def test_no_queries_make_an_empty_run(folder, tmp_path):
     status, output = search(tmp_path, none, folder / "index")
     assert status == 0
     assert output.read_bytes() == b""
+
+
+# What is kept of an unfinished graph.
+
+
+KILLED = """
+import sys
+from cort import onng
+onng.LINKED_AT_ONCE = 200
+sys.exit(onng.main(sys.argv[1:]))
+"""
+
+
+def start(folder, passages, output):
+    options = ["--passages", passages, "--edges", "40", "--threads", "1", "--output", str(output)]
+    options += ["--checkpoints", str(folder / "kept"), "--checkpoint-every", "0", "--log", str(folder / "log")]
+    return subprocess.Popen([sys.executable, "-c", KILLED, *options], cwd=ROOT, stderr=subprocess.DEVNULL)
+
+
+def linked(folder):
+    try:
+        return json.loads((folder / "kept" / "progress.json").read_text())["linked"]
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_killed_build_goes_on_to_the_same_bytes(tmp_path):
+    passages = shard(tmp_path / "p.arrow", names("d", 4_000), unit(1, 4_000))
+    process = start(tmp_path, passages, tmp_path / "index")
+    try:
+        while linked(tmp_path) < 800 and process.poll() is None:
+            time.sleep(0.01)
+    finally:
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "index").exists()
+    before = linked(tmp_path)
+    assert 800 <= before < 4_000
+    assert start(tmp_path, passages, tmp_path / "index").wait() == 0
+    log = (tmp_path / "log").read_text()
+    assert int(re.search(r"goes on after (\d+) vectors", log)[1]) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "log", "p.arrow"]
+    assert build(tmp_path / "whole", [passages], "--edges", "40")[0] == 0
+    for name in (*onng.INDEX_FILES, "ids.arrow", "meta.json"):
+        assert (tmp_path / "index" / name).read_bytes() == (tmp_path / "whole" / "index" / name).read_bytes()
+
+
+def keep_some(folder, passages, monkeypatch, *more):
+    """Build until a part is kept, and fail then."""
+    keep = onng.Checkpoint.keep
+
+    def keep_and_fail(checkpoint, work, count):
+        keep(checkpoint, work, count)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(onng, "LINKED_AT_ONCE", 200)
+        patch.setattr(onng.Checkpoint, "keep", keep_and_fail)
+        options = ("--edges", "20", "--checkpoints", str(folder / "kept"), "--checkpoint-every", "0", *more)
+        assert build(folder, [passages], *options)[0] == 1
+    assert not (folder / "index").exists()
+    assert linked(folder) == 200
+
+
+@pytest.mark.parametrize("change", ["other vectors", "other edges", "damaged", "cut", "gone"])
+def test_what_is_kept_of_another_build_or_damaged_is_not_used(tmp_path, monkeypatch, caplog, change):
+    passages = shard(tmp_path / "p.arrow", names("d", 600), unit(1, 600))
+    keep_some(tmp_path, passages, monkeypatch)
+    edges = "20"
+    if change == "other vectors":
+        passages = shard(tmp_path / "p.arrow", names("d", 600), unit(2, 600))
+    elif change == "other edges":
+        edges = "30"
+    elif change == "damaged":
+        (tmp_path / "kept" / "progress.json").write_text("{")
+    elif change == "cut":
+        (tmp_path / "kept" / "grp").write_bytes((tmp_path / "kept" / "grp").read_bytes()[:-1])
+    else:
+        (tmp_path / "kept" / "obj").unlink()
+    caplog.clear()
+    options = ("--edges", edges, "--checkpoints", str(tmp_path / "kept"))
+    assert build(tmp_path, [passages], *options)[0] == 0
+    assert "goes on after" not in caplog.text
+    assert not (tmp_path / "kept").exists()
+    assert build(tmp_path / "whole", [passages], "--edges", edges)[0] == 0
+    for name in onng.INDEX_FILES:
+        assert (tmp_path / "index" / name).read_bytes() == (tmp_path / "whole" / "index" / name).read_bytes()

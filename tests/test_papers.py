@@ -161,7 +161,7 @@ def test_names_of_files(tmp_path):
 OUTPUTS = {
     "unknown system of a submission": (
         {"submissions leaderboard system": "bm52"},
-        "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort+bm25, "
+        "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published; add it or mend the name",
     ),
     "unknown split of a submission": (
@@ -197,8 +197,8 @@ OUTPUTS = {
     ),
     "unknown reference": (
         {"evaluation consistency reference": "official"},
-        "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort+bm25, "
-        "cort+bm25-cross, published; add it or mend the name",
+        "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort-hnsw, "
+        "cort+bm25, cort+bm25-cross, published; add it or mend the name",
     ),
     "depths in no order": (
         {"evaluation consistency depths": [5, 1]},
@@ -213,7 +213,7 @@ def test_mistake_about_outputs_is_reported_in_one_line_and_no_other(changes, lin
 
 
 def test_too_many_results_for_a_submission():
-    lines = complaints({"depth": 1001})
+    lines = complaints({"depth": 1001, "audit efs": [1001]})
     assert lines[0].startswith("depth: found 1001, expected at most 1000 with submissions.leaderboard; lower it")
 
 

@@ -197,6 +197,22 @@ def installation(tmp_path, monkeypatch):
     return run
 
 
+def test_what_could_not_be_compiled_is_not_missed(installation, monkeypatch):
+    real = pydocs.importlib.metadata.distribution
+
+    def without(name):
+        if name == "hnswlib":
+            raise pydocs.importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(pydocs.importlib.metadata, "distribution", without)
+    _, folder, _ = installation(folder="without")
+    status, other, _ = installation(pins="Made_Up==1.0\nhnswlib==0.8.0\n", folder="with")
+    assert status == 0
+    names = sorted(path.name for path in folder.iterdir())
+    assert [(other / name).read_bytes() for name in names] == [(folder / name).read_bytes() for name in names]
+
+
 def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog):
     status, folder, _ = installation()
     assert status == 0

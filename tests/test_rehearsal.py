@@ -18,8 +18,8 @@ MODELS = {"import_encoder", "export_model"}
 NEURAL = {"train_reranker", "score"}
 # Bound by the network, and by unpacking.
 FETCHING = {"download", "extract"}
-# Repeats `bm25` with more parameters.
-REPEATED = {"bm25_tune"}
+# Repeats `bm25` with more parameters, `retrieve_onng` and `retrieve_hnsw` with other widths.
+REPEATED = {"bm25_tune", "audit"}
 
 
 def measured(size, n, seconds, **others):

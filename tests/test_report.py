@@ -12,10 +12,10 @@ from cort import report
 FILES = [
     *(
         f"tables/{name}.{ending}"
-        for name in ("systems", "comparisons", "lists", "stages")
+        for name in ("systems", "comparisons", "lists", "audits", "stages")
         for ending in ("csv", "md", "tex")
     ),
-    *(f"figures/{name}.svg" for name in ("recall", "depths", "training")),
+    *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
     "index.html",
 ]
 NASTY = '<script>alert("1")</script> & {{ 7 * 7 }}'

@@ -17,7 +17,7 @@ from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 ROOT = Path(__file__).parents[1]
-SYSTEMS = ("bm25", "cort", "cort-onng", "cort+bm25", "cort+bm25-cross", "published")
+SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def rules():
 
 
 RULES = {name: text for name, text in rules().items() if name != "all"}
-REPORT_TABLES = ("systems", "comparisons", "lists", "stages")
+REPORT_TABLES = ("systems", "comparisons", "lists", "audits", "stages")
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
 # What it has no use for besides: its encoder is trained, and by nobody's scores.
@@ -299,7 +299,7 @@ def test_report_tables_and_figures_are_there(built):
     assert "Tiny &amp; whole" in page
     assert all(system in page for system in SYSTEMS)
     tables = {f"tables/{name}.{ending}" for name in REPORT_TABLES for ending in ("csv", "md", "tex")}
-    figures = {f"figures/{name}.svg" for name in ("recall", "depths", "training")}
+    figures = {f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")}
     found = {str(path.relative_to(report)) for path in report.rglob("*") if path.is_file()}
     others = {name for name in found if name.startswith("reproduction/")}
     assert found - others == {"index.html", *tables, *figures}
@@ -347,7 +347,7 @@ def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     status, output = snakemake(folder, *names, *options)
     assert status == 0, output[-10_000:]
     assert planned(output)["encode"] == 3
-    assert planned(output)["retrieve"] == planned(output)["onng"] == 1
+    assert planned(output)["retrieve"] == planned(output)["onng"] == planned(output)["hnsw"] == 1
     different = [name for name in names if (folder / name).read_bytes() != (built / name).read_bytes()]
     assert different == []
 

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from workflow.experiment import Config, evaluated_splits
+from workflow.experiment import GRAPHS, Config, evaluated_splits, kind_of
 from workflow.references import check_references
 
 SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
@@ -35,7 +35,12 @@ TYPES = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
+    "null": "null",
 }
+# Of exact search, if a width is to be chosen and nothing else is said.
+RECALL = 0.99
+# A setting that is a number, or chosen.
+AUTO = "^auto$"
 BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -92,6 +97,8 @@ def complete(config: Config, source: str) -> Config:
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in config["systems"].values():
+        if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].width] == "auto":
+            system[kind].setdefault("recall", RECALL)
         if "rerank" in system:
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
     return config
@@ -188,6 +195,14 @@ def _idle_settings(config: Config) -> Iterator[str]:
     if isinstance(bm25, dict) and "tune" in bm25:
         for key in sorted(bm25.keys() & {"k1", "b"}):
             yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    systems = config.get("systems")
+    for name, system in systems.items() if isinstance(systems, dict) else ():
+        for kind, graph in GRAPHS.items():
+            part = system.get(kind) if isinstance(system, dict) else None
+            if isinstance(part, dict) and "recall" in part and part.get(graph.width) != "auto":
+                place = f"systems.{name}.{kind}.recall"
+                found = f"found recall without `{graph.width}: auto`"
+                yield f"{place}: {found}, expected both or none; add it or remove recall"
     encoders = config.get("encoders")
     for name, encoder in encoders.items() if isinstance(encoders, dict) else ():
         if isinstance(encoder, dict) and "released" in encoder:
@@ -216,7 +231,7 @@ def _is_name(error: ValidationError) -> bool:
     return "propertyNames" in error.absolute_schema_path
 
 
-def _explain(error: ValidationError) -> Iterator[str]:
+def _explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case per kind of mistake
     path = [str(part) for part in error.absolute_path]
     place = _place(path)
     value: Any = error.instance
@@ -239,6 +254,8 @@ def _explain(error: ValidationError) -> Iterator[str]:
             yield f"{place}: found {_shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
         case "enum":
             yield f"{place}: found {_shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
+        case "pattern" if rule == AUTO:
+            yield f"{place}: found {_shorten(value)}, expected a number or auto; mend the value"
         case "pattern":
             place = _place([*path, value]) if _is_name(error) else place
             yield f"{place}: found the name {_shorten(value)}, expected {_letters(rule)}; rename it"

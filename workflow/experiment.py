@@ -6,23 +6,33 @@ Used by the Snakefile alone; knows names and references, not files and not stage
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
 KINDS = ("retrieve", "interleave", "rerank", "run")
+
+
+class Graph(NamedTuple):
+    """Keys of a kind of graph index: the width of a system's searches, and the widths that are audited."""
+
+    width: str
+    widths: str
+
+
+GRAPHS = {"onng": Graph("epsilon", "epsilons"), "hnsw": Graph("ef", "efs")}
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 
 
 def kind_of(system: Config) -> str:
-    """Tell how a system's run is made: bm25, exact, onng, interleave, rerank or run."""
+    """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, rerank or run."""
     if "retrieve" not in system:
         return next(kind for kind in KINDS if kind in system)
     if system["retrieve"] == "bm25":
         return "bm25"
-    return "onng" if "onng" in system else "exact"
+    return next((kind for kind in GRAPHS if kind in system), "exact")
 
 
 def names_of_kind(config: Config, kind: str) -> str:
@@ -108,6 +118,17 @@ def section_of(config: Config, model: str) -> str:
     return next(section for section in LEARNERS if model in config[section])
 
 
+def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
+    """List the graph indexes that some system searches on a split, as (encoder, kind of the index)."""
+    return list(
+        dict.fromkeys(
+            (system["retrieve"], kind)
+            for name, system in config["systems"].items()
+            if (kind := kind_of(system)) in GRAPHS and split in splits_of(config, name)
+        )
+    )
+
+
 def systems_with(config: Config, model: str) -> list[str]:
     """List the systems that retrieve with an encoder, or re-rank with a re-ranker."""
     key = LEARNERS[section_of(config, model)][0]
@@ -172,8 +193,11 @@ def describe(config: Config, name: str) -> str:
             return f"BM25, Anserini, k1 = {own['k1']:g}, b = {own['b']:g}" if own else "BM25, Anserini"
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
-        case "onng":
-            return f"encoder {system['retrieve']}, ONNG with epsilon {system['onng']['epsilon']}"
+        case "onng" | "hnsw" as kind:
+            key = GRAPHS[kind].width
+            width = system[kind][key]
+            how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
+            return f"encoder {system['retrieve']}, {kind.upper()} with {how}"
         case "interleave":
             return f"{' and '.join(system['interleave'])} interleaved"
         case "rerank":

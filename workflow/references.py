@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from workflow.circles import find_circles
 from workflow.downloads import check_names
 from workflow.experiment import (
+    GRAPHS,
     KINDS,
     LEARNERS,
     TRAINING_SPLITS,
@@ -54,6 +55,7 @@ def check_references(config: Config) -> Iterator[str]:
         yield from check_outputs(config, sound)
     if config["evaluation"] is not None:
         yield from _check_evaluation(config)
+    yield from _check_audit(config)
     if config["bm25"] is not None and "tune" in config["bm25"]:
         if "train" not in config["splits"]:
             yield "bm25.tune: found no split train, expected training queries to tune on; add the split"
@@ -190,11 +192,11 @@ def _check_systems(config: Config) -> Iterator[str]:
         if len(kinds) != 1:
             yield f"{place}: found {_list(kinds)}, expected exactly one of {_list(KINDS)}; keep one"
             continue
-        allowed = {"retrieve": {"bm25", "onng"}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
+        allowed = {"retrieve": {"bm25", *GRAPHS}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
         for key in system.keys() - {kinds[0]} - allowed:
             yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
         if kinds == ["retrieve"]:
-            yield from _check_retrieve(place, system, config)
+            yield from _check_retrieve(place, name, system, config)
         for section, other in _named_by(system):
             key = "reranker" if section == "rerankers" else kinds[0]
             # Whatever retrieves is an encoder, or BM25.
@@ -216,16 +218,39 @@ def _named_by(system: Config) -> Iterator[tuple[str, str]]:
         yield "rerankers", system["reranker"]
 
 
-def _check_retrieve(place: str, system: Config, config: Config) -> Iterator[str]:
+def _check_retrieve(place: str, name: str, system: Config, config: Config) -> Iterator[str]:
     if system["retrieve"] == "bm25":
-        if "onng" in system:
-            yield f"{place}.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it"
+        for kind in GRAPHS:
+            if kind in system:
+                fix = "name an encoder or remove it"
+                yield f"{place}.{kind}: found {kind} with bm25, expected it with an encoder; {fix}"
         return
     if "bm25" in system:
         yield f"{place}.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it"
     encoder = config["encoders"].get(system["retrieve"]) or {}
-    if "onng" in system and encoder.get("similarity") == "inner_product":
-        yield f"{place}.onng: found an encoder of inner products, expected one of angles; remove onng"
+    kinds = [kind for kind in GRAPHS if kind in system]
+    if len(kinds) > 1:
+        yield f"{place}: found {_list(kinds)}, expected one of them; make two systems"
+    for kind in kinds:
+        if encoder.get("similarity") == "inner_product":
+            yield f"{place}.{kind}: found an encoder of inner products, expected one of angles; remove {kind}"
+    if "hnsw" in system:
+        yield from _check_ef(place, name, system["hnsw"]["ef"], config)
+
+
+def _check_ef(place: str, name: str, ef: int | str, config: Config) -> Iterator[str]:
+    learners = [
+        model
+        for section, (_, source) in LEARNERS.items()
+        for _, model in _entries(config, section)
+        if is_trained(model) and model[source]["system"] == name
+    ]
+    key = "training_depth" if learners and config["training_depth"] > config["depth"] else "depth"
+    if isinstance(ef, int) and ef < config[key]:
+        yield f"{place}.hnsw.ef: found {ef}, expected {config[key]} ({key}) or more; raise it or lower {key}"
+    if config["audit"] is not None and max(config["audit"]["efs"]) < config["depth"]:
+        found = max(config["audit"]["efs"])
+        yield f"audit.efs: found {found} at most, expected one of {config['depth']} (depth) or more; add it"
 
 
 def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:
@@ -322,6 +347,12 @@ def _check_evaluation(config: Config) -> Iterator[str]:
         yield f"evaluation.examples: found {both[0]} alone, expected two systems or none; name another"
     for key in ("measures", "depth_measures"):
         yield from _check_measures(f"evaluation.{key}", evaluation[key])
+
+
+def _check_audit(config: Config) -> Iterator[str]:
+    for key, values in (config["audit"] or {}).items():
+        if isinstance(values, list) and values != sorted(set(values)):
+            yield f"audit.{key}: found {values}, expected growing numbers; sort them"
 
 
 def _check_measures_of_splits(config: Config) -> Iterator[str]:

@@ -139,7 +139,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(spread(panel.ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}" if value >= 1 else f"{value:g}"))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from cort import __version__
-from cort.reporting import labels
+from cort.reporting import audits, labels
 from cort.reporting.contrasts import (
     Contrasts,
     legend,
@@ -99,6 +99,8 @@ class Page:
     stages: list[Stage] = field(default_factory=list)
     origin: Origin | None = None
     reproduction: list[Gate] = field(default_factory=list)
+    audit: list[Markup] = field(default_factory=list)
+    audits: list[audits.Block] = field(default_factory=list)
 
 
 def systems_blocks(
@@ -191,6 +193,7 @@ def environment() -> Environment:
         p_value=p_value,
         interval=shown_interval,
         wanted=wanted_recall,
+        audited=audits.caption,
     )
     found.globals.update(highlight=highlight, version=__version__, missing=labels.MISSING)
     return found

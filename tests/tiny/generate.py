@@ -89,6 +89,7 @@ def make_config(data: Path) -> dict[str, Any]:
                 "triples": {"first_rank": 2, "last_rank": 20, "minimum_results": 5},
                 "training": {**training, "validate_every": 5},
                 "onng": {"edges": 10, "outgoing": 5, "incoming": 10},
+                "hnsw": {"connections": 4, "ef_construction": 20},
             }
         },
         "rerankers": {
@@ -105,6 +106,7 @@ def make_config(data: Path) -> dict[str, Any]:
             "bm25": {"retrieve": "bm25"},
             "cort": {"retrieve": "encoder"},
             "cort-onng": {"retrieve": "encoder", "onng": {"epsilon": 0.2}},
+            "cort-hnsw": {"retrieve": "encoder", "hnsw": {"ef": "auto", "recall": 0.9}},
             "cort+bm25": {"interleave": ["cort", "bm25"]},
             "cort+bm25-cross": {"rerank": "cort+bm25", "reranker": "cross", "depth": 10},
             "published": {"run": f"{data}/run.{{split}}.trec"},
@@ -116,6 +118,7 @@ def make_config(data: Path) -> dict[str, Any]:
             "depths": [1, 5, 20],
             "consistency": {"reference": "published", "systems": ["bm25", "cort"], "depths": [1, 5, 20]},
         },
+        "audit": {"epsilons": [0.1, 0.2], "efs": [10, 50, 100], "depths": [10, 1000], "queries": 8},
         "papers": [f"{data}/paper.yaml"],
         "exports": ["encoder", "cross"],
         "submissions": {

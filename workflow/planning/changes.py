@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from workflow.experiment import TRAINING_SPLITS, Config
+from workflow.experiment import GRAPHS, TRAINING_SPLITS, Config
 from workflow.planning.dryrun import Job, Made
 
 # These change speed or name files: Snakemake reruns nothing for them.
@@ -32,6 +32,9 @@ PARTS = {
     "pairs": "pairs",
     "onng": "onng",
     "retrieve_onng": "onng",
+    "hnsw": "hnsw",
+    "retrieve_hnsw": "hnsw",
+    "audit": "audit",
     "bm25": "bm25",
     "bm25_tune": "bm25.tune",
     "pydocs": "collection.pydocs",
@@ -44,6 +47,8 @@ PARTS = {
 }
 # Options of another name than their key.
 KEYS = {
+    ("audit", "sample"): "audit.queries",
+    ("audit", "measures"): "evaluation.measures",
     ("depths", "measures"): "evaluation.depth_measures",
     ("examples", "number"): "evaluation.number_of_examples",
     ("examples", "first_name"): "evaluation.examples",
@@ -93,6 +98,8 @@ def setting_of(config: Config, job: Job, option: str) -> str:
     name = option.replace("-", "_")
     if (job.rule, name) in KEYS:
         return KEYS[job.rule, name]
+    if (job.rule, name) == ("audit", "widths"):
+        return f"audit.{GRAPHS[job.wildcards['index']].widths}"
     if (job.rule, name) == ("evaluate", "measures"):
         # A split without measures of its own has those of all.
         place, general = f"splits.{job.wildcards.get('split')}", config.get("evaluation", {}).get("measures")

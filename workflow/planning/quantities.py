@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.catalog import load_catalog
-from workflow.experiment import TRAINING_SPLITS, Config, reranked_by, section_of
+from workflow.experiment import GRAPHS, TRAINING_SPLITS, Config, reranked_by, section_of
 from workflow.planning.changes import parse_command
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, model_from, read_json, read_table
@@ -43,16 +43,16 @@ STEMS = {
     "score": ("reranker", "split"),
     "score_triples": ("reranker", "encoder", "split"),
     "onng": ("encoder",),
+    "hnsw": ("encoder",),
+    "audit": ("split", "encoder", "index"),
     "examples": ("split",),
     "submission": ("submission", "suffix"),
     "compare": ("split",),
 }
-STEMS |= dict.fromkeys(
-    ("retrieve", "retrieve_onng", "interleave", "import_run", "rerank", "evaluate", "depths", "consistency"),
-    ("split", "system"),
-)
+RETRIEVERS = ("retrieve", "retrieve_onng", "retrieve_hnsw", "interleave", "import_run")
+STEMS |= dict.fromkeys((*RETRIEVERS, "rerank", "evaluate", "depths", "consistency"), ("split", "system"))
 # Rules whose option --depth is that of the run they write.
-RANKERS = ("bm25", "bm25_tune", "retrieve", "retrieve_onng", "interleave", "import_run")
+RANKERS = ("bm25", "bm25_tune", *RETRIEVERS)
 # Options of a stage's command -> what they say.
 OPTIONS = {
     "batch-size": "batch",
@@ -64,6 +64,9 @@ OPTIONS = {
     "max-length": "passage_length",
     "dimension": "dimension",
     "edges": "edges",
+    "connections": "connections",
+    "ef-construction": "ef_construction",
+    "sample": "sampled",
 }
 SPECIAL = {"score": {"depth": "candidates"}}
 
@@ -98,6 +101,8 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     encoder = wildcards.get("encoder") or config["systems"].get(wildcards.get("system"), {}).get("retrieve")
     if encoder in config["encoders"]:
         found = _encoder(found, job.rule, config["encoders"][encoder], facts, split)
+    if job.rule == "audit":
+        found = _audit(found, config, wildcards["index"])
     if "reranker" in wildcards:
         found = _reranker(found, job, config, facts)
     if "model" in wildcards:
@@ -133,6 +138,7 @@ def _encoder(found: Quantities, rule: str, encoder: Config, facts: Facts, split:
         value_bytes=BYTES[encoder["storage"]],
         precision=training["precision"] if rule == "train" else encoder["precision"],
         edges=encoder["onng"]["edges"],
+        **encoder["hnsw"],
         examples=epochs * (validation if split == "validation" else per_epoch),
         validation=validation,
         **_batches(training),
@@ -159,6 +165,14 @@ def _reranker(found: Quantities, job: Job, config: Config, facts: Facts) -> Quan
         validation=validation,
         **_batches(training),
     )
+
+
+def _audit(found: Quantities, config: Config, kind: str) -> Quantities:
+    audit, depth = config["audit"], config["depth"]
+    # Searches of a smaller depth take less, in proportion.
+    share = sum(min(one, depth) for one in {*audit["depths"], depth} if one <= depth) / depth
+    searches = share * len(audit[GRAPHS[kind].widths])
+    return replace(found, depth=depth, sampled=audit["queries"] or 0, searches=searches)
 
 
 def _drawn(options: Config, facts: Facts) -> tuple[float, float]:
@@ -251,7 +265,7 @@ def _by_model(dataset: Path, rule: str, wildcards: Mapping[str, str]) -> dict[st
 
 def _sizes(rule: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     # Trainings have all these in their commands; the stages after them have them in the model alone.
-    if rule == "onng" and settings:
+    if rule in ("onng", "hnsw", "audit") and settings:
         return {"dimension": settings["dimension"]}
     if rule not in ("encode", "encode_queries", "score", "score_triples") or not settings:
         return {}

@@ -26,8 +26,9 @@ class Quantities:
 
     `texts` are those a stage reads, `passages` and `queries` the two sides of a run; `depth` is the number of results
     per query, `candidates` of those that are scored, `files` the number of runs read, `searches` how often each query
-    is searched. `examples` and `validation` are triples or pairs, in all epochs; lengths are in tokens, and that of a
-    pair is `passage_length`. A public file has `size` bytes; `fetched` of it, or of its archive, come over the network.
+    is searched; `sampled` queries are drawn, all if 0. `examples` and `validation` are triples or pairs, in all epochs;
+    lengths are in tokens, and that of a pair is `passage_length`. A public file has `size` bytes; `fetched` of it, or
+    of its archive, come over the network.
     """
 
     texts: Texts = UNKNOWN
@@ -52,6 +53,9 @@ class Quantities:
     dimension: float = 0
     value_bytes: float = 4
     edges: float = 0
+    connections: float = 0
+    ef_construction: float = 0
+    sampled: float = 0
     shards: int = 1
     heap: float = 0
     size: float = 0
@@ -223,6 +227,23 @@ def _onng(q: Quantities) -> Work:
     return Work(units, memory=building + whole, disk=whole, temporary=building)
 
 
+def _hnsw(q: Quantities) -> Work:
+    # Both layers of links and a label, beside the vector.
+    index = q.passages.count * (4 * q.dimension + q.passages.id_characters + 8 * q.connections + 16)
+    units = q.passages.count**1.1 * q.connections / 16 * q.ef_construction / 200 * q.dimension / 128
+    return Work(units, memory=index, disk=index)
+
+
+def _audit(q: Quantities) -> Work:
+    # Vectors in memory, and the larger of the indexes.
+    asked = min(q.queries.count, q.sampled or q.queries.count)
+    vector = 4 * q.dimension + q.passages.id_characters
+    held = q.passages.count * (2 * vector + constants()["disk"]["graph"])
+    results = asked * min(q.depth, q.passages.count)
+    pairs = asked * q.passages.count
+    return Work(results * q.searches + pairs / 120, memory=held, disk=20_000)
+
+
 def _retrieve(q: Quantities) -> Work:
     pairs = q.queries.count * q.passages.count
     held = 2 * min(64 * MB, 4 * q.passages.count * q.dimension) + q.passages.count * (2 * q.passages.id_characters + 16)
@@ -287,8 +308,11 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "score": _score,
     "score_triples": _score_triples,
     "onng": _onng,
+    "hnsw": _hnsw,
+    "audit": _audit,
     "retrieve": _retrieve,
     "retrieve_onng": _retrieve_onng,
+    "retrieve_hnsw": _retrieve_onng,
     "interleave": _run,
     "import_run": _run,
     "rerank": _run,

@@ -19,9 +19,11 @@ from workflow.experiment import (
     LEARNERS,
     TRAINING_SPLITS,
     deciding,
+    GRAPHS,
     describe,
     encoders_pattern,
     is_judged,
+    kind_of,
     names_of_kind,
     published_run,
     reranked_by,
@@ -58,6 +60,7 @@ wildcard_constraints:
     encoder="[^/]+",
     reranker="[^/]+",
     model="[^/]+",
+    index="|".join(GRAPHS),
     language_model="[^/]+",
     text=r"passages|queries\.[^/]+",
 
@@ -91,6 +94,7 @@ MODEL_FILES = (
     "tokenizer_config.json",
 )
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+HNSW_FILES = ("meta.json", "ids.arrow", "graph.hnsw")
 ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "robj", "tre")
 TRAINING_NAMES = (
     "batch_size",
@@ -351,10 +355,43 @@ def get_query_vectors(wildcards):
     return f"results/{wildcards.dataset}/embeddings/{encoder}/queries.{wildcards.split}.arrow"
 
 
-def get_onng(wildcards):
+def get_index(wildcards):
     """Graph index of the encoder a system retrieves with."""
-    encoder = config["systems"][wildcards.system]["retrieve"]
-    return f"results/{wildcards.dataset}/onng/{encoder}/meta.json"
+    system = config["systems"][wildcards.system]
+    return f"results/{wildcards.dataset}/{kind_of(system)}/{system['retrieve']}/meta.json"
+
+
+def get_audit(wildcards):
+    """Audit that chooses the width of a system's searches: of the validation queries, or else of the split's own."""
+    system = config["systems"][wildcards.system]
+    kind, encoder = kind_of(system), system["retrieve"]
+    split = "validation" if "validation" in config["splits"] else wildcards.split
+    audit = f"results/{wildcards.dataset}/audit/{split}/{encoder}.{kind}.json"
+    return audit if system[kind][GRAPHS[kind].width] == "auto" else []
+
+
+def get_width(wildcards):
+    """Options for the width of a system's searches: the config's own, or the recall an audit is to show."""
+    system = config["systems"][wildcards.system]
+    kind = kind_of(system)
+    audit = get_audit(wildcards)
+    if audit:
+        return ["--audit", audit, "--recall", str(system[kind]["recall"])]
+    return [f"--{GRAPHS[kind].width}", str(system[kind][GRAPHS[kind].width])]
+
+
+def get_audit_settings(wildcards):
+    """Options that say what an audit measures on which queries."""
+    audit, split = config["audit"], config["splits"][wildcards.split]
+    depth = config["depth"]
+    depths = sorted({depth, *(one for one in audit["depths"] if one < depth)})
+    return [
+        *("--widths", *map(str, audit[GRAPHS[wildcards.index].widths])),
+        *("--depths", *map(str, depths)),
+        *("--measures", *split.get("measures", config["evaluation"]["measures"])),
+        *("--relevance-level", str(split["relevance_level"])),
+        *([] if audit["queries"] is None else ["--sample", str(audit["queries"])]),
+    ]
 
 
 def get_interleaved(wildcards):

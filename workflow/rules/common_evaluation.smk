@@ -5,6 +5,7 @@ from pathlib import Path
 from workflow.experiment import (
     LEARNERS,
     evaluated_splits,
+    graphs_of,
     is_trained,
     kind_of,
     section_of,
@@ -22,7 +23,7 @@ from workflow.outputs import (
 from workflow.papers import names_of_files
 
 # Settings of an encoder or re-ranker that its file is the same without.
-NOT_OF_THE_MODEL = {"onng", "storage", "precision", "depth"}
+NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
 
 
 def pairs_of_split_and_system(*kinds):
@@ -60,6 +61,15 @@ def get_compared(folder, suffix):
         return [f"results/{wildcards.dataset}/{folder}/{wildcards.split}/{name}{suffix}" for name in names]
 
     return get
+
+
+def get_audits(dataset):
+    """Audits of every graph index on every evaluated split that it is searched on."""
+    return [
+        f"results/{dataset}/audit/{split}/{encoder}.{kind}.json"
+        for split in evaluated_splits(config)
+        for encoder, kind in graphs_of(config, split)
+    ]
 
 
 def get_depth_curves(dataset):

@@ -122,6 +122,7 @@ rule report:
         measures=get_measures(config["dataset"]),
         comparisons=get_comparisons(config["dataset"]),
         depths=get_depth_curves(config["dataset"]),
+        audits=get_audits(config["dataset"]),
         examples=get_examples(config["dataset"]),
         curves=get_curves(config["dataset"]).values(),
         filters=get_filters(config["dataset"]).values(),
@@ -148,6 +149,11 @@ rule report:
             caption="../report/lists.rst",
             category="Tables",
         ),
+        audits=report(
+            multiext("results/{dataset}/report/tables/audits", ".csv", ".md", ".tex"),
+            caption="../report/audits.rst",
+            category="Tables",
+        ),
         stages=report(
             multiext("results/{dataset}/report/tables/stages", ".csv", ".md", ".tex"),
             caption="../report/stages.rst",
@@ -158,6 +164,7 @@ rule report:
                 "results/{dataset}/report/figures/",
                 "recall.svg",
                 "depths.svg",
+                "audits.svg",
                 "training.svg",
             ),
             caption="../report/figures.rst",
@@ -187,6 +194,7 @@ rule report:
         "python -m {params.module} --title {params.title:q} --dataset {wildcards.dataset:q}"
         " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --description-of-systems {params.descriptions:q}"
         " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
+        " --audits {input.audits:q}"
         " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --output-folder {params.folder:q} --log {log:q}"

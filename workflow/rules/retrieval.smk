@@ -15,6 +15,7 @@ rule onng:
         "../envs/cort.yaml"
     threads: 8
     resources:
+        checkpoint_seconds=600,
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
@@ -22,10 +23,72 @@ rule onng:
         folder=subpath(output[0], parent=True),
         options=options(("encoders", "{encoder}", "onng"), "edges", "outgoing", "incoming"),
     message:
-        "Build the graph index over the vectors of {wildcards.encoder}"
+        "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
         "python -m {params.module} --passages {input.passages:q} {params.options:q} --threads {threads}"
-        " --output {params.folder:q} --log {log:q}"
+        " --output {params.folder:q}"
+        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
+        " --checkpoints results/{wildcards.dataset:q}/checkpoints/onng/{wildcards.encoder:q}"
+        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+
+
+rule hnsw:
+    input:
+        script="cort/hnsw.py",
+        passages=gather.encode("results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"),
+    output:
+        multiext("results/{dataset}/hnsw/{encoder}/", *HNSW_FILES),
+    log:
+        "logs/{dataset}/hnsw/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/hnsw/{encoder}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(1440),
+    params:
+        module=as_py_module(),
+        folder=subpath(output[0], parent=True),
+        options=options(("encoders", "{encoder}", "hnsw"), "connections", "ef_construction"),
+    message:
+        "Build the HNSW index over the vectors of {wildcards.encoder}"
+    shell:
+        "python -m {params.module} --passages {input.passages:q} {params.options:q} --output {params.folder:q}"
+        " --log {log:q}"
+
+
+rule audit:
+    input:
+        script="cort/audit.py",
+        queries="results/{dataset}/embeddings/{encoder}/queries.{split}.arrow",
+        passages=gather.encode("results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"),
+        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        index="results/{dataset}/{index}/{encoder}/meta.json",
+    output:
+        "results/{dataset}/audit/{split}/{encoder}.{index}.json",
+    log:
+        "logs/{dataset}/audit/{split}.{encoder}.{index}.log",
+    benchmark:
+        "benchmarks/{dataset}/audit/{split}.{encoder}.{index}.tsv"
+    conda:
+        "../envs/cort.yaml"
+    # What is timed has one thread; the others keep a small machine free of other jobs meanwhile.
+    threads: 8
+    resources:
+        mem_mb=growing(4000, per_mb=6),
+        runtime=growing(720),
+    params:
+        module=as_py_module(),
+        index=subpath(input.index, parent=True),
+        settings=get_audit_settings,
+        seed=setting("seed"),
+    message:
+        "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
+    shell:
+        "python -m {params.module} --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
+        " --kind {wildcards.index} --index {params.index:q} {params.settings:q} --seed {params.seed}"
+        " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
 
 rule retrieve:
@@ -65,7 +128,8 @@ rule retrieve_onng:
     input:
         script="cort/retrieve_onng.py",
         queries=get_query_vectors,
-        index=get_onng,
+        index=get_index,
+        audit=get_audit,
     output:
         "results/{dataset}/runs/{split}/{system}.trec",
     log:
@@ -83,12 +147,44 @@ rule retrieve_onng:
     params:
         module=as_py_module(),
         index=subpath(input.index, parent=True),
-        epsilon=setting("systems", "{system}", "onng", "epsilon"),
+        width=get_width,
         depth=get_depth,
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, through the graph index"
+        "Retrieve {wildcards.split} with {wildcards.system}, through the ONNG index"
     shell:
-        "python -m {params.module} --queries {input.queries:q} --index {params.index:q} --epsilon {params.epsilon}"
+        "python -m {params.module} --queries {input.queries:q} --index {params.index:q} {params.width:q}"
+        " --depth {params.depth} --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+
+
+rule retrieve_hnsw:
+    input:
+        script="cort/retrieve_hnsw.py",
+        queries=get_query_vectors,
+        index=get_index,
+        audit=get_audit,
+    output:
+        "results/{dataset}/runs/{split}/{system}.trec",
+    log:
+        "logs/{dataset}/retrieve_hnsw/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/retrieve_hnsw/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=names_of_kind(config, "hnsw"),
+    conda:
+        "../envs/cort.yaml"
+    threads: 8
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
+    params:
+        module=as_py_module(),
+        index=subpath(input.index, parent=True),
+        width=get_width,
+        depth=get_depth,
+    message:
+        "Retrieve {wildcards.split} with {wildcards.system}, through the HNSW index"
+    shell:
+        "python -m {params.module} --queries {input.queries:q} --index {params.index:q} {params.width:q}"
         " --depth {params.depth} --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
 
 

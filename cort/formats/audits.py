@@ -1,0 +1,148 @@
+"""What `audit` measures of a graph index, as JSON: recall, time and loss for each width of the search and each depth.
+
+    {"split", "encoder", "index": "onng" | "hnsw", "parameter": "epsilon" | "ef", "model", "passages", "queries",
+     "exact":    [{"depth", "milliseconds": {"mean", "median"}, "measures": {name: value}}, ...],
+     "searches": [{"width", "depth", "recall", "milliseconds": {...}, "loss": {name: value}}, ...]}
+
+`recall` is the part of the exact first `depth` that was found, `loss` what a measure of the exact ranking loses.
+All but `milliseconds` is the same whenever it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cort.errors import input_error, shorten
+from cort.files import write_text
+from cort.reporting.checks import Node, read_json
+
+# Index -> what the width of its searches is called.
+PARAMETERS: Mapping[str, str] = {"onng": "epsilon", "hnsw": "ef"}
+
+
+@dataclass(frozen=True)
+class Milliseconds:
+    """Time of one query in one thread."""
+
+    mean: float
+    median: float
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact search at one depth."""
+
+    depth: int
+    milliseconds: Milliseconds
+    measures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search of an index with one width at one depth; `loss` is below 0 where a measure gained by chance."""
+
+    width: float
+    depth: int
+    recall: float
+    milliseconds: Milliseconds
+    loss: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One index on the queries of one split; `model` is the encoder's fingerprint."""
+
+    split: str
+    encoder: str
+    index: str
+    parameter: str
+    model: str
+    passages: int
+    queries: int
+    exact: list[Exact]
+    searches: list[Search]
+
+
+def write_audit(path: str | Path, audit: Audit) -> None:
+    """Write an audit, atomically."""
+    write_text(path, json.dumps(asdict(audit), indent=2, sort_keys=True) + "\n")
+
+
+def read_audit(path: str | Path) -> Audit:
+    """Read and check an audit.
+
+    :raises InputError: says what is wrong where.
+    """
+    node = read_json(path)
+    index, parameter = node["index"].text(), node["parameter"].text()
+    if PARAMETERS.get(index) != parameter:
+        raise node["index"].complain(f"{shorten(index)} with {shorten(parameter)}")
+    return Audit(
+        node["split"].text(),
+        node["encoder"].text(),
+        index,
+        parameter,
+        node["model"].text(),
+        node["passages"].count(),
+        node["queries"].count(),
+        [Exact(one["depth"].count(), _milliseconds(one), _numbers(one["measures"])) for one in node["exact"].items()],
+        [
+            Search(_number(one["width"]), one["depth"].count(), _number(one["recall"]), _milliseconds(one),
+                   _numbers(one["loss"]))
+            for one in node["searches"].items()
+        ],
+    )  # fmt: skip
+
+
+def add_width_arguments(parser: argparse.ArgumentParser, option: str) -> None:
+    """Add the options that let an audit choose the width of a search; `option` is the one that names it."""
+    parser.add_argument("--audit", metavar="JSON", help=f"takes the place of {option}: what `audit` wrote")
+    parser.add_argument("--recall", type=float, default=0.99, metavar="R", help="with --audit: of exact retrieval")
+
+
+def chosen_width(args: argparse.Namespace, index: str, model: str, given: float) -> float:
+    """Width of the searches of a stage: as `given`, or the smallest with which the audit's recall is high enough.
+
+    The recall that counts is that of the audit's largest depth.
+
+    :param model: fingerprint of the encoder whose vectors are searched.
+    :raises InputError: for the audit of another index, or when no width reaches the recall.
+    """
+    if args.audit is None:
+        return given
+    if not 0 < args.recall <= 1:
+        raise input_error("--recall", f"{args.recall:g}", "more than 0, at most 1", "mend the option")
+    audit = read_audit(args.audit)
+    if (audit.index, audit.model) != (index, model):
+        found = f"the audit of an {audit.index} index of model {audit.model}"
+        raise input_error(args.audit, found, f"of an {index} index of model {model}", "make the audit again")
+    depth = max((one.depth for one in audit.searches), default=0)
+    deepest = [one for one in audit.searches if one.depth == depth]
+    wide_enough = [one.width for one in deepest if one.recall >= args.recall]
+    if not wide_enough:
+        best = max(deepest, key=lambda one: (one.recall, -one.width), default=None)
+        reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
+        raise input_error(
+            args.audit,
+            f"as the best {reached} of the exact first {depth}",
+            f"a recall of {args.recall:g}",
+            f"add larger values to audit.{audit.parameter}s or ask for less",
+        )
+    return min(wide_enough)
+
+
+def _milliseconds(node: Node) -> Milliseconds:
+    times = node["milliseconds"]
+    return Milliseconds(_number(times["mean"]), _number(times["median"]))
+
+
+def _numbers(node: Node) -> dict[str, float]:
+    return {name: _number(value) for name, value in node.members()}
+
+
+def _number(node: Node) -> float:
+    return float(node.of(float))

@@ -1,0 +1,146 @@
+"""What a report shows of graph indexes: their table, recall against time, and both in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from cort.formats.audits import Audit, Search
+from cort.reporting.labels import count, fixed, plural
+from cort.reporting.panels import Line, Panel
+from cort.reporting.tables import Cell, Column, Table
+
+EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One search at one depth; `width` and what is lost are None for exact search."""
+
+    index: str
+    parameter: str
+    width: float | None
+    depth: int
+    recall: float
+    mean: float
+    median: float
+    faster: float | None
+    loss: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        """Index and width in words."""
+        return EXACT if self.width is None else f"{self.index}, {self.parameter} {self.width:g}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """All searches of one encoder's vectors on one split, by depth."""
+
+    split: str
+    encoder: str
+    queries: int
+    passages: int
+    measures: list[str]
+    rows: list[Row]
+
+
+def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Block]:
+    """Put the audits of one encoder on one split together, in the order given.
+
+    :param order: measures in the order in which they are shown.
+    """
+    groups: dict[tuple[str, str], list[Audit]] = {}
+    for one in audits:
+        groups.setdefault((one.split, one.encoder), []).append(one)
+    blocks = []
+    for (split, encoder), some in groups.items():
+        found = dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures)
+        measures = [*(name for name in order if name in found), *(name for name in found if name not in order)]
+        blocks.append(Block(split, encoder, some[0].queries, some[0].passages, measures, list(_rows(some))))
+    return blocks
+
+
+def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
+    for exact in audits[0].exact:
+        times = exact.milliseconds
+        yield Row(EXACT, "", None, exact.depth, 1.0, times.mean, times.median, None, {})
+        for audit in audits:
+            for one in audit.searches:
+                if one.depth == exact.depth:
+                    yield _row(audit, one, times.mean)
+
+
+def _row(audit: Audit, one: Search, exact: float) -> Row:
+    mean, median = one.milliseconds.mean, one.milliseconds.median
+    faster = exact / mean if mean > 0 else None
+    return Row(audit.index, audit.parameter, one.width, one.depth, one.recall, mean, median, faster, one.loss)
+
+
+def audits_table(blocks: Sequence[Block]) -> Table:
+    """Put together all searches, one block per split and encoder."""
+    measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
+    columns = [Column("split", "split"), Column("encoder", "encoder"), Column("depth", "depth")]
+    columns += [Column("index", "index"), Column("width", "epsilon or ef"), Column("recall", "recall of exact", 4)]
+    columns += [Column("mean_ms", "mean (ms)", 2), Column("median_ms", "median (ms)", 2)]
+    columns += [Column("times_faster", "times faster", 1)]
+    columns += [Column(f"loss_{name}", f"loss of {name}", 4) for name in measures]
+    rows: list[list[Cell]] = []
+    begins = set()
+    for block in blocks:
+        begins.add(len(rows))
+        for one in block.rows:
+            width = int(one.width) if one.width is not None and one.width == int(one.width) else one.width
+            head: list[Cell] = [block.split, block.encoder, one.depth, one.index, width]
+            rows.append(
+                [*head, one.recall, one.mean, one.median, one.faster, *(one.loss.get(name) for name in measures)]
+            )
+    return Table(columns, rows, blocks=frozenset(begins))
+
+
+def audit_panels(blocks: Sequence[Block]) -> list[Panel]:
+    """Draw up recall against time: one panel per split, encoder and depth, a line per index, and exact search."""
+    panels = []
+    for block in blocks:
+        for depth in dict.fromkeys(one.depth for one in block.rows):
+            rows = [one for one in block.rows if one.depth == depth]
+            exact, searches = rows[0], sorted(rows[1:], key=lambda one: one.mean)
+            if not searches:
+                continue
+            least = min(one.recall for one in searches)
+            lines = [Line("exact search", [exact.mean, exact.mean], [min(least, 0.99), 1.0], 0, "line")]
+            for look, index in enumerate(dict.fromkeys(one.index for one in rows[1:]), start=1):
+                own = [one for one in searches if one.index == index]
+                lines.append(Line(index.upper(), [one.mean for one in own], [one.recall for one in own], look))
+            title = f"{block.encoder}, {block.split}, first {count(depth)}"
+            summary = f"Recall of exact search against milliseconds per query, {title}. {_in_words(exact, searches)}"
+            ticks = round_numbers([one.mean for one in rows])
+            panels.append(Panel(title, "ms per query, one thread", "recall of exact search", lines, summary, ticks))
+    return panels
+
+
+def _in_words(exact: Row, searches: Sequence[Row]) -> str:
+    said = [f"Exact search takes {fixed(exact.mean, 2)} ms"]
+    for index in dict.fromkeys(one.index for one in searches):
+        best = max((one for one in searches if one.index == index), key=lambda one: (one.recall, -one.mean))
+        said.append(f"{best.name}: {fixed(best.recall)} in {fixed(best.mean, 2)} ms")
+    return "; ".join(said) + "."
+
+
+def round_numbers(values: Sequence[float]) -> list[float]:
+    """Choose marks, 1, 2 and 5 times a power of ten, that hold all values between them; at least two."""
+    known = [value for value in values if value > 0]
+    if not known:
+        return [0.1, 1.0]
+    low, high = floor(log10(min(known))), floor(log10(max(known))) + 1
+    marks = [float(f"{digit}e{power}") for power in range(low, high + 1) for digit in (1, 2, 5)]
+    first = max(at for at, mark in enumerate(marks) if mark <= min(known))
+    last = min(at for at, mark in enumerate(marks) if mark >= max(known))
+    return marks[first : max(last, first + 1) + 1]
+
+
+def caption(block: Block) -> str:
+    """Say what a block's searches were measured on."""
+    queries = plural(block.queries, "query", "queries")
+    return f"{block.encoder} on {block.split}: {queries}, {count(block.passages)} passages"
