@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import psutil
 
 from cort import cli
 from cort.devices import lease
@@ -74,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="devices that share the passages")
-    parser.add_argument("--memory-mb", type=int, default=0, metavar="MB", help="half of it may hold vectors")
+    parser.add_argument("--memory-mb", type=int, default=0, metavar="MB", help="half of it may hold the vectors")
     parser.add_argument("--tag", required=True, metavar="NAME", help="last field of each line")
     parser.add_argument("--output", required=True, metavar="TREC")
     return parser
@@ -94,7 +95,9 @@ def stage(args: argparse.Namespace) -> None:
     with lease(0 if args.device == "cpu" else args.gpus) as leased:
         devices = choose_devices(args.device, args.threads, leased)
         started = time.perf_counter()
-        index = ExactIndex(passages, devices, args.threads, args.memory_mb // 2)
+        # Half, for the rest needs some as well, and others may be at work.
+        memory_mb = min(args.memory_mb, psutil.virtual_memory().available >> 20) // 2
+        index = ExactIndex(passages, devices, args.threads, memory_mb)
         lines = write_run(args.output, track(retrieve(index, queries, args.depth), asked, "queries"), args.tag)
         milliseconds = (time.perf_counter() - started) * 1000 / max(asked, 1)
     log.info("%d queries on %s, %d results, %.2f ms per query", asked, ", ".join(devices), lines, milliseconds)

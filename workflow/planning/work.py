@@ -15,7 +15,7 @@ from workflow.planning.facts import UNKNOWN, Model, Texts, model_from
 CONSTANTS = Path(__file__).with_name("costs.yaml")
 MB = 1e6
 # Rows that a stage holds at a time, as cort/ has them: texts to tokenize, a row group of a table, tokens to encode.
-TOKENIZED, ROW_GROUP, TOKEN_BUDGET = 8_192, 65_536, 8_192
+TOKENIZED, ROW_GROUP, TOKEN_BUDGET = 8_192, 65_536, 1_024
 # Java with little to do does not use its heap.
 SMALL_HEAP = 1_000
 
@@ -195,7 +195,8 @@ def _encode(q: Quantities) -> Work:
     length = q.texts.tokens(q.passage_length)
     work = _inference(q.texts.count * length / q.shards, length, q)
     kept = q.texts.count * (q.dimension * q.value_bytes + q.texts.id_characters + 8)
-    return Work(**{**vars(work), "disk": kept / q.shards})
+    # Finished blocks are kept until the shard is whole.
+    return Work(**{**vars(work), "disk": kept / q.shards, "temporary": kept / q.shards})
 
 
 def _score(q: Quantities) -> Work:
@@ -203,14 +204,14 @@ def _score(q: Quantities) -> Work:
     pairs = q.queries.count * min(q.candidates, q.passages.count) * (1 + 0.5 * (q.files - 1))
     work = _inference(pairs * _pair_length(q), _pair_length(q), q)
     runs = constants()["memory"]["per_run_byte"] * q.run_bytes * q.files
-    return Work(**{**vars(work), "memory": work.memory + runs, "disk": 18 * pairs})
+    return Work(**{**vars(work), "memory": work.memory + runs, "disk": 18 * pairs, "temporary": 40 * pairs})
 
 
 def _score_triples(q: Quantities) -> Work:
     # A query's positive is the same in every epoch, mostly.
     pairs = q.examples + q.queries.count
     work = _inference(pairs * _pair_length(q), _pair_length(q), q)
-    return Work(**{**vars(work), "memory": work.memory + 150 * pairs, "disk": 18 * pairs})
+    return Work(**{**vars(work), "memory": work.memory + 150 * pairs, "disk": 18 * pairs, "temporary": 40 * pairs})
 
 
 def _inference(tokens: float, length: float, q: Quantities) -> Work:
@@ -246,10 +247,11 @@ def _audit(q: Quantities) -> Work:
 
 def _retrieve(q: Quantities) -> Work:
     pairs = q.queries.count * q.passages.count
-    held = 2 * min(64 * MB, 4 * q.passages.count * q.dimension) + q.passages.count * (2 * q.passages.id_characters + 16)
+    # A copy of all vectors, and scores held at once.
+    held = q.passages.count * (4 * q.dimension + 2 * q.passages.id_characters + 16) + 128 * MB
     flops = 2 * q.dimension * pairs
     return Work(
-        q.results + pairs / 120, flops=flops, memory=held + 16 * min(q.results, 8_192 * q.depth), disk=q.run_bytes
+        q.results + pairs / 120, flops=flops, memory=held + 48 * min(q.results, 512 * q.depth), disk=q.run_bytes
     )
 
 
