@@ -57,13 +57,15 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/python scripts/config_reference.py --check
 
 # DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv measures training, too; MODEL=FOLDER with a model.
-# Both together measure graph indexes against exact search.
+# Both together measure encoding beside sentence-transformers, and graph indexes against exact search.
 bench: environment
 	$(BIN)/python scripts/benchmark.py
 	$(BIN)/python scripts/benchmark_workflow.py
 	$(BIN)/python scripts/benchmark_runs.py
 	$(BIN)/python scripts/benchmark_collection.py
+	$(BIN)/python scripts/benchmark_exact.py
 	$(if $(DATA),$(BIN)/python scripts/benchmark_training.py --data $(DATA) $(if $(MODEL),--language-model $(MODEL)))
+	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_encode.py --data $(DATA) --language-model $(MODEL))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_ann.py --data $(DATA) --language-model $(MODEL))
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.

@@ -23,7 +23,7 @@ from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

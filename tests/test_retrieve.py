@@ -75,7 +75,7 @@ def test_equals_brute_force(tmp_path, generator, dimension, depth):
     check(tmp_path, names("q", 20), unit(generator, 20, dimension), ids, unit(generator, 300, dimension), depth)
 
 
-@pytest.mark.parametrize(("batch", "scores"), [(1, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
+@pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
 @pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
 def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
     monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
