@@ -46,7 +46,8 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not slow"
-	$(BIN)/python -m pytest -n 2 -m slow --dist loadfile
+	# Three, for they wait as much as they compute.
+	$(BIN)/python -m pytest -n 3 -m slow --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
