@@ -1,9 +1,11 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
 Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, training
-       curves, examples, what filters kept and dropped, the benchmark files of the stages, and where all came from.
-Writes: index.html, tables/{systems,comparisons,lists,stages}.{csv,md,tex}, figures/{recall,depths,training}.svg in the
-       output folder; the page leaves out what was not given, the files are always there.
+       curves, examples, what filters kept and dropped, the benchmark files of the stages, latencies, and where all came
+       from.
+Writes: index.html, tables/{systems,comparisons,lists,stages,latency}.{csv,md,tex} and
+       figures/{recall,depths,training}.svg in the output folder; the page leaves out what was not given, the
+       files are always there.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
        --baseline bm25 --output-folder report
 """
@@ -43,6 +45,14 @@ from cort.reporting.inputs import (
     read_filter,
     read_measures,
 )
+from cort.reporting.latency import (
+    Latencies,
+    Published,
+    latency_blocks,
+    latency_table,
+    read_latencies,
+    read_published,
+)
 from cort.reporting.origin import Origin, read_origin
 from cort.reporting.page import Gate, Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
@@ -73,6 +83,8 @@ class Contents:
     stages: list[Stage] = field(default_factory=list)
     origin: Origin | None = None
     reproduction: list[Gate] = field(default_factory=list)
+    latencies: list[Latencies] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
 
 
 def build(
@@ -94,6 +106,7 @@ def build(
             ("comparisons", contrasts_table(contrasts)),
             ("lists", lengths_table(contrasts)),
             ("stages", stages_table(contents.stages)),
+            ("latency", latency_table(contents.latencies)),
         )
         for ending, write in FORMATS.items()
     }
@@ -121,6 +134,8 @@ def build(
         contents.stages,
         contents.origin,
         contents.reproduction,
+        latency_blocks(contents.latencies),
+        contents.published if contents.latencies else [],
     )
     return files | {PAGE: render(page)}
 
@@ -150,6 +165,8 @@ def read(args: argparse.Namespace) -> Contents:
         read_stages(args.benchmarks) if args.benchmarks else [],
         read_origin(args.provenance) if args.provenance else None,
         read_gates(args.reproduction) if args.reproduction else [],
+        [read_latencies(path) for path in args.latency_files],
+        read_published(args.reproduction) if args.reproduction else [],
     )
 
 
@@ -171,6 +188,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--benchmarks", metavar="FOLDER", help="benchmark files, <rule>/**/*.tsv; a missing folder is no error")
     add("--provenance", metavar="JSON", help="what `cort.provenance` wrote")
     add("--reproduction", metavar="JSON", help="what `cort.reproduction` wrote beside this report")
+    add("--latency-files", metavar="JSON", nargs="*", default=[], help="what `cort.latency` wrote")
     add("--output-folder", metavar="FOLDER", required=True)
     return parser
 

@@ -80,7 +80,12 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int) -> None:
         for name in searcher.systems:
             answer = searcher.search(name, query, depth)
             texts = searcher.passages.texts([one.doc_id for one in answer.results])
-            print(as_json(query, answer, texts), flush=True)
+            _say(as_json(query, answer, texts))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def ask(searcher: Searcher, depth: int) -> None:
@@ -97,16 +102,16 @@ def ask(searcher: Searcher, depth: int) -> None:
                 continue
             answers = [searcher.search(name, query, depth) for name in searcher.systems]
             texts = [searcher.passages.texts([one.doc_id for one in answer.results]) for answer in answers]
-            print(show(answers, texts, shutil.get_terminal_size().columns), flush=True)
+            _say(show(answers, texts, shutil.get_terminal_size().columns))
         except (EOFError, KeyboardInterrupt):
-            print(flush=True)
+            _say("")
             return
         except InputError as error:
             log.error("%s", error)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Options of this command."""
+def command_line() -> argparse.ArgumentParser:
+    """Options of this command, which is no stage."""
     parser = cli.make_parser("cort.search", __doc__)
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--experiment", metavar="YAML", help="its dataset names the manifest in results/")
@@ -148,7 +153,7 @@ def stage(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    return cli.run(build_parser(), stage, argv)
+    return cli.run(command_line(), stage, argv)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ A published run cannot be searched, nor what is made from one: those systems are
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from workflow.experiment import Config, kind_of, parts_of, used_models
+from workflow.experiment import LEARNERS, Config, kind_of, parts_of, ranked_splits, used_models
 
 #: kinds of graph index; each is a folder of results and a section of a system with the settings of a search
 GRAPHS = ("onng",)
@@ -49,6 +50,70 @@ def manifest_options(config: Config, shards: Callable[[str], Sequence[str]]) -> 
         *("--bm25-index", f"{folder}/bm25/index", "--bm25-text", config["bm25"]["text"]),
         *("--encoders", _as_json(encoders), "--rerankers", _as_json(rerankers), "--systems", _as_json(tree)),
     ]
+
+
+def latency_file(config: Config) -> list[str]:
+    """Name the measured latencies, if any are asked for."""
+    asked = config.get("latency")
+    return [f"results/{config['dataset']}/latency/{asked['split']}.json"] if asked else []
+
+
+def searched_files(config: Config, shards: Callable[[str], Sequence[str]]) -> list[str]:
+    """List what is opened to measure latencies: models, vectors, indexes, passages.
+
+    :param shards: files of the passages' vectors, by name of the encoder.
+    """
+    folder = f"results/{config['dataset']}"
+
+    def visit(name: str) -> Iterator[str]:
+        for part in parts_of(config["systems"][name]):
+            yield from visit(part)
+        yield from _opened(config, name, shards)
+
+    found = [file for name in config["latency"]["systems"] for file in visit(name)]
+    return [f"{folder}/collection/passages.parquet", *dict.fromkeys(found)]
+
+
+def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -> Iterator[str]:
+    """Yield the files of one system, without those of its parts."""
+    system, folder = config["systems"][name], f"results/{config['dataset']}"
+    kind = kind_of(system)
+    for section, (key, _) in LEARNERS.items():
+        if (model := config[section].get(system.get(key))) is not None:
+            yield f"{folder}/{section}/{system[key]}/{model['checkpoint']}/model.safetensors"
+    if kind == "bm25":
+        yield f"{folder}/bm25/index/manifest.json"
+        if "tune" in config["bm25"] and "bm25" not in system:
+            yield f"{folder}/bm25/parameters.json"
+    elif kind == "rerank":
+        language_model = config["rerankers"][system["reranker"]]["language_model"]
+        yield f"{folder}/tokens/{language_model}/passages.arrow"
+    elif "retrieve" in system:
+        yield from shards(system["retrieve"])
+        if kind in GRAPHS:
+            yield f"{folder}/{kind}/{system['retrieve']}/meta.json"
+
+
+def check_latency(config: Config, sound: Config) -> Iterator[str]:
+    """Yield a line for each mistake in what is said of latencies.
+
+    :param config: with defaults; parts of a wrong shape are None.
+    :param sound: the same, with systems that can be followed in the place of others.
+    """
+    asked = config.get("latency")
+    if asked is None:
+        return
+    splits = ranked_splits(config)
+    if asked["split"] not in splits:
+        yield f"latency.split: found {asked['split']!r}, expected one of {', '.join(splits)}; mend the name"
+    known = searchable(sound)
+    for name, times in Counter(asked["systems"]).items():
+        if name not in config["systems"]:
+            yield f"latency.systems: found {name!r}, expected one of {', '.join(known)}; add it or mend the name"
+        elif name not in known:
+            yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
+        if times > 1:
+            yield f"latency.systems: found {name} {times} times, expected each system once; remove one"
 
 
 def _model(config: Config, folder: str, section: str, name: str, files: Sequence[str]) -> dict[str, Any]:

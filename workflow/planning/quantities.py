@@ -46,6 +46,7 @@ STEMS = {
     "examples": ("split",),
     "submission": ("submission", "suffix"),
     "compare": ("split",),
+    "latency": ("split",),
 }
 STEMS |= dict.fromkeys(
     ("retrieve", "retrieve_onng", "interleave", "import_run", "rerank", "evaluate", "depths", "consistency"),
@@ -93,6 +94,8 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
         found = replace(found, texts=facts.queries.get(text, facts.passages))
     if job.rule == "bm25_tune":
         found = _tuning(found, config)
+    if job.rule == "latency":
+        found = _searching(found, config)
     if "scatteritem" in wildcards:
         found = replace(found, shards=int(wildcards["scatteritem"].rpartition("-")[2]))
     encoder = wildcards.get("encoder") or config["systems"].get(wildcards.get("system"), {}).get("retrieve")
@@ -116,6 +119,12 @@ def _tuning(found: Quantities, config: Config) -> Quantities:
     drawn = min(tune["samples"] * tune["sample_size"], found.queries.count)
     searches = len(tune["k1"]) * len(tune["b"])
     return replace(found, queries=replace(found.queries, count=drawn), searches=searches)
+
+
+def _searching(found: Quantities, config: Config) -> Quantities:
+    asked = config["latency"]
+    searched = min(asked["queries"], found.queries.count)
+    return replace(found, queries=replace(found.queries, count=searched), searches=len(asked["systems"]))
 
 
 def _encoder(found: Quantities, rule: str, encoder: Config, facts: Facts, split: str) -> Quantities:

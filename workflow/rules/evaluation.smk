@@ -126,6 +126,7 @@ rule report:
         curves=get_curves(config["dataset"]).values(),
         filters=get_filters(config["dataset"]).values(),
         reproduction=get_reproduction(config["dataset"]),
+        latencies=latency_file(config),
         provenance="results/{dataset}/provenance.json",
     output:
         page=report(
@@ -151,6 +152,11 @@ rule report:
         stages=report(
             multiext("results/{dataset}/report/tables/stages", ".csv", ".md", ".tex"),
             caption="../report/stages.rst",
+            category="Tables",
+        ),
+        latency=report(
+            multiext("results/{dataset}/report/tables/latency", ".csv", ".md", ".tex"),
+            caption="../report/latency.rst",
             category="Tables",
         ),
         figures=report(
@@ -189,4 +195,4 @@ rule report:
         " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
         " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --output-folder {params.folder:q} --log {log:q}"
+        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
