@@ -204,7 +204,8 @@ def write_vectors(path, vectors, ids):
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"], ["cpu"] * 3])
 def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_path, devices):
-    from cort.online.dense import ExactIndex
+    from cort.exact import ExactIndex
+    from cort.online.dense import ExactSearch
 
     generator = np.random.default_rng(3)
     passages = generator.integers(-3, 4, (300, 8)).astype(np.float32)  # many ties
@@ -212,14 +213,13 @@ def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_pa
     shards = write_vectors(tmp_path / "p.arrow", passages, ids)
     vectors = generator.integers(-3, 4, (5, 8)).astype(np.float32)
     queries = write_vectors(tmp_path / "q.arrow", vectors, [f"q{n}" for n in range(5)])
-    index = ExactIndex(shards, devices)
+    mapped, index = ExactIndex(shards), ExactSearch(shards, devices, 2)
     for depth in (1, 20, 300, 400):
-        for ours, expected in zip(index.search(vectors, depth), retrieve.retrieve(queries, shards, depth), strict=True):
+        for ours, expected in zip(index.search(vectors, depth), retrieve.retrieve(mapped, queries, depth), strict=True):
             assert ours.doc_ids == expected.doc_ids
             assert ours.scores.tolist() == expected.scores.tolist()
     index.place(["cpu"])
-    assert index.search(vectors[:1], 7)[0].doc_ids == next(iter(retrieve.retrieve(queries, shards, 7))).doc_ids
-    index.close()
+    assert index.search(vectors[:1], 7)[0].doc_ids == next(iter(retrieve.retrieve(mapped, queries, 7))).doc_ids
 
 
 def test_passages_are_found_by_id_over_row_groups(tmp_path):
@@ -275,7 +275,7 @@ class Slow:
         models = Models(
             {"encoder": SimpleNamespace(tokenize=tokenize, encode=encode)},
             {"encoder": "fp16"},
-            {"encoder": SimpleNamespace(search=exact, close=closed.close)},
+            {"encoder": SimpleNamespace(search=exact)},
             {},
             {"cross": SimpleNamespace(tokenize=lambda text: text, score=score)},
         )

@@ -135,6 +135,7 @@ def write_public(tree):
         "collection": {"passages": "download:msmarco/collection.tsv"},
         "splits": {"test": files},
         "systems": {"bm25": {"retrieve": "bm25"}},
+        "latency": {"split": "test", "systems": ["bm25"]},
     }
     (tree / "public.yaml").write_text(yaml.safe_dump(config), "utf-8")
     return "public.yaml"

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
-from cort import retrieve
 from cort.batching import Frame, Sequences, frame_text
-from cort.encode import TOKEN_BUDGET
+from cort.encode import TOKEN_BUDGETS
 from cort.encoder import load_encoder
-from cort.formats.embeddings import STORAGE, Shard, all_ids
+from cort.exact import ExactIndex
+from cort.formats.embeddings import STORAGE, Shard
 from cort.models import forward_by_length, inference, model_fingerprint
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.records import Ranking
 
 Vectors = npt.NDArray[np.float32]
+# Vectors are held in memory if they take one of so many parts of it.
+PART_OF_MEMORY = 4
 
 
 class QueryEncoder:
@@ -62,75 +61,32 @@ class QueryEncoder:
         lengths = np.minimum([len(ids) + self._template.extra for ids in tokens], longest)
         sequences = Sequences(lengths, frame, self._template.pad)
         with inference(self.device, self._precision):
-            vectors = forward_by_length(self._model, sequences, self.device, TOKEN_BUDGET).float()  # (texts, e)
+            vectors = forward_by_length(
+                self._model, sequences, self.device, TOKEN_BUDGETS[self.device.type]
+            ).float()  # (texts, e)
         if self._settings.unit_length:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         stored = vectors.cpu().numpy().astype(STORAGE[storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
 
 
-class ExactIndex:
-    """All vectors of the passages in memory, and on the devices that multiply them."""
+class ExactSearch:
+    """The vectors of all passages, open on some devices; results are those of the stage `retrieve`."""
 
-    def __init__(self, shards: Sequence[Shard], devices: Sequence[str]) -> None:
-        """Read the vectors and share their blocks out evenly.
+    def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
+        """Hold the vectors in memory if they take no more than a part of it, else map their files.
 
         :param devices: torch's names; they work side by side.
         """
-        self.storage = shards[0].storage
-        self.dimension = shards[0].dimension
-        ids = all_ids(shards).combine_chunks()
-        by_id = pc.sort_indices(ids).to_numpy()
-        self._sorted_ids = ids.take(pa.array(by_id))
-        places = np.empty(len(ids), dtype=np.int64)
-        places[by_id] = np.arange(len(ids))
-        self._places = torch.from_numpy(places)
-        rows = max(1, min(retrieve.NUMBERS_PER_BLOCK // self.dimension, -(-len(ids) // len(devices))))
-        self._blocks = [vectors for _, vectors in retrieve._joined(shards, rows)]
-        self._rows = rows
+        self._shards, self._threads = shards, threads
         self.place(devices)
 
     def place(self, devices: Sequence[str]) -> None:
-        """Move the blocks to other devices."""
-        self.devices = list(devices)
-        parts: list[list[_Block]] = [[] for _ in devices]
-        for number, vectors in enumerate(self._blocks):
-            device = devices[number % len(devices)]
-            at = number * self._rows
-            matrix = retrieve.Matrix(vectors, torch.from_numpy(vectors).to(device))
-            parts[number % len(devices)].append((matrix, self._places[at : at + len(vectors)].to(device)))
-        self._parts = [part for part in parts if part]
-        self._pool = ThreadPoolExecutor(len(self._parts), "exact") if len(self._parts) > 1 else None
+        """Move the vectors to other devices."""
+        memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PART_OF_MEMORY >> 20
+        self._index = ExactIndex(self._shards, devices, self._threads, memory_mb)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
-        """Rank all passages for each vector; the results are those of the stage `retrieve`."""
-        torch.set_float32_matmul_precision("highest")
-        each = [(vectors, part, depth) for part in self._parts]
-        found = [_best(*each[0])] if self._pool is None else list(self._pool.map(lambda one: _best(*one), each))
-        keys = torch.cat(found, dim=1)
-        keys = keys.topk(min(depth, keys.shape[1]), dim=1).values
-        scores, positions = retrieve._decode(keys)
-        return [
-            Ranking("", self._sorted_ids.take(pa.array(row)).to_pylist(), values)
-            for row, values in zip(positions, scores, strict=True)
-        ]
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-
-
-_Block = tuple[retrieve.Matrix, torch.Tensor]
-
-
-def _best(vectors: Vectors, blocks: Sequence[_Block], depth: int) -> torch.Tensor:
-    """Keys of the best results of some blocks of one device; all there is to know of how `retrieve` searches."""
-    device = blocks[0][1].device
-    queries = retrieve.Matrix(vectors, torch.from_numpy(vectors).to(device))
-    norms = retrieve._norms(queries.device)
-    best: Any = torch.full((len(vectors), 0), retrieve.NOTHING, device=device)
-    for block, places in blocks:
-        best = retrieve._merge(best, queries, block, places, retrieve._margins(norms, block.device), depth)
-    found: torch.Tensor = best.cpu()
-    return found
+        """Rank all passages for each vector."""
+        found = self._index.search(vectors, depth)
+        return [Ranking("", self._index.ids(places), scores) for scores, places in found]

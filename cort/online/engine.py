@@ -20,7 +20,7 @@ from cort.records import Ranking
 from cort.rerank import rerank
 
 if TYPE_CHECKING:
-    from cort.online.dense import ExactIndex, QueryEncoder
+    from cort.online.dense import ExactSearch, QueryEncoder
     from cort.online.graphs import Graph
     from cort.online.lucene import Lucene
     from cort.online.passages import Passages
@@ -57,7 +57,7 @@ class Models:
 
     encoders: Mapping[str, QueryEncoder]
     storage: Mapping[str, str]
-    exact: Mapping[str, ExactIndex]
+    exact: Mapping[str, ExactSearch]
     graphs: Mapping[tuple[str, str], Graph]
     rerankers: Mapping[str, Reranker]
 
@@ -110,8 +110,6 @@ class Searcher:
         self._beside.shutdown()
         if self.lucene is not None:
             self.lucene.close()
-        for index in self.models.exact.values():
-            index.close()
 
     def _leaves(self, name: str, depth: int) -> dict[str, int]:
         """Find the retrieving systems below a system, with the number of results that is needed of each."""

@@ -78,7 +78,7 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
     import torch
 
     from cort.formats.embeddings import open_shards
-    from cort.online.dense import ExactIndex, QueryEncoder
+    from cort.online.dense import ExactSearch, QueryEncoder
     from cort.online.graphs import open_graph
     from cort.online.reranker import Reranker
 
@@ -102,7 +102,7 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
     return Models(
         encoders,
         {name: found[0].storage for name, found in shards.items()},
-        {name: ExactIndex(shards[name], devices) for name in dict.fromkeys(exact)},
+        {name: ExactSearch(shards[name], devices, threads) for name in dict.fromkeys(exact)},
         graphs,
         rerankers,
     )

@@ -14,7 +14,7 @@ from cort.cross_encoder import load_cross_encoder
 from cort.formats.tokens import Tokens
 from cort.models import forward_by_length, inference
 from cort.online.tokens import TokenIds, Tokenizer
-from cort.score import TOKEN_BUDGET
+from cort.score import TOKEN_BUDGETS
 from cort.tokenization import fingerprint
 
 
@@ -51,5 +51,7 @@ class Reranker:
         lengths = np.minimum(first + self.passages.lengths[np.asarray(rows)], settings.max_length)
         with inference(self._device, self._precision):
             sequences = Sequences(lengths, frame, template.pad)
-            logits = forward_by_length(self._model, sequences, self._device, TOKEN_BUDGET)  # (rows,)
+            logits = forward_by_length(
+                self._model, sequences, self._device, TOKEN_BUDGETS[self._device.type]
+            )  # (rows,)
         return logits.float().cpu().numpy().astype(np.float64)

@@ -3,8 +3,9 @@
 
 rule manifest:
     input:
-        # Names of files alone: none has to be there, and none makes it run again.
         script="cort/manifest.py",
+        # Names of files alone. It is there once they are, and none of them makes it run again.
+        measures=ancient(get_measures(config["dataset"])),
     output:
         "results/{dataset}/manifest.json",
     log:
