@@ -8,6 +8,7 @@ reflection, which takes seconds for those of Anserini, and pyserini loads more o
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cort import anserini
@@ -28,6 +30,8 @@ from cort.text import convert
 
 INDEX = "Lorg/apache/lucene/"
 SEARCH = "org/apache/lucene/search/"
+# Score and, in hexadecimal bytes, id of a result, as Lucene describes one sorted by both.
+RESULT = re.compile(r"score=(\S+) shardIndex=-?\d+ fields=\[[^,]*, \[([0-9a-f ]*)\]\]")
 #: heap of Java, MB
 MEMORY = 2_000
 
@@ -54,11 +58,8 @@ class Lucene:
         self._generator = java.Generator()
         ids = java.SortField("id", java.FieldType.STRING_VAL)
         self._sort = java.Sort([java.SortField.FIELD_SCORE, ids])
-        self._ties = java.Ties()
         self._searchers: dict[Parameters, Any] = {}
         self._pool = ThreadPoolExecutor(threads, "bm25")
-        # pyjnius keeps the object of a call in the method, which all objects of a class share.
-        self._converting = threading.Lock()
 
     def search(self, texts: Sequence[str], parameters: Parameters, depth: int) -> list[Ranking]:
         """Rank the passages for each text; the order and the scores are those of the stage `bm25`."""
@@ -84,17 +85,30 @@ class Lucene:
         try:
             query = self._generator.buildQuery("contents", self._analyzer, text)
             top = searcher.search(query, depth, self._sort, True)
-            found = self._ties.rerank(java.ScoredDocs.fromTopDocs(top, searcher), None)
+            # One call for all results: Anserini reads a stored document for each id, which takes four times as long,
+            # and pyjnius several calls per result. The words are those of Lucene's own classes.
+            listed = java.ToStringBuilder.reflectionToString(top)
         except java.JavaException as error:
             if "TooManyClauses" in str(error):
                 raise input_error("query", "too many words", "1,024 different words at most", "shorten it") from None
             raise
-        with self._converting:
-            doc_ids, scores = found.docids, found.scores
-        return printed(doc_ids, np.asarray(scores, dtype=np.float64))
+        found = RESULT.findall(listed)
+        doc_ids = [bytes.fromhex(name).decode() for _, name in found]
+        return printed(doc_ids, adjusted(np.array([score for score, _ in found], dtype=np.float32)))
 
 
-def printed(doc_ids: list[str], scores: np.ndarray[Any, np.dtype[np.float64]]) -> Ranking:
+def adjusted(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Round scores to four decimals and lower ties by .000001 each, in single precision, as Anserini does."""
+    unit, step = np.float32(1e-4), np.float32(1e-6)
+    found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
+    ties = 0
+    for at in range(1, len(found)):
+        ties = 0 if found[at - 1] - found[at] > unit else ties + 1
+        found[at] -= step * np.float32(ties)
+    return found.astype(np.float64)
+
+
+def printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
     """Order results as `bm25` reads them from Anserini's runs, where scores have six decimals (halves go up)."""
     shown = np.floor(scores * 1e6 + 0.5) / 1e6
     by = order(doc_ids, shown) if len(doc_ids) else np.empty(0, dtype=np.intp)
@@ -122,7 +136,6 @@ def _describe() -> SimpleNamespace:
     from jnius import (
         JavaClass,
         JavaException,
-        JavaField,
         JavaMethod,
         JavaStaticField,
         JavaStaticMethod,
@@ -140,7 +153,7 @@ def _describe() -> SimpleNamespace:
 
     named("java/nio/file/", "Path")
     named(SEARCH, "Query", "TopFieldDocs", "similarities/Similarity")
-    path, docs = "Ljava/nio/file/Path;", "Lio/anserini/search/ScoredDocs;"
+    path = "Ljava/nio/file/Path;"
     directory, reader = f"{INDEX}store/FSDirectory;", f"{INDEX}index/DirectoryReader;"
     analyzer, query = f"{INDEX}analysis/Analyzer;", f"L{SEARCH}Query;"
     field, kind, sort = f"L{SEARCH}SortField;", f"L{SEARCH}SortField$Type;", f"L{SEARCH}Sort;"
@@ -175,15 +188,8 @@ def _describe() -> SimpleNamespace:
             setSimilarity=JavaMethod(f"(L{SEARCH}similarities/Similarity;)V"),
             search=JavaMethod(f"({query}I{sort}Z)L{SEARCH}TopFieldDocs;"),
         ),
-        ScoredDocs=java(
-            docs[1:-1],
-            docids=JavaField("[Ljava/lang/String;"),
-            scores=JavaField("[F"),
-            fromTopDocs=JavaStaticMethod(f"(L{SEARCH}TopDocs;L{SEARCH}IndexSearcher;){docs}"),
-        ),
-        Ties=java(
-            "io/anserini/rerank/lib/ScoreTiesAdjusterReranker",
-            "",
-            rerank=JavaMethod(f"({docs}Lio/anserini/rerank/RerankerContext;){docs}"),
+        ToStringBuilder=java(
+            "org/apache/commons/lang3/builder/ToStringBuilder",
+            reflectionToString=JavaStaticMethod("(Ljava/lang/Object;)Ljava/lang/String;"),
         ),
     )
