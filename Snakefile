@@ -30,6 +30,7 @@ include: "workflow/rules/encoder.smk"
 include: "workflow/rules/retrieval.smk"
 include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/online.smk"
 include: "workflow/rules/comparison.smk"
 include: "workflow/rules/papers.smk"
 
@@ -44,4 +45,6 @@ rule all:
         get_measures(config["dataset"]),
         submission_files(config),
         export_files(config),
+        latency_file(config),
+        manifest=f"results/{config['dataset']}/manifest.json",
         report_page=f"results/{config['dataset']}/report/index.html",

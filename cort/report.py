@@ -1,9 +1,9 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
 Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, audits of
-       graph indexes, training curves, examples, what filters kept and dropped, the benchmark files of the stages, and
-       where all came from.
-Writes: index.html, tables/{systems,comparisons,lists,audits,stages}.{csv,md,tex} and
+       graph indexes, training curves, examples, what filters kept and dropped, the benchmark files of the stages,
+       latencies, and where all came from.
+Writes: index.html, tables/{systems,comparisons,lists,audits,stages,latency}.{csv,md,tex} and
        figures/{recall,depths,audits,training}.svg in the output folder; the page leaves out what was not given, the
        files are always there.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
@@ -47,6 +47,14 @@ from cort.reporting.inputs import (
     read_filter,
     read_measures,
 )
+from cort.reporting.latency import (
+    Latencies,
+    Published,
+    latency_blocks,
+    latency_table,
+    read_latencies,
+    read_published,
+)
 from cort.reporting.origin import Origin, read_origin
 from cort.reporting.page import Gate, Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
@@ -79,6 +87,8 @@ class Contents:
     origin: Origin | None = None
     reproduction: list[Gate] = field(default_factory=list)
     audits: list[Audit] = field(default_factory=list)
+    latencies: list[Latencies] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
 
 
 def build(
@@ -102,6 +112,7 @@ def build(
             ("lists", lengths_table(contrasts)),
             ("audits", audits_table(audited)),
             ("stages", stages_table(contents.stages)),
+            ("latency", latency_table(contents.latencies)),
         )
         for ending, write in FORMATS.items()
     }
@@ -131,6 +142,8 @@ def build(
         contents.reproduction,
         inline["audits"],
         audited,
+        latency_blocks(contents.latencies),
+        contents.published if contents.latencies else [],
     )
     return files | {PAGE: render(page)}
 
@@ -162,6 +175,8 @@ def read(args: argparse.Namespace) -> Contents:
         read_origin(args.provenance) if args.provenance else None,
         read_gates(args.reproduction) if args.reproduction else [],
         [read_audit(path) for path in args.audits],
+        [read_latencies(path) for path in args.latency_files],
+        read_published(args.reproduction) if args.reproduction else [],
     )
 
 
@@ -184,6 +199,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--benchmarks", metavar="FOLDER", help="benchmark files, <rule>/**/*.tsv; a missing folder is no error")
     add("--provenance", metavar="JSON", help="what `cort.provenance` wrote")
     add("--reproduction", metavar="JSON", help="what `cort.reproduction` wrote beside this report")
+    add("--latency-files", metavar="JSON", nargs="*", default=[], help="what `cort.latency` wrote")
     add("--output-folder", metavar="FOLDER", required=True)
     return parser
 

@@ -6,7 +6,8 @@ of saturation is computed from the curve as CoRT's footnote 4 defines it: the sm
 twice as many add less than 0.5 %.
 
 Reads:  files of published numbers (YAML); measures per system and split; if given, measures by re-ranking depth,
-        consistency factors, and latencies ({"system", "split", "milliseconds": {batch size: ms}})
+        consistency factors, and latencies ({"system", "split", "milliseconds": {batch size: ms}} or a list of
+        these, as `latency` writes them)
 Writes: index.html, reproduction.json, numbers.csv, tables/PAPER.TABLE.{csv,md,tex}, figures/PAPER.FIGURE.svg
 Usage:  python -m cort.reproduction --title "CoRT on MS MARCO" --dataset msmarco --papers cort-2021.yaml
             --measures-files measures/*/*.json --output-folder report/reproduction
@@ -25,7 +26,7 @@ from cort import cli
 from cort.errors import input_error, shorten
 from cort.files import write_text
 from cort.reporting import reproduction as writing
-from cort.reporting.fidelity import Results, counts, read_consistency, read_latency
+from cort.reporting.fidelity import Results, counts, read_consistency, read_latencies
 from cort.reporting.inputs import read_depths, read_measures
 from cort.reporting.paper import Paper, read_paper
 from cort.reporting.reproduction import Judged
@@ -74,7 +75,7 @@ def read_papers(paths: Sequence[str]) -> list[Paper]:
 def read_results(args: argparse.Namespace) -> Results:
     """Read all results of ours."""
     consistency = [read_consistency(path) for path in args.consistency_files]
-    latencies = [read_latency(path) for path in args.latency_files]
+    latencies = [one for path in args.latency_files for one in read_latencies(path)]
     return Results(
         {(one.system, one.split): one for one in read_measures(args.measures_files)},
         {(one.system, one.split): one for one in read_depths(args.depths_files)},
@@ -93,7 +94,13 @@ def build_parser() -> argparse.ArgumentParser:
     add("--measures-files", metavar="JSON", nargs="*", default=[], help="measures of one system on one split each")
     add("--depths-files", metavar="JSON", nargs="*", default=[], help="measures by number of re-ranked candidates")
     add("--consistency-files", metavar="JSON", nargs="*", default=[], help="what `cort.consistency` wrote")
-    add("--latency-files", metavar="JSON", nargs="*", default=[], help="milliseconds of one system each")
+    add(
+        "--latency-files",
+        metavar="JSON",
+        nargs="*",
+        default=[],
+        help="of one system, or what `cort.latency` wrote",
+    )
     add("--output-folder", metavar="FOLDER", required=True)
     return parser
 

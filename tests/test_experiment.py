@@ -63,7 +63,7 @@ MISTAKES = {
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
         "collection, splits, depth, training_depth, bm25, language_models, encoders, rerankers, systems, evaluation, "
-        "audit, papers, exports, submissions; "
+        "audit, latency, papers, exports, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (

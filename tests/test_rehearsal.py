@@ -11,13 +11,15 @@ from scripts.scale_table import Measurement, growth, write_report
 from tests.test_workflow import stage_modules
 
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
-SMALL = {"pydocs", "provenance", "report", "reproduction"}
+SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
 # Of the size of a model.
 MODELS = {"import_encoder", "export_model"}
 # As `train` and `encode`: neural, so on a part; the pairs of `score` are drawn at random.
 NEURAL = {"train_reranker", "score"}
 # Bound by the network, and by unpacking.
 FETCHING = {"download", "extract"}
+# Searches with what is driven.
+SEARCHING = {"latency"}
 # Repeats `bm25` with more parameters, `retrieve_onng` and `retrieve_hnsw` with other widths.
 REPEATED = {"bm25_tune", "audit"}
 
@@ -28,7 +30,9 @@ def measured(size, n, seconds, **others):
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
     driven = {step.stage for step in steps(tmp_path, Fraction(1), tmp_path, 2)} | {"language_model"}
-    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED == {Path(module).stem for module in stage_modules()}
+    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING == {
+        Path(module).stem for module in stage_modules()
+    }
 
 
 def test_growth_is_the_exponent():

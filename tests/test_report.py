@@ -12,7 +12,7 @@ from cort import report
 FILES = [
     *(
         f"tables/{name}.{ending}"
-        for name in ("systems", "comparisons", "lists", "audits", "stages")
+        for name in ("systems", "comparisons", "lists", "audits", "stages", "latency")
         for ending in ("csv", "md", "tex")
     ),
     *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),

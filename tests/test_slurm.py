@@ -38,6 +38,7 @@ LOCAL = {
     "import_run",
     "interleave",
     "language_model",
+    "manifest",
     "provenance",
     "report",
     "reproduction",
@@ -47,7 +48,7 @@ LOCAL = {
 }
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
-ON_GPUS = {"encode", "encode_queries", "retrieve", "score", "train", "train_reranker"}
+ON_GPUS = {"encode", "encode_queries", "latency", "retrieve", "score", "train", "train_reranker"}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
 
 

@@ -1,6 +1,6 @@
 """What runs again after a change: the table in staleness.yaml against Snakemake's plan, exactly, job by job.
 
-The tiny experiment is really built. Four more, for the settings it cannot have, are marked as built instead: empty
+The tiny experiment is really built. Five more, for the settings it cannot have, are marked as built instead: empty
 files in the place of results, and `snakemake --touch` to record how they would have been made.
 """
 
@@ -55,7 +55,7 @@ def plain_entry(entry):
 
 @pytest.fixture(scope="module")
 def tree(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and four more are marked as built."""
+    """A copy of the project in which the tiny experiment is built and five more are marked as built."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "language_models" / "small", folder / "tiny" / "model")
@@ -70,6 +70,10 @@ def tree(built, tmp_path_factory):
     passages = {"passages": "download:scifact/corpus.jsonl"}
     bm25 = {"bm25": {"retrieve": "bm25"}}
     pretend(folder, {"dataset": "public", "collection": passages, "splits": {"test": files}, "systems": bm25})
+    files = {key: f"tiny/data/{key}.test.tsv" for key in ("queries", "qrels")}
+    timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
+    timed["systems"] = {**systems, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
+    pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
     pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": systems})
     return folder
 

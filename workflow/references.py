@@ -24,6 +24,7 @@ from workflow.experiment import (
     ranked_splits,
     splits_of,
 )
+from workflow.online import check_latency
 from workflow.outputs import check_outputs
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
@@ -53,6 +54,7 @@ def check_references(config: Config) -> Iterator[str]:
     if not circles:
         yield from _check_splits(sound)
         yield from check_outputs(config, sound)
+        yield from check_latency(config, sound)
     if config["evaluation"] is not None:
         yield from _check_evaluation(config)
     yield from _check_audit(config)

@@ -105,31 +105,34 @@ def add_width_arguments(parser: argparse.ArgumentParser, option: str) -> None:
 
 
 def chosen_width(args: argparse.Namespace, index: str, model: str, given: float) -> float:
-    """Width of the searches of a stage: as `given`, or the smallest with which the audit's recall is high enough.
-
-    The recall that counts is that of the audit's largest depth.
-
-    :param model: fingerprint of the encoder whose vectors are searched.
-    :raises InputError: for the audit of another index, or when no width reaches the recall.
-    """
+    """Width of the searches of a stage: as `given`, or chosen by an audit (see `audited_width`)."""
     if args.audit is None:
         return given
     if not 0 < args.recall <= 1:
         raise input_error("--recall", f"{args.recall:g}", "more than 0, at most 1", "mend the option")
-    audit = read_audit(args.audit)
+    return audited_width(args.audit, index, model, args.recall)
+
+
+def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:
+    """Smallest width with which the recall of an audit's largest depth is high enough.
+
+    :param model: fingerprint of the encoder whose vectors are searched.
+    :raises InputError: for the audit of another index, or when no width reaches the recall.
+    """
+    audit = read_audit(path)
     if (audit.index, audit.model) != (index, model):
         found = f"the audit of an {audit.index} index of model {audit.model}"
-        raise input_error(args.audit, found, f"of an {index} index of model {model}", "make the audit again")
+        raise input_error(path, found, f"of an {index} index of model {model}", "make the audit again")
     depth = max((one.depth for one in audit.searches), default=0)
     deepest = [one for one in audit.searches if one.depth == depth]
-    wide_enough = [one.width for one in deepest if one.recall >= args.recall]
+    wide_enough = [one.width for one in deepest if one.recall >= recall]
     if not wide_enough:
         best = max(deepest, key=lambda one: (one.recall, -one.width), default=None)
         reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
         raise input_error(
-            args.audit,
+            path,
             f"as the best {reached} of the exact first {depth}",
-            f"a recall of {args.recall:g}",
+            f"a recall of {recall:g}",
             f"add larger values to audit.{audit.parameter}s or ask for less",
         )
     return min(wide_enough)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cort.depths import saturation
-from cort.reporting.checks import read_json
+from cort.reporting.checks import Node, read_json
 from cort.reporting.inputs import Depths, Measures
 from cort.reporting.paper import Number, Paper, PaperTable
 
@@ -73,9 +73,17 @@ def read_consistency(path: str | Path) -> Consistency:
     return Consistency(node["system"].text(), node["split"].text(), node["reference"].text(), depths, values)
 
 
-def read_latency(path: str | Path) -> Latency:
-    """Read ``{"system", "split", "milliseconds": {"1": of a single query, "32": of a batch of 32}}``."""
+def read_latencies(path: str | Path) -> list[Latency]:
+    """Read ``{"system", "split", "milliseconds": {"1": of a single query, "32": of a batch of 32}}``.
+
+    Or what the stage `latency` wrote, which has a list of these.
+    """
     node = read_json(path)
+    several = node.get("latencies")
+    return [_latency_of(one) for one in several.items()] if several else [_latency_of(node)]
+
+
+def _latency_of(node: Node) -> Latency:
     batches = node["milliseconds"].members()
     for size, value in batches:
         if not size.isdecimal() or not int(size):

@@ -22,6 +22,8 @@ from cort.reporting.contrasts import (
 from cort.reporting.curves import Summary
 from cort.reporting.highlight import highlight
 from cort.reporting.inputs import Comparison, Depths, Filter, Measures
+from cort.reporting.latency import Block as LatencyBlock
+from cort.reporting.latency import Published
 from cort.reporting.origin import Origin
 from cort.reporting.stages import Stage
 from cort.reporting.tables import best_shown, names_of_measures, splits_of
@@ -101,6 +103,8 @@ class Page:
     reproduction: list[Gate] = field(default_factory=list)
     audit: list[Markup] = field(default_factory=list)
     audits: list[audits.Block] = field(default_factory=list)
+    latencies: list[LatencyBlock] = field(default_factory=list)
+    published_latencies: list[Published] = field(default_factory=list)
 
 
 def systems_blocks(

@@ -44,6 +44,7 @@ PARTS = {
     "consistency": "evaluation.consistency",
     "compare": "evaluation",
     "report": "evaluation",
+    "latency": "latency",
 }
 # Options of another name than their key.
 KEYS = {
@@ -56,6 +57,11 @@ KEYS = {
     ("consistency", "reference_name"): "evaluation.consistency.reference",
     ("reproduction", "title"): "title",
     ("report", "title"): "title",
+    ("latency", "number"): "latency.queries",
+    ("manifest", "systems"): "systems",
+    ("manifest", "encoders"): "encoders",
+    ("manifest", "rerankers"): "rerankers",
+    ("manifest", "bm25_text"): "bm25.text",
     ("report", "description_of_systems"): "systems",
 }
 LONGEST = 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ STEMS = {
     "examples": ("split",),
     "submission": ("submission", "suffix"),
     "compare": ("split",),
+    "latency": ("split",),
 }
 RETRIEVERS = ("retrieve", "retrieve_onng", "retrieve_hnsw", "interleave", "import_run")
 STEMS |= dict.fromkeys((*RETRIEVERS, "rerank", "evaluate", "depths", "consistency"), ("split", "system"))
@@ -94,15 +95,13 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     if "text" in wildcards:
         text = wildcards["text"].removeprefix("queries.")
         found = replace(found, texts=facts.queries.get(text, facts.passages))
-    if job.rule == "bm25_tune":
-        found = _tuning(found, config)
     if "scatteritem" in wildcards:
         found = replace(found, shards=int(wildcards["scatteritem"].rpartition("-")[2]))
     encoder = wildcards.get("encoder") or config["systems"].get(wildcards.get("system"), {}).get("retrieve")
     if encoder in config["encoders"]:
         found = _encoder(found, job.rule, config["encoders"][encoder], facts, split)
-    if job.rule == "audit":
-        found = _audit(found, config, wildcards["index"])
+    if job.rule in SEARCHING:
+        found = SEARCHING[job.rule](found, config, wildcards)
     if "reranker" in wildcards:
         found = _reranker(found, job, config, facts)
     if "model" in wildcards:
@@ -116,11 +115,17 @@ def _split_of_submission(config: Config, wildcards: Mapping[str, str]) -> str:
     return split
 
 
-def _tuning(found: Quantities, config: Config) -> Quantities:
+def _tuning(found: Quantities, config: Config, _: Mapping[str, str]) -> Quantities:
     tune = config["bm25"]["tune"]
     drawn = min(tune["samples"] * tune["sample_size"], found.queries.count)
     searches = len(tune["k1"]) * len(tune["b"])
     return replace(found, queries=replace(found.queries, count=drawn), searches=searches)
+
+
+def _timing(found: Quantities, config: Config, _: Mapping[str, str]) -> Quantities:
+    asked = config["latency"]
+    searched = min(asked["queries"], found.queries.count)
+    return replace(found, queries=replace(found.queries, count=searched), searches=len(asked["systems"]))
 
 
 def _encoder(found: Quantities, rule: str, encoder: Config, facts: Facts, split: str) -> Quantities:
@@ -167,12 +172,20 @@ def _reranker(found: Quantities, job: Job, config: Config, facts: Facts) -> Quan
     )
 
 
-def _audit(found: Quantities, config: Config, kind: str) -> Quantities:
+def _audit(found: Quantities, config: Config, wildcards: Mapping[str, str]) -> Quantities:
     audit, depth = config["audit"], config["depth"]
     # Searches of a smaller depth take less, in proportion.
     share = sum(min(one, depth) for one in {*audit["depths"], depth} if one <= depth) / depth
-    searches = share * len(audit[GRAPHS[kind].widths])
+    searches = share * len(audit[GRAPHS[wildcards["index"]].widths])
     return replace(found, depth=depth, sampled=audit["queries"] or 0, searches=searches)
+
+
+# Stages that search the same queries several times.
+SEARCHING: Mapping[str, Callable[[Quantities, Config, Mapping[str, str]], Quantities]] = {
+    "bm25_tune": _tuning,
+    "latency": _timing,
+    "audit": _audit,
+}
 
 
 def _drawn(options: Config, facts: Facts) -> tuple[float, float]:

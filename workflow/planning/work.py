@@ -260,6 +260,12 @@ def _retrieve_onng(q: Quantities) -> Work:
     return Work(q.results, memory=1.1 * index + _reading(q), disk=q.run_bytes)
 
 
+def _latency(q: Quantities) -> Work:
+    # Each system is searched twice with single queries and twice in batches; vectors, graphs and the heap of Java.
+    searches = 4 * q.searches * q.queries.count
+    return Work(searches * (1 + q.passages.count / 1e6), memory=q.passages.count * 1_000 + 1_000 * MB, disk=30_000)
+
+
 def _run(q: Quantities) -> Work:
     return Work(q.results, memory=_reading(q), disk=q.run_bytes)
 
@@ -327,5 +333,7 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "depths": _reader(0),
     "examples": _reader(0),
     "reproduction": lambda _: Work(units=1, disk=500_000),
+    "manifest": lambda _: Work(units=1, disk=5_000),
+    "latency": _latency,
     "report": lambda _: Work(units=1, disk=300_000),
 }

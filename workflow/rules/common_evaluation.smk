@@ -13,6 +13,7 @@ from workflow.experiment import (
     systems_with,
     trained_models,
 )
+from workflow.online import latency_file, manifest_options, searched_files
 from workflow.outputs import (
     consistency_files,
     export_files,
@@ -104,8 +105,24 @@ def get_consistency_reference(wildcards):
 
 
 def get_latencies(dataset):
-    """Latencies that somebody measured."""
-    return sorted(str(path) for path in Path(f"results/{dataset}/latency").glob("*.json"))
+    """Latencies that are measured here, and those that somebody put beside them."""
+    found = map(str, Path(f"results/{dataset}/latency").glob("*.json"))
+    return sorted({*latency_file(config), *found})
+
+
+def get_shards(encoder):
+    """All passage shards of an encoder."""
+    return gather.encode(f"results/{config['dataset']}/embeddings/{encoder}/passages.{{scatteritem}}.arrow")
+
+
+def get_manifest_options(wildcards):
+    """Options that say what a searcher opens."""
+    return manifest_options(config, get_shards)
+
+
+def get_searched_files(wildcards):
+    """What is opened to measure latencies."""
+    return searched_files(config, get_shards)
 
 
 def get_reproduction_files():

@@ -127,6 +127,7 @@ rule report:
         curves=get_curves(config["dataset"]).values(),
         filters=get_filters(config["dataset"]).values(),
         reproduction=get_reproduction(config["dataset"]),
+        latencies=latency_file(config),
         provenance="results/{dataset}/provenance.json",
     output:
         page=report(
@@ -157,6 +158,11 @@ rule report:
         stages=report(
             multiext("results/{dataset}/report/tables/stages", ".csv", ".md", ".tex"),
             caption="../report/stages.rst",
+            category="Tables",
+        ),
+        latency=report(
+            multiext("results/{dataset}/report/tables/latency", ".csv", ".md", ".tex"),
+            caption="../report/latency.rst",
             category="Tables",
         ),
         figures=report(
@@ -197,4 +203,4 @@ rule report:
         " --audits {input.audits:q}"
         " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --output-folder {params.folder:q} --log {log:q}"
+        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

@@ -1,0 +1,241 @@
+"""Measure how long searches take: each part of each system, one query at a time and in batches.
+
+Every search goes through the searcher that answers users (`cort.online`), after a warm-up. Each is made twice: with the
+parts one after the other, whose sum is what Tables 4 and 5 of the CoRT paper count, and as deployed, with BM25 beside
+the dense ranker. Where there are GPUs, the vectors are also searched on the CPU and on each larger number of GPUs.
+
+Reads:  the manifest and all it names, queries (parquet); writes: JSON
+Usage:  python -m cort.latency --manifest manifest.json --queries queries.dev.parquet --split dev --number 1000
+            --systems bm25 cort cort+bm25 --threads 8 --output latency/dev.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cort import cli
+from cort.devices import lease, visible_devices
+from cort.errors import input_error, shorten
+from cort.files import write_text
+from cort.formats import tables
+from cort.online.contents import GRAPHS, Contents, read_contents
+from cort.online.stopwatch import PARTS, in_sequence
+from cort.provenance import describe_hardware, describe_software
+
+if TYPE_CHECKING:
+    from cort.online.engine import Searcher
+
+log = logging.getLogger(__name__)
+
+Times = dict[str, float]
+PERCENTILES = (50, 95, 99)
+# What the concurrent total may exceed the parts it has to wait for by, before the log says so.
+ALLOWED = 1.1
+LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt", "numpy")
+
+
+def summarize(times: Sequence[Times]) -> dict[str, Times]:
+    """Percentiles (linear between measurements) and mean of each part, in ms; a part all searches have."""
+    found = {}
+    for name in times[0]:
+        values = np.array([one[name] for one in times])
+        ranks = zip(PERCENTILES, np.percentile(values, PERCENTILES).tolist(), strict=True)
+        found[name] = {f"p{rank}": value for rank, value in ranks} | {"mean": float(values.mean())}
+    return found
+
+
+def measure(searcher: Searcher, system: str, batches: Sequence[Sequence[str]], depth: int) -> dict[str, Times]:
+    """Search each batch with its parts one after the other, then as deployed; statistics by part and of the totals.
+
+    There is no concurrent total where nothing runs beside anything.
+    """
+    apart: list[Times] = []
+    beside: list[Times] = []
+    for batch in batches:
+        _, times = searcher.search_batch(system, batch, depth, concurrent=False)
+        apart.append({name: times[name] for name in PARTS if name in times} | {"sequential": in_sequence(times)})
+        if "bm25" in times and "search" in times:
+            _, times = searcher.search_batch(system, batch, depth)
+            beside.append({"concurrent": times["total"]})
+    return summarize(apart) | (summarize(beside) if beside else {})
+
+
+def overlap(found: Mapping[str, Times]) -> float | None:
+    """Compare the concurrent total with the slower of BM25 and the dense ranker, and what comes after them; medians.
+
+    1 means that the faster one costs nothing; None if a system has not both.
+    """
+    if "concurrent" not in found:
+        return None
+    median = {name: times["p50"] for name, times in found.items()}
+    dense = median["tokenize"] + median["encode"] + median["search"]
+    return median["concurrent"] / (max(median["bm25"], dense) + median.get("merge", 0) + median.get("rerank", 0))
+
+
+def rows_of(
+    searcher: Searcher, systems: Sequence[str], texts: Sequence[str], depth: int, batch: int, device: str
+) -> Iterator[dict[str, Any]]:
+    """Measure some systems; a row for single queries, and one for batches where nothing is re-ranked.
+
+    :param device: where the vectors are, in words.
+    """
+    contents = searcher.contents
+    for system in systems:
+        kinds = {contents.systems[part]["kind"] for part in contents.within(system)}
+        for size in (1, batch) if "rerank" not in kinds else (1,):
+            batches = [texts[at : at + size] for at in range(0, len(texts), size)]
+            # The last one may have fewer queries.
+            batches = [one for one in batches if len(one) == size]
+            if not batches:
+                continue
+            found = measure(searcher, system, batches, depth)
+            ratio = overlap(found)
+            row = {"system": system, "kind": contents.systems[system]["kind"], "device": device, "batch": size}
+            yield row | {"searches": len(batches), "overlap": ratio, "milliseconds": found}
+            _tell(row, found, ratio)
+
+
+def _tell(row: Mapping[str, Any], found: Mapping[str, Times], ratio: float | None) -> None:
+    words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in found.items())
+    log.info("%s on %s, %d at a time, median ms: %s", row["system"], row["device"], row["batch"], words)
+    if ratio is not None:
+        verdict = "within" if ratio <= ALLOWED else "above"
+        log.info("%s: concurrent / slower part and merge = %.2f, %s %g", row["system"], ratio, verdict, ALLOWED)
+
+
+def device_sets(gpus: int) -> dict[str, list[str]]:
+    """Devices for the vectors by their name in rows; the first is where the systems are used."""
+    if not gpus:
+        return {"cpu": ["cpu"]}
+    sets = {"1 GPU": ["cuda:0"], "cpu": ["cpu"]}
+    return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
+
+
+def with_vectors(contents: Contents, systems: Sequence[str]) -> list[str]:
+    """Choose the systems whose time depends on where the vectors are."""
+    exact = {name for name, system in contents.systems.items() if system["kind"] == "exact"}
+    return [name for name in systems if exact.intersection(contents.within(name))]
+
+
+def published_form(contents: Contents, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Mean ms by system and batch size, as published numbers name them (config/papers).
+
+    A retrieving system stands for its search alone, ENCODER-queries for encoding, others for all parts one after the
+    other; where the vectors are on more GPUs, each exact system in a name is followed by -2gpus and so on.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["device"] == "cpu" and any(one["device"] == "1 GPU" for one in rows):
+            continue
+        means = {name: times["mean"] for name, times in row["milliseconds"].items()}
+        kind, size = row["kind"], str(row["batch"])
+        part = "search" if kind in ("exact", *GRAPHS) else "sequential"
+        found.setdefault(_name(contents, row["system"], row["device"]), {})[size] = means[part]
+        if kind == "exact" and row["device"] in ("cpu", "1 GPU"):
+            encoder = contents.systems[row["system"]]["encoder"]
+            found.setdefault(f"{encoder}-queries", {})[size] = means["tokenize"] + means["encode"]
+    return [{"system": name, "split": split, "milliseconds": values} for name, values in found.items()]
+
+
+def _name(contents: Contents, system: str, device: str) -> str:
+    if not device.endswith("GPUs"):
+        return system
+    suffix, parts = f"-{device.split()[0]}gpus", contents.parts_of(system)
+    if contents.systems[system]["kind"] == "interleave" and system == "+".join(parts):
+        return "+".join(_name(contents, part, device) for part in parts)
+    return f"{system}{suffix}" if with_vectors(contents, [system]) else system
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Options of this stage."""
+    parser = cli.make_parser("cort.latency", __doc__)
+    add = parser.add_argument
+    add("--manifest", required=True, metavar="JSON")
+    add("--queries", required=True, metavar="PARQUET")
+    add("--split", required=True, metavar="NAME", help="of the queries")
+    add("--number", type=int, default=1000, metavar="N", help="first queries of the split that are searched")
+    add("--warm-up", type=int, default=64, metavar="N", help="searches before, with each system")
+    add("--batch", type=int, default=32, metavar="N", help="queries of a batch")
+    add("--depth", type=int, default=1000, metavar="N", help="results per query")
+    add("--systems", nargs="+", required=True, metavar="NAME")
+    add("--threads", type=int, default=1, metavar="N")
+    add("--gpus", type=int, default=1, metavar="N", help="at most")
+    add("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java")
+    add("--output", required=True, metavar="JSON")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Open, warm up, measure, write."""
+    for name in ("number", "batch", "depth", "threads"):
+        if getattr(args, name) < 1:
+            raise input_error(f"--{name}", str(getattr(args, name)), "1 or more", "give a larger number")
+    contents = read_contents(args.manifest)
+    for name in args.systems:
+        if name not in contents.systems:
+            raise input_error("--systems", shorten(name), f"one of {', '.join(contents.systems)}", "name one of these")
+    texts = tables.read_table(args.queries, tables.QUERIES)["text"].to_pylist()
+    if not texts:
+        raise input_error(args.queries, "no query", "some to search for", "name another split")
+    texts = texts[: args.number]
+    with lease(min(args.gpus, len(visible_devices()))) as leased:
+        rows = measure_all(args, contents, texts, len(leased))
+    software = describe_software()
+    found = {
+        "split": args.split,
+        "queries": len(texts),
+        "depth": args.depth,
+        "threads": args.threads,
+        "latencies": published_form(contents, args.split, rows),
+        "rows": rows,
+        "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
+        "software": {key: software[key] for key in ("python", "java", "system")}
+        | {name: version for name, version in software["packages"].items() if name.lower() in LIBRARIES},
+    }
+    write_text(args.output, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+
+def measure_all(args: argparse.Namespace, contents: Contents, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
+    """Measure all systems on the first set of devices, and those with vectors on the others."""
+    import torch
+
+    from cort.online.opening import open_searcher
+
+    sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
+    (first, devices), *others = sets.items()
+    searcher = open_searcher(contents, args.systems, devices=devices, threads=args.threads, memory_mb=args.memory_mb)
+    warm_up = [texts[number % len(texts)] for number in range(args.warm_up)]
+    rows: list[dict[str, Any]] = []
+    try:
+        for name in args.systems:
+            for text in warm_up:
+                searcher.search(name, text, args.depth)
+        rows += rows_of(searcher, args.systems, texts, args.depth, args.batch, first)
+        for device, devices in others:
+            for index in searcher.models.exact.values():
+                index.place(devices)
+            # On the CPU the search alone is of interest.
+            systems = with_vectors(contents, args.systems)
+            systems = [name for name in systems if device != "cpu" or contents.systems[name]["kind"] == "exact"]
+            for name in systems:
+                searcher.search(name, texts[0], args.depth)
+            rows += rows_of(searcher, systems, texts, args.depth, args.batch, device)
+    finally:
+        searcher.close()
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

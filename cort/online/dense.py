@@ -1,0 +1,92 @@
+"""Queries to vectors, and vectors to the passages nearest to them, by exact search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cort.batching import Frame, Sequences, frame_text
+from cort.encode import TOKEN_BUDGETS
+from cort.encoder import load_encoder
+from cort.exact import ExactIndex
+from cort.formats.embeddings import STORAGE, Shard
+from cort.models import forward_by_length, inference, model_fingerprint
+from cort.online.tokens import TokenIds, Tokenizer
+from cort.records import Ranking
+
+Vectors = npt.NDArray[np.float32]
+# Vectors are held in memory if they take one of so many parts of it.
+PART_OF_MEMORY = 4
+
+
+class QueryEncoder:
+    """An encoder and its tokenizer, for texts of queries; the vectors are those of the stage `encode`.
+
+    They differ in their last bits, as padding does: texts meet others of other lengths there.
+    """
+
+    def __init__(self, folder: Path, form: str, precision: str, device: torch.device) -> None:
+        """Load the model folder.
+
+        :param form: form of the texts (`cort.text`).
+        :param precision: of the transformer's products.
+        """
+        self.fingerprint = model_fingerprint(folder)
+        self.device = device
+        self._model, self._template = load_encoder(folder)
+        self._model.to(device)
+        self._settings = self._model.settings
+        self._tokenizer = Tokenizer(folder, form)
+        self._precision = precision
+
+    def tokenize(self, texts: Sequence[str]) -> list[TokenIds]:
+        """Token ids of each text, without special tokens."""
+        return self._tokenizer(texts)
+
+    def encode(self, tokens: Sequence[TokenIds], storage: str) -> Vectors:
+        """Vectors of shape (texts, e), rounded as they are stored.
+
+        :param storage: number format of the passages' vectors, "fp32" or "fp16".
+        """
+        longest, segment = self._settings.length("query"), self._settings.segment("query")
+
+        def frame(row: int) -> Frame:
+            return frame_text(tokens[row], self._template, longest, segment)
+
+        lengths = np.minimum([len(ids) + self._template.extra for ids in tokens], longest)
+        sequences = Sequences(lengths, frame, self._template.pad)
+        with inference(self.device, self._precision):
+            vectors = forward_by_length(
+                self._model, sequences, self.device, TOKEN_BUDGETS[self.device.type]
+            ).float()  # (texts, e)
+        if self._settings.unit_length:
+            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        stored = vectors.cpu().numpy().astype(STORAGE[storage].to_pandas_dtype())
+        return np.asarray(stored, dtype=np.float32)
+
+
+class ExactSearch:
+    """The vectors of all passages, open on some devices; results are those of the stage `retrieve`."""
+
+    def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
+        """Hold the vectors in memory if they take no more than a part of it, else map their files.
+
+        :param devices: torch's names; they work side by side.
+        """
+        self._shards, self._threads = shards, threads
+        self.place(devices)
+
+    def place(self, devices: Sequence[str]) -> None:
+        """Move the vectors to other devices."""
+        memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PART_OF_MEMORY >> 20
+        self._index = ExactIndex(self._shards, devices, self._threads, memory_mb)
+
+    def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
+        """Rank all passages for each vector."""
+        found = self._index.search(vectors, depth)
+        return [Ranking("", self._index.ids(places), scores) for scores, places in found]
