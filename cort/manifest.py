@@ -20,7 +20,7 @@ from pathlib import Path
 from cort import cli
 from cort.errors import input_error
 from cort.files import write_text
-from cort.online.contents import FILES, Contents, Model, check_systems, model_of, write_contents
+from cort.online.contents import PATHS, Contents, Model, check_systems, model_of, write_contents
 from cort.text import FORMS
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def parse_systems(option: str, text: str) -> dict[str, dict[str, object]]:
         if not isinstance(system, dict):
             raise input_error(option, f"no mapping for {name}", "the parts of a system", "mend it")
     return {
-        name: {key: Path(value) if key in FILES else value for key, value in system.items()}
+        name: {key: Path(value) if key in PATHS else value for key, value in system.items()}
         for name, system in systems.items()
     }
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cort import cli
+from cort.devices import lease
 from cort.errors import InputError, input_error, shorten
 
 if TYPE_CHECKING:
@@ -138,17 +139,20 @@ def stage(args: argparse.Namespace) -> None:
         raise input_error("--depth, --threads", found, "1 or more of each", "mend them")
     contents = read_contents(manifest_of(args.experiment) if args.manifest is None else args.manifest)
     systems = args.systems or choose_systems(contents)
-    searcher = open_searcher(contents, systems, devices=[args.device], threads=args.threads, memory_mb=args.memory_mb)
-    try:
-        log.info("%s open after %.1f s", ", ".join(systems), time.perf_counter() - started)
-        if args.query is not None:
-            print_lines(searcher, [args.query.strip()], args.depth)
-        elif sys.stdin.isatty():
-            ask(searcher, args.depth)
-        else:
-            print_lines(searcher, read_lines(sys.stdin), args.depth)
-    finally:
-        searcher.close()
+    with lease(int(args.device == "cuda")):
+        searcher = open_searcher(
+            contents, systems, devices=[args.device], threads=args.threads, memory_mb=args.memory_mb
+        )
+        try:
+            log.info("%s open after %.1f s", ", ".join(systems), time.perf_counter() - started)
+            if args.query is not None:
+                print_lines(searcher, [args.query.strip()], args.depth)
+            elif sys.stdin.isatty():
+                ask(searcher, args.depth)
+            else:
+                print_lines(searcher, read_lines(sys.stdin), args.depth)
+        finally:
+            searcher.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -357,7 +357,14 @@ def test_the_manifest_lists_every_system_but_the_published_one(built):
     assert found["systems"] == {
         "bm25": {"kind": "bm25", "parameters": "bm25/parameters.json"},
         "cort": {"kind": "exact", "encoder": "encoder"},
-        "cort-onng": {"kind": "onng", "encoder": "encoder", "index": "onng/encoder", "epsilon": 0.2},
+        "cort-onng": {"kind": "onng", "encoder": "encoder", "index": "onng/encoder", "width": 0.2},
+        "cort-hnsw": {
+            "kind": "hnsw",
+            "encoder": "encoder",
+            "index": "hnsw/encoder",
+            "audit": "audit/validation/encoder.hnsw.json",
+            "recall": 0.9,
+        },
         "cort+bm25": {"kind": "interleave", "parts": ["cort", "bm25"]},
         "cort+bm25-cross": {"kind": "rerank", "candidates": "cort+bm25", "reranker": "cross", "depth": 10},
     }
@@ -368,7 +375,7 @@ def test_the_manifest_lists_every_system_but_the_published_one(built):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["bm25", "cort", "cort-onng", "cort+bm25", "cort+bm25-cross"])
+@pytest.mark.parametrize("system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross"])
 def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     results = built / "results" / "tiny"
     queries = tables.read_table(results / "collection" / "queries.test.parquet", tables.QUERIES)
@@ -399,6 +406,7 @@ def test_a_batch_gives_what_its_queries_give_alone(built, tiny):
     [
         ("encoders/encoder/best/cort.json", "cort", "expected model .* encode again"),
         ("encoders/encoder/best/cort.json", "cort-onng", "expected model"),
+        ("audit/validation/encoder.hnsw.json", "cort-hnsw", "the audit of an hnsw index of model"),
         ("rerankers/cross/best/tokenizer.json", "cort+bm25-cross", "expected tokenizer"),
     ],
 )

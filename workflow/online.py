@@ -22,6 +22,13 @@ from workflow.experiment import (
 )
 
 
+def audit_file(config: Config, name: str) -> str:
+    """Name the audit that chooses how widely a system searches: of validation queries, or else of the first others."""
+    system, splits = config["systems"][name], evaluated_splits(config)
+    split = "validation" if "validation" in config["splits"] else splits[0]
+    return f"results/{config['dataset']}/audit/{split}/{system['retrieve']}.{kind_of(system)}.json"
+
+
 def searchable(config: Config) -> list[str]:
     """List the systems that can be searched."""
 
@@ -99,7 +106,7 @@ def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -
         if kind in GRAPHS:
             yield f"{folder}/{kind}/{system['retrieve']}/meta.json"
             if system[kind][GRAPHS[kind].width] == "auto":
-                yield _audit(config, folder, system)
+                yield audit_file(config, name)
 
 
 def check_latency(config: Config, sound: Config) -> Iterator[str]:
@@ -154,18 +161,12 @@ def _system(config: Config, folder: str, name: str) -> dict[str, Any]:
             }
         case kind if kind in GRAPHS:
             encoder = system["retrieve"]
+            width = system[kind][GRAPHS[kind].width]
+            auto = {"audit": audit_file(config, name), "recall": system[kind].get("recall")}
             found = {"kind": kind, "encoder": encoder, "index": f"{folder}/{kind}/{encoder}"}
-            if system[kind][GRAPHS[kind].width] == "auto":
-                return found | {"audit": _audit(config, folder, system), "recall": system[kind]["recall"]}
-            return {**found, **system[kind]}
+            return found | (auto if width == "auto" else {"width": width})
         case kind:
             return {"kind": kind, "encoder": system["retrieve"]}
-
-
-def _audit(config: Config, folder: str, system: Config) -> str:
-    """Name the audit that chooses a width: of the validation queries, or else of the first split that is judged."""
-    split = "validation" if "validation" in config["splits"] else evaluated_splits(config)[0]
-    return f"{folder}/audit/{split}/{system['retrieve']}.{kind_of(system)}.json"
 
 
 def _as_json(value: Any) -> str:

@@ -4,7 +4,8 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 
 * bm25: `k1` and `b`, or `parameters`, a file with both
 * exact: `encoder`
-* one of `GRAPHS`: `encoder`, `index` (a folder), and the width of the search or `audit`, a file, with `recall`
+* one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
+  is to show
 * interleave: `parts`, names of systems, the first-named first
 * rerank: `candidates`, the name of a system, `reranker`, and `depth`, how many candidates are scored
 """
@@ -22,18 +23,18 @@ from cort.errors import input_error, shorten
 
 System: TypeAlias = Mapping[str, Any]
 
-#: kinds of graph index -> what the width of a search in one is called
-GRAPHS = {"onng": "epsilon", "hnsw": "ef"}
-#: kind -> keys a system of it has: its numbers, or the file that has them
+#: kinds of graph index
+GRAPHS = ("onng", "hnsw")
+#: kind -> keys a system of it has: numbers, or the file they are found in
 KEYS: Mapping[str, set[tuple[str, ...]]] = {
     "bm25": {("k1", "b"), ("parameters",)},
     "exact": {("encoder",)},
-    **{kind: {("encoder", "index", width), ("encoder", "index", "audit", "recall")} for kind, width in GRAPHS.items()},
+    **{kind: {("encoder", "index", "width"), ("encoder", "index", "audit", "recall")} for kind in GRAPHS},
     "interleave": {("parts",)},
     "rerank": {("candidates", "reranker", "depth")},
 }
-#: keys of systems that are paths
-FILES = ("index", "parameters", "audit")
+#: keys whose value is a path
+PATHS = ("index", "parameters", "audit")
 REMEDY = "run `snakemake` again"
 
 
@@ -124,7 +125,7 @@ def model_of(found: Mapping[str, Any], folder: Path) -> Model:
 
 
 def _placed(system: System, folder: Path) -> System:
-    return {key: folder / value if key in FILES else value for key, value in system.items()}
+    return {key: folder / value if key in PATHS else value for key, value in system.items()}
 
 
 def check_systems(contents: Contents, source: str | Path) -> None:

@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Models:
-    """What computes: by name of the encoder or re-ranker; graphs by kind and encoder.
+    """What computes: by name of the encoder or re-ranker; graphs by name of the system.
 
     `storage` is the number format of the passages' vectors.
     """
@@ -58,7 +58,7 @@ class Models:
     encoders: Mapping[str, QueryEncoder]
     storage: Mapping[str, str]
     exact: Mapping[str, ExactSearch]
-    graphs: Mapping[tuple[str, str], GraphSearch]
+    graphs: Mapping[str, GraphSearch]
     rerankers: Mapping[str, Reranker]
 
 
@@ -164,8 +164,7 @@ class Searcher:
                 if system["kind"] == "exact":
                     found[name] = self.models.exact[encoder].search(vectors[encoder], depth)
                 else:
-                    graph = self.models.graphs[system["kind"], encoder]
-                    found[name] = graph.search(vectors[encoder], depth, system)
+                    found[name] = self.models.graphs[name].search(vectors[encoder], depth)
         return found
 
     def _combine(

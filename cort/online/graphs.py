@@ -1,46 +1,59 @@
-"""Approximate search in graph indexes. A new kind is a line in `OPEN`, and one in `contents.GRAPHS`."""
+"""Approximate search in graph indexes, for systems of a manifest. A new kind is a line here and one in `contents`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cort import graphs, hnsw, onng
+from cort import hnsw, onng
 from cort.errors import input_error
 from cort.formats.audits import audited_width
-from cort.online.contents import GRAPHS, System
+from cort.graphs import Graph, to_ranking
+from cort.online.contents import System
 from cort.records import Ranking
 
-OPEN: Mapping[str, Callable[[Path], graphs.Graph]] = {"onng": onng.open_index, "hnsw": hnsw.open_index}
+OPEN: Mapping[str, Callable[[Path], Graph]] = {"onng": onng.open_index, "hnsw": hnsw.open_index}
 
 
+@dataclass(frozen=True)
 class GraphSearch:
-    """An open graph index; it holds Python's lock while it searches, one vector after the other."""
+    """A graph index and how widely a system searches it; one vector after the other.
 
-    def __init__(self, kind: str, folder: Path, model: str) -> None:
-        """Open the index of a kind.
+    :ivar width: epsilon of an ONNG, ef of an HNSW index.
+    """
 
-        :param model: fingerprint of the encoder, whose vectors it must hold.
-        """
-        self._kind, self._graph = kind, OPEN[kind](folder)
-        if self._graph.meta.model != model:
-            found = f"vectors of model {self._graph.meta.model}"
-            raise input_error(folder, found, f"model {model}", "the encoder changed since: run `snakemake` again")
-        self._audited: dict[tuple[Path, float], float] = {}
+    graph: Graph
+    width: float
 
-    def search(self, vectors: npt.NDArray[np.float32], depth: int, system: System) -> list[Ranking]:
-        """Rank passages for each vector, as wide as the system says."""
-        width = self._width(system)
-        found = (self._graph.search(vector, width, depth) for vector in vectors)
-        return [graphs.to_ranking("", self._graph.ids, one) for one in found]
+    def search(self, vectors: npt.NDArray[np.float32], depth: int) -> list[Ranking]:
+        """Rank passages for each vector, as the stages `retrieve_onng` and `retrieve_hnsw` do."""
+        return [to_ranking("", self.graph.ids, self.graph.search(one, self.width, depth)) for one in vectors]
 
-    def _width(self, system: System) -> float:
-        if "audit" not in system:
-            return float(system[GRAPHS[self._kind]])
-        key = Path(system["audit"]), float(system["recall"])
-        if key not in self._audited:
-            self._audited[key] = audited_width(key[0], self._kind, self._graph.meta.model, key[1])
-        return self._audited[key]
+
+def open_graph(system: System, opened: dict[tuple[str, str], Graph], model: str) -> GraphSearch:
+    """Open the index of a system, and find out the width of its searches.
+
+    :param opened: by kind and encoder; systems that search one index share it.
+    :param model: fingerprint of the encoder whose vectors the index must hold.
+    :raises InputError: the vectors of another model, or an audit that does not reach the recall.
+    """
+    kind, folder = str(system["kind"]), Path(system["index"])
+    key = kind, str(system["encoder"])
+    if key not in opened:
+        opened[key] = OPEN[kind](folder)
+    found = opened[key].meta.model
+    if found != model:
+        expected, fix = f"model {model}", "the encoder changed since: run `snakemake` again"
+        raise input_error(folder, f"vectors of model {found}", expected, fix)
+    return GraphSearch(opened[key], _width(system, model))
+
+
+def _width(system: Mapping[str, Any], model: str) -> float:
+    if "width" in system:
+        return float(system["width"])
+    return audited_width(system["audit"], str(system["kind"]), model, float(system["recall"]))

@@ -31,7 +31,8 @@ from cort.text import convert
 INDEX = "Lorg/apache/lucene/"
 SEARCH = "org/apache/lucene/search/"
 # Score and, in hexadecimal bytes, id of a result, as Lucene describes one sorted by both.
-RESULT = re.compile(r"score=(\S+) shardIndex=-?\d+ fields=\[[^,]*, \[([0-9a-f ]*)\]\]")
+RESULT = re.compile(r"fields=\[([^,]*), \[([^\]]*)\]\]")
+BREAK = " 0a "
 #: heap of Java, MB
 MEMORY = 2_000
 
@@ -93,7 +94,8 @@ class Lucene:
                 raise input_error("query", "too many words", "1,024 different words at most", "shorten it") from None
             raise
         found = RESULT.findall(listed)
-        doc_ids = [bytes.fromhex(name).decode() for _, name in found]
+        # All at once, as Python's lock is held meanwhile; an id has no line break.
+        doc_ids = bytes.fromhex(BREAK.join(name for _, name in found)).decode().split("\n") if found else []
         return printed(doc_ids, adjusted(np.array([score for score, _ in found], dtype=np.float32)))
 
 
@@ -101,17 +103,23 @@ def adjusted(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Round scores to four decimals and lower ties by .000001 each, in single precision, as Anserini does."""
     unit, step = np.float32(1e-4), np.float32(1e-6)
     found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
-    ties = 0
-    for at in range(1, len(found)):
+    # However much the one before is lowered, a score so far below it is no tie.
+    near = np.flatnonzero(found[:-1] - found[1:] <= 2 * unit + 2 * len(found) * step) + 1
+    ties, before = 0, -1
+    for at in near.tolist():
+        ties = 0 if before != at - 1 else ties
         ties = 0 if found[at - 1] - found[at] > unit else ties + 1
         found[at] -= step * np.float32(ties)
+        before = at
     return found.astype(np.float64)
 
 
 def printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
     """Order results as `bm25` reads them from Anserini's runs, where scores have six decimals (halves go up)."""
     shown = np.floor(scores * 1e6 + 0.5) / 1e6
-    by = order(doc_ids, shown) if len(doc_ids) else np.empty(0, dtype=np.intp)
+    if (shown[1:] < shown[:-1]).all():
+        return Ranking("", doc_ids, shown)
+    by = order(doc_ids, shown)
     return Ranking("", [doc_ids[position] for position in by], shown[by])
 
 

@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from cort.errors import input_error, shorten
 from cort.online.contents import GRAPHS, REMEDY, Contents, System
 from cort.online.engine import Models, Searcher
 from cort.online.lucene import MEMORY, Lucene
 from cort.online.passages import Passages
+
+if TYPE_CHECKING:
+    from cort.graphs import Graph
 
 # Seconds. A thread that waits for Python's lock gets it after this; that of BM25 and the other one take turns.
 SWITCH = 0.0005
@@ -78,7 +82,7 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
 
     from cort.formats.embeddings import open_shards
     from cort.online.dense import ExactSearch, QueryEncoder
-    from cort.online.graphs import GraphSearch
+    from cort.online.graphs import open_graph
     from cort.online.reranker import Reranker
 
     torch.set_num_threads(threads)
@@ -89,11 +93,12 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
         encoders[name] = QueryEncoder(one.model, one.text, one.precision, device)
         shards[name] = open_shards(one.files, encoders[name].fingerprint)
     exact = [system["encoder"] for system in needed.values() if system["kind"] == "exact"]
-    graphs: dict[tuple[str, str], GraphSearch] = {}
-    for system in needed.values():
-        key = system["kind"], system.get("encoder", "")
-        if system["kind"] in GRAPHS and key not in graphs:
-            graphs[key] = GraphSearch(key[0], system["index"], encoders[system["encoder"]].fingerprint)
+    opened: dict[tuple[str, str], Graph] = {}
+    graphs = {
+        name: open_graph(system, opened, encoders[system["encoder"]].fingerprint)
+        for name, system in needed.items()
+        if system["kind"] in GRAPHS
+    }
     rerankers = {}
     for name in _named(needed, "reranker"):
         one = contents.rerankers[name]
