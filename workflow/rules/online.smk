@@ -4,8 +4,8 @@
 rule manifest:
     input:
         script="cort/manifest.py",
-        # Names of files alone. It is there once they are, and none of them makes it run again.
-        measures=ancient(get_measures(config["dataset"])),
+        # Names of files alone. It is there once all results are, and none of them makes it run again.
+        results=ancient("results/{dataset}/provenance.json"),
     output:
         "results/{dataset}/manifest.json",
     log:
