@@ -51,7 +51,7 @@ def rules():
 
 
 RULES = {name: text for name, text in rules().items() if name != "all"}
-REPORT_TABLES = ("systems", "comparisons", "lists", "audits", "stages")
+REPORT_TABLES = ("systems", "comparisons", "lists", "audits", "stages", "latency")
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
 # What it has no use for besides: its encoder is trained, and by nobody's scores, and nobody measures how long it takes.
