@@ -113,7 +113,7 @@ def audit_exact(passages: Sequence[Shard], truth: Truth, depths: Sequence[int]) 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        index = ExactIndex(passages, memory_mb=sys.maxsize)
+        index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
         few = replace(truth.queries, table=truth.queries.table.slice(0, TIMED_EXACTLY))
         for depth in depths:
 

@@ -11,26 +11,21 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from threadpoolctl import ThreadpoolController
 
 from cort.errors import input_error
 from cort.formats.embeddings import Shard, all_ids
+from cort.vectors import Block, HeldByDimension, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-# Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
-Block = tuple[int, npt.NDArray[np.floating]]
 
 # Scores held at once, on each device: 128 MB.
 SCORES_AT_ONCE = 1 << 25
@@ -40,8 +35,6 @@ FEW = 3
 FEW_GROUP, GROUP = 32, 8
 # Candidates are sifted when a query may have this many times `depth`; a few spare ones come cheaper than a second look.
 SIFTED_AT, SPARE = 2, 32
-# Passages in a block of vectors that are held in memory.
-HELD_BLOCK = 16_384
 # Numbers in a tensor on a GPU: small ones would take longer to start than to multiply.
 NUMBERS_PER_TENSOR = 1 << 28
 # Products of longer vectors could exceed single precision.
@@ -53,10 +46,17 @@ class ExactIndex:
 
     :param devices: torch devices; each ranks an equal part of the blocks.
     :param memory_mb: how much memory vectors may take; from there they are read faster than from a mapped file.
+    :param one_by_one: hold them as is best for single queries on a CPU, twice as fast; batches take a third longer.
     """
 
     def __init__(
-        self, passages: Sequence[Shard], devices: Sequence[str] = ("cpu",), threads: int = 1, memory_mb: int = 0
+        self,
+        passages: Sequence[Shard],
+        devices: Sequence[str] = ("cpu",),
+        threads: int = 1,
+        memory_mb: int = 0,
+        *,
+        one_by_one: bool = False,
     ) -> None:
         import torch
 
@@ -68,10 +68,11 @@ class ExactIndex:
         self._places = np.empty(len(ids), dtype=np.int64)
         self._places[by_id] = np.arange(len(ids))
         self._sorted_ids = ids.take(pa.array(by_id))
-        self._stored: Sequence[_MappedVectors | _HeldVectors]
-        self._stored = [_MappedVectors(shard) for shard in passages if len(shard.table)]
+        self._stored: Sequence[MappedVectors | HeldVectors]
+        self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
         if 4 * len(ids) * self.dimension <= memory_mb << 20 and self._stored:
-            self._stored = [_HeldVectors(passages, len(ids))]
+            kind = HeldByDimension if one_by_one and set(devices) == {"cpu"} else HeldVectors
+            self._stored = [kind(passages, len(ids))]
         self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
         self._threads = threads
         self._parts = self._divide(devices)
@@ -131,76 +132,21 @@ class ExactIndex:
             blocks += [(first + at, vectors) for at, vectors in shard.blocks()]
         bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
-        return [_Part(part, device, self._threads) for part, device in zip(parts, devices, strict=True) if part]
-
-
-class _HeldVectors:
-    """A copy of all vectors in main memory, in single precision."""
-
-    def __init__(self, passages: Sequence[Shard], count: int) -> None:
-        # Not torch's memory: NumPy asks the system for large pages, which are read faster.
-        self._vectors = np.empty((count, passages[0].dimension), dtype=np.float32)
-        at = 0
-        for _, vectors in itertools.chain.from_iterable(shard.blocks() for shard in passages):
-            self._vectors[at : at + len(vectors)] = vectors
-            at += len(vectors)
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the number of the first row, and the vectors, of each block."""
-        for first in range(0, len(self), HELD_BLOCK):
-            yield first, self._vectors[first : first + HELD_BLOCK]
-
-    def vectors(self, rows: Rows) -> Vectors:
-        """Copy the vectors of some rows; shape (rows, dimension)."""
-        found: Vectors = self._vectors[rows]
-        return found
-
-
-class _MappedVectors:
-    """Vectors of a memory-mapped shard, by row, without a copy of the whole."""
-
-    def __init__(self, shard: Shard) -> None:
-        self._blocks = [vectors for _, vectors in shard.blocks() if len(vectors)]
-        sizes = [len(vectors) for vectors in self._blocks]
-        self._first = np.cumsum([0, *sizes])
-        addresses = np.array([vectors.ctypes.data for vectors in self._blocks])
-        size = self._blocks[0].itemsize
-        start, end = addresses.min(), max(a + v.nbytes for a, v in zip(addresses, self._blocks, strict=True))
-        # All record batches are in one mapped file: what lies between them is mapped as well.
-        memory = pa.foreign_buffer(int(start), int(end - start), base=shard.table)
-        numbers = np.frombuffer(memory, dtype=self._blocks[0].dtype)
-        self._offsets = (addresses - start) // size
-        self._width = shard.dimension
-        # Row i of this view begins at number i: any row of any block is one of its rows.
-        self._windows = np.lib.stride_tricks.sliding_window_view(numbers, shard.dimension)
-
-    def __len__(self) -> int:
-        return int(self._first[-1])
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the number of the first row, and the vectors, of each block."""
-        yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
-
-    def vectors(self, rows: Rows) -> npt.NDArray[np.floating]:
-        """Copy the vectors of some rows; shape (rows, dimension)."""
-        block = np.searchsorted(self._first, rows, side="right") - 1
-        starts = self._offsets[block] + (rows - self._first[block]) * self._width
-        found: npt.NDArray[np.floating] = self._windows[starts]
-        return found
+        few: type[_FewByRow | _FewByDimension] = _FewByRow
+        if self._stored and isinstance(self._stored[0], HeldByDimension):
+            few = _FewByDimension
+        return [_Part(part, device, few(self._threads)) for part, device in zip(parts, devices, strict=True) if part]
 
 
 class _Part:
     """Blocks of passages, in order and without gaps, that one device ranks."""
 
-    def __init__(self, blocks: Sequence[Block], device: str, threads: int) -> None:
+    def __init__(self, blocks: Sequence[Block], device: str, few: _FewByRow | _FewByDimension) -> None:
         self._device = device
         self._arrays = [vectors for _, vectors in blocks]
-        self._threads = threads
+        self._few = few
         self._scores: Tensor | None = None
-        self._blocks = [(first, _tensor(vectors)) for first, vectors in blocks]
+        self._blocks = [(first, as_tensor(vectors)) for first, vectors in blocks]
         if device != "cpu":
             self._blocks = list(_on_device(self._blocks, device))
         self._longest: dict[int, float] = {}
@@ -250,21 +196,7 @@ class _Part:
                 torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
             start += len(vectors)
         if few:
-            self._multiply_few(queries.numpy(), batch, scores.numpy())
-
-    def _multiply_few(self, queries: Vectors, batch: range, scores: Vectors) -> None:
-        """Multiply in threads that each read blocks of their own."""
-        starts = [0, *itertools.accumulate(len(self._blocks[number][1]) for number in batch)]
-
-        def multiply(places: range) -> None:
-            for place in places:
-                vectors = self._arrays[batch[place]]
-                for column, query in enumerate(queries):
-                    np.vecdot(vectors, query, out=scores[starts[place] : starts[place + 1], column])
-
-        bounds = [len(batch) * number // self._threads for number in range(self._threads + 1)]
-        with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(multiply, itertools.starmap(range, itertools.pairwise(bounds))))
+            self._few.multiply(self._arrays[batch.start : batch.stop], queries.numpy(), scores.numpy())
 
     def _room(self, rows: int, queries: int) -> Tensor:
         """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
@@ -274,18 +206,44 @@ class _Part:
             self._scores = torch.empty(rows * queries, device=self._device)
         return self._scores[: rows * queries].view(rows, queries)
 
-    def _batches(self, rows: int) -> Iterator[tuple[int, list[int]]]:
-        """Yield consecutive blocks with at most so many rows together, a larger one alone: first row, numbers."""
-        batch: list[int] = []
-        count = 0
-        for number, (_, vectors) in enumerate(self._blocks):
-            if batch and count + len(vectors) > rows:
-                yield self._blocks[batch[0]][0], batch
-                batch, count = [], 0
-            batch.append(number)
-            count += len(vectors)
-        if batch:
-            yield self._blocks[batch[0]][0], batch
+
+class _FewByRow:
+    """Products of vectors that lie one after the other with few queries, one query at a time."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
+        """Write to scores of shape (rows of all blocks, queries), in threads that take block after block."""
+        starts = [0, *itertools.accumulate(len(vectors) for vectors in blocks)]
+        # One for all threads, so that none waits long for another.
+        places = iter(range(len(blocks)))
+
+        def work() -> None:
+            for place in places:
+                for column, query in enumerate(queries):
+                    np.vecdot(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            for done in [pool.submit(work) for _ in range(self._threads)]:
+                done.result()
+
+
+class _FewByDimension:
+    """Products of vectors that lie by dimension with few queries; NumPy's library has threads of its own for this."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._libraries = ThreadpoolController()
+
+    def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
+        """Write to scores of shape (rows of all blocks, queries)."""
+        start = 0
+        with self._libraries.limit(limits=self._threads, user_api="blas"):
+            for vectors in blocks:
+                for column, query in enumerate(queries):
+                    np.matmul(vectors, query, out=scores[start : start + len(vectors), column])
+                start += len(vectors)
 
 
 class _Sieve:
@@ -381,15 +339,6 @@ def _norms(vectors: Tensor) -> Tensor:
         found = "a vector with numbers that are not finite"
         raise input_error("embeddings", found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
     return norms
-
-
-def _tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
-    import torch
-
-    with warnings.catch_warnings():
-        # Nobody writes to mapped files here.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(vectors)
 
 
 def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:

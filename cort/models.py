@@ -138,10 +138,17 @@ def forward_by_length(
     order: list[npt.NDArray[np.intp]] = []
     for members in by_length(sequences.lengths, token_budget):
         batch = pad([sequences.frame(int(row)) for row in members], sequences.pad_id)
-        parts.append(model({name: tensor.to(device) for name, tensor in batch.items()}))  # (members, ...)
+        parts.append(model(_on_device(batch, device)))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")
     return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
+
+
+def _on_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    if device.type != "cuda":
+        return batch
+    # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
+    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:

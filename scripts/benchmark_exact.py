@@ -2,7 +2,8 @@
 
 Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. Every round times all
 of them one after the other on the same queries; the table has medians over the rounds and ratios of pairs. `read` sums
-all vectors once, `product` multiplies only. Needs faiss (extra `peers`) for its column.
+all vectors once, `product` multiplies only, `one by one` has the vectors laid out for single queries. faiss is measured
+where it is installed (extra `peers`).
 
 Usage: python scripts/benchmark_exact.py [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
            [--device cuda]
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,8 @@ Search = Callable[[Vectors], object]
 
 BLOCK = 4_096
 ROUNDS = 5
+#: whose ratios are printed
+PAIRS = (("faiss", "exact"), ("faiss", "one by one"), ("one by one", "read"))
 
 
 def clustered(count: int, dimension: int, clusters: int, spread: float, seed: int) -> Vectors:
@@ -59,6 +63,7 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
     """Name what is timed."""
     shards = open_shards([path])
     mapped, index = (ExactIndex(shards, [device], threads, memory) for memory in (0, vectors.nbytes))
+    single = ExactIndex(shards, [device], threads, vectors.nbytes, one_by_one=True)
     everything = torch.from_numpy(vectors).to(device)
     blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
 
@@ -78,18 +83,13 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
     def exact(queries: Vectors) -> list[set[int]]:
         return [{int(doc_id[1:]) for doc_id in index.ids(places)} for _, places in index.search(queries, depth)]
 
-    def found_only(queries: Vectors) -> None:
-        index.search(queries, depth)
-
-    def from_file(queries: Vectors) -> None:
-        mapped.search(queries, depth)
-
     found: dict[str, Search] = {
         "read": read,
         "product": product,
-        "exact": found_only,
+        "exact": partial(index.search, depth=depth),
+        "one by one": partial(single.search, depth=depth),
         "with ids": exact,
-        "from file": from_file,
+        "from file": partial(mapped.search, depth=depth),
     }
     try:
         import faiss
@@ -140,7 +140,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             named = searches(vectors, path, args.depth, args.device, args.threads)
             sys.stdout.write(f"\n{args.passages} {kind} x {args.dimension}, depth {args.depth}, {args.device}\n")
             names = list(named)
-            sys.stdout.write(f"| batch | {' | '.join(f'{name}, ms' for name in names)} | faiss/exact | exact/read |\n")
+            titles = [*(f"{name}, ms" for name in names), *map("/".join, PAIRS)]
+            sys.stdout.write(f"| batch | {' | '.join(titles)} |\n")
             for batch in args.batches:
                 queries = []
                 for _ in range(args.rounds + 1):
@@ -149,8 +150,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     queries.append(moved / np.linalg.norm(moved, axis=1, keepdims=True))
                 taken = measure(named, queries)
                 cells = [f"{statistics.median(taken[name]) * 1e3:.1f}" for name in names]
-                pairs = (("faiss", "exact"), ("exact", "read"))
-                for one, other in pairs:
+                for one, other in PAIRS:
                     ratios = [a / b for a, b in zip(taken.get(one, []), taken[other], strict=False)]
                     cells.append(f"{statistics.median(ratios):.2f}" if ratios else "")
                 share = f"  same results {overlap(named, queries[0]):.5f}" if "faiss" in named else ""

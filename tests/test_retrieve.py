@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cort import exact, retrieve
+from cort.formats import embeddings
 from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.runs import read_run
 
@@ -38,11 +39,11 @@ def brute_force(query_ids, queries, ids, vectors, depth):
     return result
 
 
-def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, **kinds):
+def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_one=False, **kinds):
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, vectors, **kinds))
     expected = brute_force(query_ids, queries, ids, vectors, depth)
-    found = list(retrieve.retrieve(exact.ExactIndex(p, memory_mb=memory_mb), q, depth))
+    found = list(retrieve.retrieve(exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one), q, depth))
     assert [ranking.query_id for ranking in found] == query_ids
     for ranking in found:
         doc_ids, scores = expected[ranking.query_id]
@@ -84,6 +85,18 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
     vectors = unit(generator, 17, 16), unit(generator, 300, 16)
     for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
         check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
+
+
+@pytest.mark.parametrize("held", [1, 40, 64, 300, 1000])
+@pytest.mark.parametrize("queries", [1, 2, 3, 17])
+@pytest.mark.parametrize("storage", ["fp32", "fp16"])
+def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
+    monkeypatch.setattr("cort.vectors.HELD_BLOCK", held)
+    kind = embeddings.STORAGE[storage].to_pandas_dtype()
+    asked, passages = (unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
+    for depth, one_by_one in ((1, True), (20, False), (20, True), (400, True)):
+        names_of_queries = names("q", queries)
+        check(tmp_path, names_of_queries, asked, names("d", 300), passages, depth, 1, one_by_one, storage=storage)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 5, 9])

@@ -84,7 +84,7 @@ class ExactSearch:
     def place(self, devices: Sequence[str]) -> None:
         """Move the vectors to other devices."""
         memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PART_OF_MEMORY >> 20
-        self._index = ExactIndex(self._shards, devices, self._threads, memory_mb)
+        self._index = ExactIndex(self._shards, devices, self._threads, memory_mb, one_by_one=True)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for each vector."""

@@ -1,0 +1,134 @@
+"""Where the vectors of all passages are for a search: mapped files, or main memory in one of two layouts."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.formats.embeddings import Shard
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Vectors = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+# Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
+Block = tuple[int, npt.NDArray[np.floating]]
+
+# Passages in a block of vectors that are held in memory.
+HELD_BLOCK = 16_384
+
+
+class HeldVectors:
+    """A copy of all vectors in main memory, in single precision, one after the other."""
+
+    def __init__(self, passages: Sequence[Shard], count: int) -> None:
+        # Not torch's memory: NumPy asks the system for large pages, which are read faster.
+        self._vectors = np.empty((count, passages[0].dimension), dtype=np.float32)
+        for at, vectors in _with_places(passages):
+            self._vectors[at : at + len(vectors)] = vectors
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the number of the first row, and the vectors, of each block."""
+        for first in range(0, len(self), HELD_BLOCK):
+            yield first, self._vectors[first : first + HELD_BLOCK]
+
+    def vectors(self, rows: Rows) -> Vectors:
+        """Copy the vectors of some rows; shape (rows, dimension)."""
+        found: Vectors = self._vectors[rows]
+        return found
+
+
+class HeldByDimension(HeldVectors):
+    """A copy of all vectors in main memory, in single precision: of each block all first numbers, then all second ones.
+
+    A product with one query reads these as fast as memory gives them: it adds to many scores at a time, where vector
+    after vector it waits for the sum of each. To pick single vectors takes four times as long.
+    """
+
+    def __init__(self, passages: Sequence[Shard], count: int) -> None:
+        import torch
+
+        self._count = count
+        self._vectors = np.empty((-(-count // HELD_BLOCK), passages[0].dimension, HELD_BLOCK), dtype=np.float32)
+        for at, vectors in _with_places(passages):
+            start = 0
+            while start < len(vectors):
+                block, place = divmod(at + start, HELD_BLOCK)
+                part = vectors[start : start + HELD_BLOCK - place]
+                # In threads, which NumPy has not.
+                to = torch.from_numpy(self._vectors[block, :, place : place + len(part)])  # (e, rows)
+                to.copy_(as_tensor(part).T)
+                start += len(part)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the number of the first row, and the vectors, of each block."""
+        for number, block in enumerate(self._vectors):
+            first = number * HELD_BLOCK
+            yield first, block[:, : self._count - first].T
+
+    def vectors(self, rows: Rows) -> Vectors:
+        """Copy the vectors of some rows; shape (rows, dimension)."""
+        found: Vectors = self._vectors[rows // HELD_BLOCK, :, rows % HELD_BLOCK]
+        return found
+
+
+class MappedVectors:
+    """Vectors of a memory-mapped shard, by row, without a copy of the whole."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._blocks = [vectors for _, vectors in shard.blocks() if len(vectors)]
+        sizes = [len(vectors) for vectors in self._blocks]
+        self._first = np.cumsum([0, *sizes])
+        addresses = np.array([vectors.ctypes.data for vectors in self._blocks])
+        size = self._blocks[0].itemsize
+        start, end = addresses.min(), max(a + v.nbytes for a, v in zip(addresses, self._blocks, strict=True))
+        # All record batches are in one mapped file: what lies between them is mapped as well.
+        memory = pa.foreign_buffer(int(start), int(end - start), base=shard.table)
+        numbers = np.frombuffer(memory, dtype=self._blocks[0].dtype)
+        self._offsets = (addresses - start) // size
+        self._width = shard.dimension
+        # Row i of this view begins at number i: any row of any block is one of its rows.
+        self._windows = np.lib.stride_tricks.sliding_window_view(numbers, shard.dimension)
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the number of the first row, and the vectors, of each block."""
+        yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
+
+    def vectors(self, rows: Rows) -> npt.NDArray[np.floating]:
+        """Copy the vectors of some rows; shape (rows, dimension)."""
+        block = np.searchsorted(self._first, rows, side="right") - 1
+        starts = self._offsets[block] + (rows - self._first[block]) * self._width
+        found: npt.NDArray[np.floating] = self._windows[starts]
+        return found
+
+
+def as_tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
+    """Share the memory of vectors that nobody writes to, as those of mapped files, with torch."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(vectors)
+
+
+def _with_places(passages: Sequence[Shard]) -> Iterator[Block]:
+    at = 0
+    for _, vectors in itertools.chain.from_iterable(shard.blocks() for shard in passages):
+        yield at, vectors
+        at += len(vectors)
