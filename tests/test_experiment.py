@@ -25,8 +25,8 @@ from workflow.experiment import (
     trained_models,
     used_models,
 )
+from workflow.naming import MEASURE
 from workflow.outputs import export_files
-from workflow.references import MEASURE
 
 GONE = object()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort import exact, retrieve
+from cort import exact, retrieve, sieve
 from cort.formats import embeddings
 from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.runs import read_run
@@ -80,7 +80,7 @@ def test_equals_brute_force(tmp_path, generator, dimension, depth):
 @pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
 def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
     monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
-    monkeypatch.setattr(exact, "GROUP", group)
+    monkeypatch.setattr(sieve, "GROUP", group)
     monkeypatch.setattr(retrieve, "QUERIES_AT_ONCE", queries)
     vectors = unit(generator, 17, 16), unit(generator, 300, 16)
     for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
