@@ -1,7 +1,8 @@
 """Search an experiment's collection: BM25, a dense ranker and both together, side by side, with the time of each part.
 
-In a terminal it asks for queries until Ctrl-D. With --query, or with lines on standard input, it prints a JSON line per
-query and system: query, system, results (rank, doc_id, score, text) and milliseconds by part.
+In a terminal it asks for queries until Ctrl-D, and opens the systems while the first one is typed. With --query, or
+with lines on standard input, it prints a JSON line per query and system: query, system, results (rank, doc_id, score,
+text) and milliseconds by part.
 
 Reads:  the manifest of an experiment that `snakemake` has built, and what it names
 Writes: nothing
@@ -18,13 +19,16 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cort import cli
 from cort.devices import lease
-from cort.errors import InputError, input_error, shorten
+from cort.errors import input_error, shorten
 
 if TYPE_CHECKING:
     from cort.online.contents import Contents
@@ -89,26 +93,37 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def ask(searcher: Searcher, depth: int) -> None:
-    """Ask for queries and show their answers until the input ends."""
+def ask(opening: Future[Searcher], worker: ThreadPoolExecutor, depth: int) -> None:
+    """Ask for queries and show their answers until the input ends.
+
+    :param opening: what may not be open yet; who types does not notice.
+    :param worker: the thread that opens and searches.
+    :raises InputError: what is wrong with the files, as soon as a query needs them.
+    """
     # Makes input() editable.
     import readline  # noqa: F401
-
-    from cort.online.columns import show
 
     while True:
         try:
             query = input(PROMPT).strip()
             if not query:
                 continue
-            answers = [searcher.search(name, query, depth) for name in searcher.systems]
-            texts = [searcher.passages.texts([one.doc_id for one in answer.results]) for answer in answers]
-            _say(show(answers, texts, shutil.get_terminal_size().columns))
+            if not opening.done():
+                log.info("still opening")
+            searcher = opening.result()
+            _say(worker.submit(side_by_side, searcher, query, depth, shutil.get_terminal_size().columns).result())
         except (EOFError, KeyboardInterrupt):
             _say("")
             return
-        except InputError as error:
-            log.error("%s", error)
+
+
+def side_by_side(searcher: Searcher, query: str, depth: int, width: int) -> str:
+    """Answer a query with all systems, in columns."""
+    from cort.online.columns import show
+
+    answers = [searcher.search(name, query, depth) for name in searcher.systems]
+    texts = [searcher.passages.texts([one.doc_id for one in answer.results]) for answer in answers]
+    return show(answers, texts, width)
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -131,7 +146,6 @@ def stage(args: argparse.Namespace) -> None:
     from cort.online.contents import read_contents
     from cort.online.opening import open_searcher
 
-    started = time.perf_counter()
     if args.query is not None and not args.query.strip():
         raise input_error("--query", "no word", "a query", "write one")
     if args.depth < 1 or args.threads < 1:
@@ -139,20 +153,31 @@ def stage(args: argparse.Namespace) -> None:
         raise input_error("--depth, --threads", found, "1 or more of each", "mend them")
     contents = read_contents(manifest_of(args.experiment) if args.manifest is None else args.manifest)
     systems = args.systems or choose_systems(contents)
+
+    open_systems = partial(
+        open_searcher, contents, systems, devices=[args.device], threads=args.threads, memory_mb=args.memory_mb
+    )
     with lease(int(args.device == "cuda")):
-        searcher = open_searcher(
-            contents, systems, devices=[args.device], threads=args.threads, memory_mb=args.memory_mb
-        )
-        try:
+        if args.query is None and sys.stdin.isatty():
+            interact(open_systems, args.depth)
+            return
+        started = time.perf_counter()
+        with closing(open_systems()) as searcher:
             log.info("%s open after %.1f s", ", ".join(systems), time.perf_counter() - started)
-            if args.query is not None:
-                print_lines(searcher, [args.query.strip()], args.depth)
-            elif sys.stdin.isatty():
-                ask(searcher, args.depth)
-            else:
-                print_lines(searcher, read_lines(sys.stdin), args.depth)
+            queries = read_lines(sys.stdin) if args.query is None else [args.query.strip()]
+            print_lines(searcher, queries, args.depth)
+
+
+def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
+    """Show the prompt at once and open the systems behind it."""
+    # One thread for both: torch keeps the number of its own threads by thread.
+    with ThreadPoolExecutor(1, "searching") as worker:
+        opening = worker.submit(open_systems)
+        try:
+            ask(opening, worker, depth)
         finally:
-            searcher.close()
+            if opening.exception() is None:
+                opening.result().close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

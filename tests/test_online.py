@@ -19,7 +19,8 @@ from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.runs import read_run, write_run
 from cort.online.contents import Contents, Model, read_contents, write_contents
 from cort.online.engine import Models, Searcher
-from cort.online.lucene import Lucene, printed
+from cort.online.lucene import Lucene, adjusted, printed
+from cort.online.lucene_process import LuceneProcess
 from cort.online.opening import open_searcher
 from cort.online.passages import Passages
 from cort.online.stopwatch import PARTS, Stopwatch, in_sequence
@@ -127,6 +128,30 @@ def indexes(world, tmp_path_factory):
     return folder
 
 
+K1_B = Parameters(1.1, 0.3)
+
+
+def adjusted_one_by_one(scores):
+    """Anserini's loop over the results of a query."""
+    unit, step = np.float32(1e-4), np.float32(1e-6)
+    found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
+    ties = 0
+    for at in range(1, len(found)):
+        ties = 0 if found[at - 1] - found[at] > unit else ties + 1
+        found[at] -= step * np.float32(ties)
+    return found.astype(np.float64)
+
+
+@pytest.mark.parametrize("base", [0, 1, 40, 1000])
+@pytest.mark.parametrize("spread", [1, 2, 5, 30, 300])
+def test_ties_are_lowered_as_anserini_does(base, spread):
+    generator = np.random.default_rng(7)
+    for count in (0, 1, 2, 7, 60, 500):
+        steps = generator.integers(1, spread + 1, count) * 1e-4 + generator.choice([0, 1e-5, 4.9e-5])
+        scores = np.sort((base + steps).astype(np.float32))[::-1]
+        assert adjusted(scores).tolist() == adjusted_one_by_one(scores).tolist()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["raw", "cort"])
 def test_bm25_gives_what_the_stage_gives(indexes, world, tmp_path, form):
@@ -162,6 +187,36 @@ def test_a_query_of_too_many_words_is_refused_in_a_line(indexes):
     with pytest.raises(InputError, match="query: found too many words"):
         lucene.search([" ".join(f"word{n}" for n in range(2000))], Parameters(0.9, 0.4), 5)
     lucene.close()
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_gives_the_same(indexes, world):
+    texts = [*world.query_texts[:5], *TEXTS, "absent", "the of", "a line\nand another"]
+    lucene, process = Lucene(indexes / "raw", threads=3), LuceneProcess(indexes / "raw", 3, 300)
+    assert process.form == lucene.form
+    for some in (texts, texts[:1], ["absent"]):
+        pairs = zip(lucene.search(some, K1_B, 20), process.search(some, K1_B, 20), strict=True)
+        for expected, found in pairs:
+            assert found.doc_ids == expected.doc_ids
+            assert found.scores.tolist() == expected.scores.tolist()
+    with pytest.raises(InputError, match="query: found too many words"):
+        process.search([" ".join(f"word{n}" for n in range(2000))], K1_B, 5)
+    assert process.search(["tied"], K1_B, 5)[0].doc_ids == lucene.search(["tied"], K1_B, 5)[0].doc_ids
+    lucene.close()
+    process.close()
+    assert process._process.returncode == 0
+
+
+@pytest.mark.slow
+def test_the_end_of_the_process_is_told_in_a_line(indexes, tmp_path):
+    process = LuceneProcess(indexes / "raw", 1, 300)
+    process._process.kill()
+    process._process.wait()
+    with pytest.raises(InputError, match="BM25: found its process ended with status -9, expected answers"):
+        process.search(["tied"], K1_B, 5)
+    process.close()
+    with pytest.raises(InputError, match=r"found no whole manifest\.json"):
+        LuceneProcess(tmp_path, 1, 300)
 
 
 @pytest.mark.slow

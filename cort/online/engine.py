@@ -22,7 +22,7 @@ from cort.rerank import rerank
 if TYPE_CHECKING:
     from cort.online.dense import ExactSearch, QueryEncoder
     from cort.online.graphs import GraphSearch
-    from cort.online.lucene import Lucene
+    from cort.online.lucene_process import LuceneProcess
     from cort.online.passages import Passages
     from cort.online.reranker import Reranker
 
@@ -66,7 +66,12 @@ class Searcher:
     """Systems that are open and warm. Not to be called by several threads at a time."""
 
     def __init__(
-        self, contents: Contents, systems: Sequence[str], lucene: Lucene | None, models: Models, passages: Passages
+        self,
+        contents: Contents,
+        systems: Sequence[str],
+        lucene: LuceneProcess | None,
+        models: Models,
+        passages: Passages,
     ) -> None:
         """Take what `opening.open_searcher` opened for `systems`."""
         self.contents, self.systems = contents, list(systems)

@@ -33,6 +33,8 @@ SEARCH = "org/apache/lucene/search/"
 # Score and, in hexadecimal bytes, id of a result, as Lucene describes one sorted by both.
 RESULT = re.compile(r"fields=\[([^,]*), \[([^\]]*)\]\]")
 BREAK = " 0a "
+# Of a number in single precision, several times over.
+ROUNDING = np.float32(2.0**-22)
 #: heap of Java, MB
 MEMORY = 2_000
 
@@ -100,18 +102,46 @@ class Lucene:
 
 
 def adjusted(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Round scores to four decimals and lower ties by .000001 each, in single precision, as Anserini does."""
+    """Round scores to four decimals and lower ties by .000001 each, in single precision, as Anserini does.
+
+    A tie is a score that is at most .0001 below the one before it, as far as that one is lowered.
+    """
+    if not len(scores):
+        return np.empty(0)
     unit, step = np.float32(1e-4), np.float32(1e-6)
     found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
-    # However much the one before is lowered, a score so far below it is no tie.
-    near = np.flatnonzero(found[:-1] - found[1:] <= 2 * unit + 2 * len(found) * step) + 1
-    ties, before = 0, -1
-    for at in near.tolist():
-        ties = 0 if before != at - 1 else ties
-        ties = 0 if found[at - 1] - found[at] > unit else ties + 1
-        found[at] -= step * np.float32(ties)
-        before = at
-    return found.astype(np.float64)
+    gaps = found[:-1] - found[1:]
+    # Stretches of equal scores, which are ties, whatever the first one is.
+    starts = np.concatenate([[0], np.flatnonzero(gaps) + 1])
+    sizes = np.diff(starts, append=len(found))
+    ties = np.zeros(len(starts), dtype=np.int64)  # of the first of each stretch
+    for number in _near(gaps[starts[1:] - 1], sizes, unit + found.max() * ROUNDING, step).tolist():
+        last = ties[number - 1] + sizes[number - 1] - 1
+        start = starts[number]
+        if found[start - 1] - step * np.float32(last) - found[start] <= unit:
+            ties[number] = last + 1
+    lowered = np.repeat(ties - starts, sizes) + np.arange(len(found))
+    return (found - step * lowered.astype(np.float32)).astype(np.float64)
+
+
+def _near(
+    gaps: npt.NDArray[np.float32], sizes: npt.NDArray[np.intp], limit: np.float32, step: np.float32
+) -> npt.NDArray[np.intp]:
+    """Numbers of the stretches that may be ties of those before them, which are lowered once for each tie in a row.
+
+    :param gaps: between the stretches, one less than `sizes`, their lengths.
+    :param limit: the gap of a tie of a score that is not lowered, at most.
+    """
+    ends = np.cumsum(sizes)
+    longest = 0
+    while True:
+        near = gaps <= limit + 1.01 * longest * step
+        # Ties in a row begin with a stretch that is not near.
+        first = np.concatenate([[0], np.flatnonzero(~near) + 1])
+        found = int(np.diff(np.concatenate([[0], ends])[np.append(first, len(sizes))]).max(initial=0))
+        if found <= longest:
+            return np.flatnonzero(near) + 1
+        longest = found
 
 
 def printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:

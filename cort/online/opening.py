@@ -1,4 +1,4 @@
-"""Open what systems need, side by side: Java starts while torch is imported, and ids are sorted meanwhile."""
+"""Open what systems need, side by side: Java starts in its process while torch is imported, and ids are sorted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cort.errors import input_error, shorten
 from cort.online.contents import GRAPHS, REMEDY, Contents, System
 from cort.online.engine import Models, Searcher
-from cort.online.lucene import MEMORY, Lucene
+from cort.online.lucene import MEMORY
+from cort.online.lucene_process import LuceneProcess
 from cort.online.passages import Passages
 
 if TYPE_CHECKING:
@@ -46,8 +48,8 @@ def open_searcher(
     needed = {part: contents.systems[part] for name in systems for part in contents.within(name)}
     kinds = {system["kind"] for system in needed.values()}
     try:
-        with ThreadPoolExecutor(2, "opening") as pool:
-            lucene = pool.submit(open_lucene, contents, threads, memory_mb) if "bm25" in kinds else None
+        with ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
+            lucene = pool.submit(open_lucene, contents, threads, memory_mb, opened) if "bm25" in kinds else None
             passages = pool.submit(Passages, contents.passages)
             models = Models({}, {}, {}, {}, {})
             if kinds - {"bm25", "interleave"}:
@@ -56,18 +58,25 @@ def open_searcher(
             searcher = Searcher(
                 contents, systems, lucene.result() if lucene is not None else None, models, passages.result()
             )
+            opened.pop_all()
+            opened.callback(searcher.close)
+            for name in systems:
+                for text in WARM_UP:
+                    searcher.search(name, text, contents.depth)
+            opened.pop_all()
     except FileNotFoundError as error:
         missing = str(error.filename or error)
         raise input_error(missing, "no such file", "what the manifest names", "run `snakemake` first") from None
-    for name in systems:
-        for text in WARM_UP:
-            searcher.search(name, text, contents.depth)
     return searcher
 
 
-def open_lucene(contents: Contents, threads: int, memory_mb: int) -> Lucene:
-    """Open the index of BM25."""
-    found = Lucene(contents.bm25_index, threads, memory_mb)
+def open_lucene(contents: Contents, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+    """Open the index of BM25.
+
+    :param opened: what is to be closed again if something else is wrong.
+    """
+    found = LuceneProcess(contents.bm25_index, threads, memory_mb)
+    opened.callback(found.close)
     if found.form != contents.bm25_text:
         expected = f"the form {contents.bm25_text}"
         raise input_error(contents.bm25_index, f"texts of the form {found.form}", expected, REMEDY)
