@@ -10,7 +10,7 @@ from cort.formats.audits import Audit, Exact, Milliseconds, Search, read_audit, 
 from cort.formats.embeddings import open_shards
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
-from tests.test_onng import names, shard, unit
+from tests.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
 MEASURES = ["RR@10", "R@20"]

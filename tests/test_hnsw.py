@@ -7,7 +7,7 @@ import pytest
 from cort import hnsw, onng, retrieve, retrieve_hnsw
 from cort.formats.audits import Audit, Milliseconds, Search, write_audit
 from cort.formats.runs import read_run
-from tests.test_onng import DIMENSION, copy, names, shard, unit
+from tests.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 
 def build(folder, passages, *more):
@@ -23,15 +23,8 @@ def search(folder, queries, index, *more, name="run.trec"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An index of 400 vectors, 100 of them twice, with 70 queries."""
     folder = tmp_path_factory.mktemp("hnsw")
-    vectors = unit(1, 400)
-    vectors[300:] = vectors[:100]
-    passages = [shard(folder / "p1.arrow", names("d", 400)[:150], vectors[:150])]
-    passages.append(shard(folder / "p2.arrow", names("d", 400)[150:], vectors[150:]))
-    shard(folder / "all.arrow", names("d", 400), vectors)
-    shard(folder / "q.arrow", names("q", 70), unit(2, 70))
-    assert build(folder, passages)[0] == 0
+    assert build(folder, write_world(folder))[0] == 0
     return folder
 
 

@@ -10,26 +10,10 @@ import numpy as np
 import pytest
 
 from cort import onng, retrieve, retrieve_onng
-from cort.formats.embeddings import write_shard
 from cort.formats.runs import read_run
+from tests.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 ROOT = Path(__file__).parents[1]
-DIMENSION = 16
-
-
-def unit(seed, rows):
-    vectors = np.random.default_rng(seed).standard_normal((rows, DIMENSION)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def shard(path, ids, vectors, model="m", storage="fp32"):
-    blocks = [(ids[at : at + 50], vectors[at : at + 50]) for at in range(0, len(ids), 50)]
-    write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=len(ids), storage=storage)
-    return str(path)
-
-
-def names(prefix, count):
-    return [f"{prefix}{number}" for number in range(count)]
 
 
 def build(folder, passages, *more):
@@ -45,15 +29,8 @@ def search(folder, queries, index, *more, name="run.trec"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An index of 400 vectors, 100 of them twice, with 70 queries (more than one block)."""
     folder = tmp_path_factory.mktemp("onng")
-    vectors = unit(1, 400)
-    vectors[300:] = vectors[:100]
-    passages = [shard(folder / "p1.arrow", names("d", 400)[:150], vectors[:150])]
-    passages.append(shard(folder / "p2.arrow", names("d", 400)[150:], vectors[150:]))
-    shard(folder / "all.arrow", names("d", 400), vectors)
-    shard(folder / "q.arrow", names("q", 70), unit(2, 70))
-    assert build(folder, passages)[0] == 0
+    assert build(folder, write_world(folder))[0] == 0
     return folder
 
 
@@ -163,13 +140,6 @@ def test_bad_passages_are_refused(tmp_path, capsys, vectors, more, complaint):
     assert complaint in capsys.readouterr().err
     assert not output.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["p.arrow"]
-
-
-def copy(folder, target):
-    target.mkdir()
-    for path in (folder / "index").iterdir():
-        (target / path.name).write_bytes(path.read_bytes())
-    return target
 
 
 def test_queries_that_do_not_fit_are_refused(folder, tmp_path, capsys):

@@ -1,0 +1,40 @@
+"""Vectors for the tests of graph indexes."""
+
+import numpy as np
+
+from cort.formats.embeddings import write_shard
+
+DIMENSION = 16
+
+
+def unit(seed, rows):
+    vectors = np.random.default_rng(seed).standard_normal((rows, DIMENSION)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def shard(path, ids, vectors, model="m", storage="fp32"):
+    blocks = [(ids[at : at + 50], vectors[at : at + 50]) for at in range(0, len(ids), 50)]
+    write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=len(ids), storage=storage)
+    return str(path)
+
+
+def names(prefix, count):
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+def write_world(folder):
+    """Write 400 vectors, 100 of them twice, in two shards and in one, and 70 queries, more than a block; the two."""
+    vectors = unit(1, 400)
+    vectors[300:] = vectors[:100]
+    passages = [shard(folder / "p1.arrow", names("d", 400)[:150], vectors[:150])]
+    passages.append(shard(folder / "p2.arrow", names("d", 400)[150:], vectors[150:]))
+    shard(folder / "all.arrow", names("d", 400), vectors)
+    shard(folder / "q.arrow", names("q", 70), unit(2, 70))
+    return passages
+
+
+def copy(folder, target):
+    target.mkdir()
+    for path in (folder / "index").iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return target
