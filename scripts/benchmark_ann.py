@@ -1,17 +1,21 @@
 """Measure both graph indexes against exact search: build them, and print recall and time at 10, 100 and 1,000 results.
 
-Vectors are those of a text collection under a model, or any: one .npy file of unit vectors, of which the last --queries
-are the queries. A text collection is a folder with collection.tsv and queries.train.tsv (and qrels.train.tsv, for the
-queries that count), a model one of sentence-transformers, or any BERT-like one with its tokenizer, pooled by the mean.
+Vectors are those of texts under a model, or any: one .npy file of unit vectors, of which the last --queries are the
+queries. Texts come from a folder with collection.tsv and queries.train.tsv: sentences of the passages, then questions,
+as many as --texts says; the last --queries questions are searched for. The model is one of sentence-transformers, or
+any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --dimension principal axes are kept.
 
 Usage: python scripts/benchmark_ann.py --vectors vectors.npy [--queries 200]
-       python scripts/benchmark_ann.py --data ../shared/data/squad --language-model FOLDER
+       python scripts/benchmark_ann.py --data ../shared/data/squad --language-model FOLDER [--texts 150000]
+           [--dimension 128] [--keep vectors.npy]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cort.audit import OPEN, audit_exact, audit_searches, find_truth, sample_queries
 from cort.formats.audits import PARAMETERS, Audit
 from cort.formats.embeddings import Shard, open_shards, write_shard
+from cort.graphs import Vectors
 from cort.measures import Qrels
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
@@ -36,8 +41,11 @@ WIDTHS: dict[str, list[float]] = {
     "onng": [0, 0.02, 0.05, 0.1, 0.2],
     "hnsw": [10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 4000],
 }
-LENGTH = 256
+# Tokens of a text.
+LENGTH = 64
 SEED = 1
+BLOCK = 4_096
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
 def run(stage: str, *options: object) -> float:
@@ -50,13 +58,23 @@ def run(stage: str, *options: object) -> float:
     return time.perf_counter() - started
 
 
-def encode_texts(data: Path, model: Path, folder: Path) -> tuple[Path, Path]:
-    """Encode passages and judged queries of a text collection; their shards."""
-    passages, queries, language_model = folder / "passages", folder / "queries", folder / "lm"
-    run("collection", "--passages", data / "collection.tsv", "--output", f"{passages}.parquet")
-    split = ("--queries", data / "queries.train.tsv", "--qrels", data / "qrels.train.tsv")
-    outputs = ("--output-queries", f"{queries}.parquet", "--output-qrels", folder / "qrels.parquet")
-    run("split", *split, "--passages", f"{passages}.parquet", "--unjudged-queries", "drop", *outputs)
+def write_texts(data: Path, texts: int, queries: int, folder: Path) -> None:
+    """Write sentences and questions as passages, and the last questions as passages behind them."""
+    with open(data / "collection.tsv", encoding="utf-8") as lines:
+        passages = [line.rstrip("\n").split("\t", 1)[1] for line in lines]
+    with open(data / "queries.train.tsv", encoding="utf-8") as lines:
+        questions = [line.rstrip("\n").split("\t", 1)[1] for line in lines]
+    sentences = [one for passage in passages for one in SENTENCE_END.split(passage) if one.strip()]
+    kept = [*sentences, *questions[:-queries]][:texts]
+    rows = (f"{row}\t{text}\n" for row, text in enumerate([*kept, *questions[-queries:]]))
+    (folder / "collection.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
+
+
+def encode_texts(data: Path, model: Path, texts: int, queries: int, folder: Path) -> Vectors:
+    """Encode texts, those to search for last; vectors of shape (texts + queries, width of the model)."""
+    write_texts(data, texts, queries, folder)
+    passages, language_model = folder / "texts", folder / "lm"
+    run("collection", "--passages", folder / "collection.tsv", "--output", f"{passages}.parquet")
     run("language_model", "--pretrained", model, "--output", language_model)
     sizes = json.loads((language_model / "config.json").read_text(encoding="utf-8"))
     shape = ("--pooling", "mean", "--projection", "False", "--dimension", sizes["hidden_size"])
@@ -64,21 +82,31 @@ def encode_texts(data: Path, model: Path, folder: Path) -> tuple[Path, Path]:
     lengths = ("--query-length", length, "--passage-length", length)
     weights = ("--weights", language_model / "model.safetensors", "--language-model", language_model)
     run("import_encoder", *weights, *shape, *lengths, "--output", folder / "encoder")
-    for kind, path in (("passage", passages), ("query", queries)):
-        run("tokenize", "--tokenizer", language_model, "--texts", f"{path}.parquet", "--output", f"{path}.tokens.arrow")
-        source = ("--model", folder / "encoder" / "best", "--tokens", f"{path}.tokens.arrow", "--kind", kind)
-        run("encode", *source, "--output", f"{path}.arrow")
-    return Path(f"{passages}.arrow"), Path(f"{queries}.arrow")
+    tokens = f"{passages}.tokens.arrow"
+    run("tokenize", "--tokenizer", language_model, "--texts", f"{passages}.parquet", "--output", tokens)
+    threads = ("--threads", len(os.sched_getaffinity(0)))
+    source = ("--model", folder / "encoder" / "best", "--tokens", tokens, "--kind", "passage")
+    run("encode", *source, *threads, "--output", f"{passages}.arrow")
+    return np.concatenate([vectors for _, vectors in open_shards([f"{passages}.arrow"])[0].blocks()])
 
 
-def cut_vectors(path: Path, queries: int, folder: Path) -> tuple[Path, Path]:
-    """Write the vectors of a file as shards, the last ones as queries."""
-    vectors = np.load(path, allow_pickle=False)
+def principal(vectors: Vectors, dimension: int) -> Vectors:
+    """Keep the axes along which vectors differ most, with length 1."""
+    if dimension < vectors.shape[1]:
+        _, axes = np.linalg.eigh(np.cov(vectors, rowvar=False, dtype=np.float64))
+        vectors = (vectors - vectors.mean(0)) @ axes[:, -dimension:].astype(np.float32)
+    unit: Vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return unit
+
+
+def cut_vectors(vectors: Vectors, queries: int, folder: Path) -> tuple[Path, Path]:
+    """Write vectors as shards, the last ones as queries."""
     if vectors.ndim != 2 or len(vectors) <= queries:
-        sys.exit(f"{path}: found an array of shape {vectors.shape}, expected more than {queries} rows; name another")
+        sys.exit(f"found an array of shape {vectors.shape}, expected more than {queries} rows; name another")
     parts = {"passages": vectors[:-queries], "queries": vectors[-queries:]}
     for name, part in parts.items():
-        blocks = [([f"{name}{row}" for row in range(len(part))], part)]
+        ids = [f"{name}{row}" for row in range(len(part))]
+        blocks = ((ids[at : at + BLOCK], part[at : at + BLOCK]) for at in range(0, len(part), BLOCK))
         write_shard(folder / f"{name}.arrow", blocks, model="file", dimension=vectors.shape[1], count=len(part))
     return folder / "passages.arrow", folder / "queries.arrow"
 
@@ -106,10 +134,13 @@ def audits(passages: Path, queries: Shard, folder: Path, kinds: Sequence[str]) -
 def main(argv: Sequence[str] | None = None) -> None:
     """Prepare, build, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--vectors", type=Path, metavar="NPY", help="unit vectors, one a row")
-    source.add_argument("--data", type=Path, metavar="FOLDER", help="collection, queries.train, qrels.train")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--vectors", type=Path, metavar="NPY", help="unit vectors, one a row")
+    given.add_argument("--data", type=Path, metavar="FOLDER", help="with collection.tsv and queries.train.tsv")
     parser.add_argument("--language-model", type=Path, metavar="FOLDER", help="with --data")
+    parser.add_argument("--texts", type=int, default=150_000, metavar="N", help="with --data, at most")
+    parser.add_argument("--dimension", type=int, default=128, metavar="N", help="with --data")
+    parser.add_argument("--keep", type=Path, metavar="NPY", help="with --data: write the vectors, for --vectors")
     parser.add_argument("--queries", type=int, default=200, metavar="N", help="to search")
     parser.add_argument("--kinds", nargs="+", choices=list(PARAMETERS), default=list(PARAMETERS))
     args = parser.parse_args(argv)
@@ -118,9 +149,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.data:
-            passages, asked = encode_texts(args.data.resolve(), args.language_model.resolve(), folder)
+            source, model = args.data.resolve(), args.language_model.resolve()
+            vectors = principal(encode_texts(source, model, args.texts, args.queries, folder), args.dimension)
+            if args.keep:
+                np.save(args.keep, vectors)
         else:
-            passages, asked = cut_vectors(args.vectors, args.queries, folder)
+            vectors = np.load(args.vectors, allow_pickle=False)
+        passages, asked = cut_vectors(vectors, args.queries, folder)
         shards = open_shards([asked])
         known: Qrels = {query_id: {} for query_id in shards[0].table["id"].to_pylist()}
         queries = sample_queries(shards, known, args.queries, SEED)
