@@ -45,9 +45,9 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	touch $@
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow" --durations 10
 	# Three, for they wait as much as they compute.
-	$(BIN)/python -m pytest -n 3 -m slow --dist loadfile
+	$(BIN)/python -m pytest -n 3 -m slow --dist loadfile --durations 40
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
