@@ -63,7 +63,7 @@ class ExactIndex:
         self._places = np.empty(len(ids), dtype=np.int64)
         self._places[by_id] = np.arange(len(ids))
         self._sorted_ids = ids.take(pa.array(by_id))
-        self._stored: Sequence[MappedVectors | HeldVectors]
+        self._stored: Sequence[MappedVectors | HeldVectors | HeldByDimension]
         self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
         if 4 * len(ids) * self.dimension <= memory_mb << 20 and self._stored:
             kind = HeldByDimension if one_by_one and set(devices) == {"cpu"} else HeldVectors
@@ -127,9 +127,8 @@ class ExactIndex:
             blocks += [(first + at, vectors) for at, vectors in shard.blocks()]
         bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
-        few: type[_FewByRow | _FewByDimension] = _FewByRow
-        if self._stored and isinstance(self._stored[0], HeldByDimension):
-            few = _FewByDimension
+        by_dimension = any(isinstance(one, HeldByDimension) for one in self._stored)
+        few = _FewByDimension if by_dimension else _FewByRow
         return [_Part(part, device, few(self._threads)) for part, device in zip(parts, devices, strict=True) if part]
 
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from cort import cli
 from cort.devices import lease
-from cort.errors import input_error, shorten
+from cort.errors import InputError, input_error, shorten
 
 if TYPE_CHECKING:
     from cort.online.contents import Contents
@@ -98,7 +98,7 @@ def ask(opening: Future[Searcher], worker: ThreadPoolExecutor, depth: int) -> No
 
     :param opening: what may not be open yet; who types does not notice.
     :param worker: the thread that opens and searches.
-    :raises InputError: what is wrong with the files, as soon as a query needs them.
+    :raises InputError: what was wrong when the systems were opened; what is wrong with a query is told, and no more.
     """
     # Makes input() editable.
     import readline  # noqa: F401
@@ -111,7 +111,11 @@ def ask(opening: Future[Searcher], worker: ThreadPoolExecutor, depth: int) -> No
             if not opening.done():
                 log.info("still opening")
             searcher = opening.result()
-            _say(worker.submit(side_by_side, searcher, query, depth, shutil.get_terminal_size().columns).result())
+            found = worker.submit(side_by_side, searcher, query, depth, shutil.get_terminal_size().columns)
+            if isinstance(error := found.exception(), InputError):
+                log.error("%s", error)
+            else:
+                _say(found.result())
         except (EOFError, KeyboardInterrupt):
             _say("")
             return
@@ -176,8 +180,7 @@ def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
         try:
             ask(opening, worker, depth)
         finally:
-            if opening.exception() is None:
-                opening.result().close()
+            opening.result().close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

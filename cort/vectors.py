@@ -48,7 +48,7 @@ class HeldVectors:
         return found
 
 
-class HeldByDimension(HeldVectors):
+class HeldByDimension:
     """A copy of all vectors in main memory, in single precision: of each block all first numbers, then all second ones.
 
     A product with one query reads these as fast as memory gives them: it adds to many scores at a time, where vector

@@ -16,10 +16,8 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,8 +32,8 @@ from cort.graphs import Vectors
 from cort.measures import Qrels
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
+from scripts.sandbox import run_stage
 
-ROOT = Path(__file__).parents[1]
 DEPTHS = (10, 100, 1000)
 WIDTHS: dict[str, list[float]] = {
     "onng": [0, 0.02, 0.05, 0.1, 0.2],
@@ -48,22 +46,15 @@ BLOCK = 4_096
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
-def run(stage: str, *options: object) -> float:
-    """Run a stage; the seconds it took."""
-    started = time.perf_counter()
-    command = [sys.executable, "-m", f"cort.{stage}", *map(str, options)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr.strip().splitlines()[-1])
-    return time.perf_counter() - started
+def read_texts(path: Path) -> list[str]:
+    """Read the second column."""
+    with open(path, encoding="utf-8") as lines:
+        return [line.rstrip("\n").split("\t", 1)[1] for line in lines]
 
 
 def write_texts(data: Path, texts: int, queries: int, folder: Path) -> None:
     """Write sentences and questions as passages, and the last questions as passages behind them."""
-    with open(data / "collection.tsv", encoding="utf-8") as lines:
-        passages = [line.rstrip("\n").split("\t", 1)[1] for line in lines]
-    with open(data / "queries.train.tsv", encoding="utf-8") as lines:
-        questions = [line.rstrip("\n").split("\t", 1)[1] for line in lines]
+    passages, questions = read_texts(data / "collection.tsv"), read_texts(data / "queries.train.tsv")
     sentences = [one for passage in passages for one in SENTENCE_END.split(passage) if one.strip()]
     kept = [*sentences, *questions[:-queries]][:texts]
     rows = (f"{row}\t{text}\n" for row, text in enumerate([*kept, *questions[-queries:]]))
@@ -74,19 +65,19 @@ def encode_texts(data: Path, model: Path, texts: int, queries: int, folder: Path
     """Encode texts, those to search for last; vectors of shape (texts + queries, width of the model)."""
     write_texts(data, texts, queries, folder)
     passages, language_model = folder / "texts", folder / "lm"
-    run("collection", "--passages", folder / "collection.tsv", "--output", f"{passages}.parquet")
-    run("language_model", "--pretrained", model, "--output", language_model)
+    run_stage("collection", "--passages", folder / "collection.tsv", "--output", f"{passages}.parquet")
+    run_stage("language_model", "--pretrained", model, "--output", language_model)
     sizes = json.loads((language_model / "config.json").read_text(encoding="utf-8"))
     shape = ("--pooling", "mean", "--projection", "False", "--dimension", sizes["hidden_size"])
     length = min(LENGTH, sizes.get("max_position_embeddings", LENGTH))
     lengths = ("--query-length", length, "--passage-length", length)
     weights = ("--weights", language_model / "model.safetensors", "--language-model", language_model)
-    run("import_encoder", *weights, *shape, *lengths, "--output", folder / "encoder")
+    run_stage("import_encoder", *weights, *shape, *lengths, "--output", folder / "encoder")
     tokens = f"{passages}.tokens.arrow"
-    run("tokenize", "--tokenizer", language_model, "--texts", f"{passages}.parquet", "--output", tokens)
+    run_stage("tokenize", "--tokenizer", language_model, "--texts", f"{passages}.parquet", "--output", tokens)
     threads = ("--threads", len(os.sched_getaffinity(0)))
     source = ("--model", folder / "encoder" / "best", "--tokens", tokens, "--kind", "passage")
-    run("encode", *source, *threads, "--output", f"{passages}.arrow")
+    run_stage("encode", *source, *threads, "--output", f"{passages}.arrow")
     return np.concatenate([vectors for _, vectors in open_shards([f"{passages}.arrow"])[0].blocks()])
 
 
@@ -99,10 +90,10 @@ def principal(vectors: Vectors, dimension: int) -> Vectors:
     return unit
 
 
-def cut_vectors(vectors: Vectors, queries: int, folder: Path) -> tuple[Path, Path]:
-    """Write vectors as shards, the last ones as queries."""
+def cut_vectors(source: Path, vectors: Vectors, queries: int, folder: Path) -> tuple[Path, Path]:
+    """Write the vectors of a file or of texts as shards, the last ones as queries."""
     if vectors.ndim != 2 or len(vectors) <= queries:
-        sys.exit(f"found an array of shape {vectors.shape}, expected more than {queries} rows; name another")
+        sys.exit(f"{source}: found an array of shape {vectors.shape}, expected more than {queries} rows; name another")
     parts = {"passages": vectors[:-queries], "queries": vectors[-queries:]}
     for name, part in parts.items():
         ids = [f"{name}{row}" for row in range(len(part))]
@@ -120,7 +111,7 @@ def audits(passages: Path, queries: Shard, folder: Path, kinds: Sequence[str]) -
     exact = list(audit_exact(shards, truth, depths))
     for kind in kinds:
         index = folder / kind
-        seconds = run(kind, "--passages", passages, "--output", index)
+        seconds = run_stage(kind, "--passages", passages, "--output", index)
         size = sum(path.stat().st_size for path in index.iterdir())
         searches = list(audit_searches(OPEN[kind](str(index)), truth, WIDTHS[kind], depths))
         number = queries.table.num_rows
@@ -155,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 np.save(args.keep, vectors)
         else:
             vectors = np.load(args.vectors, allow_pickle=False)
-        passages, asked = cut_vectors(vectors, args.queries, folder)
+        passages, asked = cut_vectors(args.vectors or args.data, vectors, args.queries, folder)
         shards = open_shards([asked])
         known: Qrels = {query_id: {} for query_id in shards[0].table["id"].to_pylist()}
         queries = sample_queries(shards, known, args.queries, SEED)

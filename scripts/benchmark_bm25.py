@@ -24,42 +24,36 @@ from cort.bm25 import MAIN_CLASS
 from cort.formats import tables
 from cort.formats.runs import read_run
 from scripts.benchmark_runs import medians, run
+from scripts.sandbox import run_stage
 
 K1, B = 0.82, 0.68
-# Anserini has a default of its own for no option that matters here but the parser of topics.
-TOPICS = ("-topicReader", "JsonString")
 
 
 def prepare(data: Path, folder: Path, threads: int) -> None:
     """Make index and queries as the stages do, and the queries once more in Anserini's format."""
     passages, queries = folder / "passages.parquet", folder / "queries.parquet"
-    run(*stage("collection", "--passages", data / "collection.tsv", "--output", passages))
+    run_stage("collection", "--passages", data / "collection.tsv", "--output", passages)
     files = ("--queries", data / "queries.dev.tsv", "--qrels", data / "qrels.dev.tsv", "--passages", passages)
     outputs = ("--output-queries", queries, "--output-qrels", folder / "qrels.parquet")
-    run(*stage("split", *files, "--unjudged-queries", "drop", *outputs))
-    run(*stage("bm25_index", "--passages", passages, "--threads", threads, "--output", folder / "index"))
+    run_stage("split", *files, "--unjudged-queries", "drop", *outputs)
+    run_stage("bm25_index", "--passages", passages, "--threads", threads, "--output", folder / "index")
     rows = tables.read_table(queries, tables.QUERIES).to_pylist()
     lines = (json.dumps({"id": row["query_id"], "title": row["text"]}) + "\n" for row in rows)
     (folder / "topics.jsonl").write_text("".join(lines), encoding="ascii")
 
 
-def stage(name: str, *options: object) -> tuple[object, ...]:
-    """Words that run a stage."""
-    return (sys.executable, "-m", f"cort.{name}", *options)
-
-
 def measure(folder: Path, depth: int, threads: int, repeats: int) -> Iterator[tuple[str, str]]:
     """Run both in turns; rows of the table."""
-    shared = ("-index", folder / "index", "-topics", folder / "topics.jsonl", *TOPICS, "-hits", depth)
-    numbers = ("-bm25", "-bm25.k1", K1, "-bm25.b", B, "-threads", threads, "-output", folder / "theirs.trec")
+    inputs = ("-index", folder / "index", "-topics", folder / "topics.jsonl", "-output", folder / "theirs.trec")
+    numbers = ("-topicReader", "JsonString", "-bm25", "-bm25.k1", K1, "-bm25.b", B, "-threads", threads)
     java = (java_home() / "bin" / "java", "-cp", fat_jar(), MAIN_CLASS)
     files = ("--index", folder / "index", "--queries", folder / "queries.parquet", "--output", folder / "ours.trec")
     options = ("--k1", K1, "--b", B, "--depth", depth, "--threads", threads, "--tag", "bm25")
     costs = medians(
         repeats,
         {
-            "Anserini": lambda: run(*java, *shared, *numbers)[0],
-            "cort.bm25": lambda: run(*stage("bm25", *files, *options))[0],
+            "Anserini": lambda: run(*java, *inputs, *numbers, "-hits", depth)[0],
+            "cort.bm25": lambda: run(sys.executable, "-m", "cort.bm25", *files, *options)[0],
         },
     )
     refuse_differences(folder)

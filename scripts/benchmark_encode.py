@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,16 +33,10 @@ from cort.formats.tables import PASSAGES, read_table
 from cort.formats.tokens import Tokens
 from cort.tokenization import load_template
 from scripts.benchmark_training import worthwhile
+from scripts.sandbox import run_stage
 
-ROOT = Path(__file__).parents[1]
 LENGTH = 256
 Vectors = npt.NDArray[np.float32]
-
-
-def run(stage: str, *options: object) -> None:
-    """Run a stage of this project."""
-    command = [sys.executable, "-m", f"cort.{stage}", *map(str, options)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
 def prepare(data: Path, language_model: Path, texts: int, folder: Path) -> tuple[Encoder, list[str]]:
@@ -51,8 +44,8 @@ def prepare(data: Path, language_model: Path, texts: int, folder: Path) -> tuple
     with open(data / "collection.tsv", encoding="utf-8") as lines:
         part = [line for line, _ in zip(lines, range(texts), strict=False)]
     (folder / "collection.tsv").write_text("".join(part), encoding="utf-8", newline="\n")
-    run("collection", "--passages", folder / "collection.tsv", "--output", folder / "passages.parquet")
-    run("language_model", "--pretrained", language_model, "--output", folder / "lm")
+    run_stage("collection", "--passages", folder / "collection.tsv", "--output", folder / "passages.parquet")
+    run_stage("language_model", "--pretrained", language_model, "--output", folder / "lm")
     settings = EncoderSettings(
         pooling="mean",
         dimension=384,

@@ -7,6 +7,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: what tokenizers, analysers and file formats stumble over
+TEXTS = [
+    "lists of files, in a directory",
+    "CafÃ© au lait, 3,5 €: naïve Straße?",
+    "emoji 🙂 and 𐍈, then words again",
+    "ねこ が すき",
+    "(((((",
+]
 
 
 def logged(caplog, level="INFO"):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,6 +82,54 @@ def test_an_empty_line_is_refused_by_its_row():
     assert list(search.read_lines([" a \n", "b"])) == ["a", "b"]
     with pytest.raises(InputError, match="standard input: row 2: found no word"):
         list(search.read_lines(["a\n", " \n"]))
+
+
+class Scripted:
+    """A searcher that knows of one mistake."""
+
+    systems = ("bm25",)
+    closed = False
+
+    def search(self, system, query, depth):
+        if "wrong" in query:
+            raise InputError("query: found too many words")
+        return answer(system)
+
+    passages = SimpleNamespace(texts=lambda ids: [])
+
+    def close(self):
+        self.closed = True
+
+
+def typed(monkeypatch, *lines):
+    left = iter(lines)
+
+    def read(_):
+        for line in left:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", read)
+
+
+def test_a_mistake_of_one_query_does_not_end_the_prompt(monkeypatch, capsys, caplog):
+    typed(monkeypatch, "", "all wrong", "right")
+    searcher = Scripted()
+    search.interact(lambda: searcher, 10)
+    assert "query: found too many words" in caplog.messages
+    assert capsys.readouterr().out.count("(nothing found)") == 1
+    assert searcher.closed
+
+
+@pytest.mark.parametrize("lines", [[], ["a query"]])
+def test_what_cannot_be_opened_ends_the_prompt(monkeypatch, lines):
+    typed(monkeypatch, *lines)
+
+    def refuse():
+        raise InputError("index: found 0 bytes")
+
+    with pytest.raises(InputError, match="found 0 bytes"):
+        search.interact(refuse, 10)
 
 
 def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):

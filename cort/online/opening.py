@@ -19,7 +19,7 @@ from cort.online.passages import Passages
 if TYPE_CHECKING:
     from cort.graphs import Graph
 
-# Seconds. A thread that waits for Python's lock gets it after this; that of BM25 and the other one take turns.
+# Seconds. A thread that waits for Python's lock gets it after this: the one that takes BM25's answer.
 SWITCH = 0.0005
 # Java compiles what runs often, and the first search of any kind reads what later ones find in memory.
 WARM_UP = ("warm up",) * 3
@@ -58,7 +58,6 @@ def open_searcher(
             searcher = Searcher(
                 contents, systems, lucene.result() if lucene is not None else None, models, passages.result()
             )
-            opened.pop_all()
             opened.callback(searcher.close)
             for name in systems:
                 for text in WARM_UP:
