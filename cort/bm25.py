@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,8 +35,9 @@ from cort.text import convert
 MAIN_CLASS = "io.anserini.search.SearchCollection"
 # Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
 K1, B = 0.9, 0.4
-# Anserini holds all results of one command in memory, about 100 bytes each.
-RESULTS_PER_COMMAND = 2_000_000
+# Of the heap: Anserini holds all results of one command in memory, about 100 bytes each and twice that at little loss
+# to the garbage collector. Each command takes seconds to start and to reach full speed.
+BYTES_PER_RESULT = 200
 
 log = logging.getLogger(__name__)
 
@@ -120,14 +122,21 @@ def open_searcher(index: str | Path, depth: int, threads: int, memory_mb: int) -
 
 
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
-    """Yield the ranking of each query that has one, in the order of `queries`; a bounded number per Java process."""
-    size = max(1, RESULTS_PER_COMMAND // searcher.depth)
+    """Yield the ranking of each query that has one, in the order of `queries`; as many per Java process as it holds."""
+    size = queries_per_command(queries.num_rows, searcher.depth, searcher.memory_mb)
     for start in range(0, queries.num_rows, size):
         chunk = queries.slice(start, size)
         query_ids = chunk["query_id"].to_pylist()
         for _, run in searcher.search(chunk["text"].to_pylist(), [parameters], folder):
             for ranking in run:
                 yield ranking._replace(query_id=query_ids[int(ranking.query_id)])
+
+
+def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
+    """Share `queries` out evenly among the fewest commands whose results fit into the heap; 1 or more."""
+    most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
+    commands = max(1, math.ceil(queries / most))
+    return max(1, math.ceil(queries / commands))
 
 
 def build_parser() -> argparse.ArgumentParser:

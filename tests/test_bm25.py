@@ -123,10 +123,25 @@ def test_run_without_any_result(data, tmp_path):
 
 def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
     assert search(data, tmp_path / "one.trec", "--depth", "5") == 0
-    monkeypatch.setattr(bm25, "RESULTS_PER_COMMAND", 4 * 5)
+    monkeypatch.setattr(bm25, "queries_per_command", lambda queries, depth, memory_mb: 4)
     assert search(data, tmp_path / "two.trec", "--depth", "5", "--threads", "2") == 0
     assert (tmp_path / "one.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
     assert max(len(ranking.doc_ids) for ranking in read_run(tmp_path / "one.trec")) == 5
+
+
+@pytest.mark.parametrize(
+    ("queries", "depth", "memory_mb", "expected"),
+    [
+        # 2 GB hold 10 M results of 200 bytes: 10,000 rankings of 1,000.
+        (10_000, 1000, 2000, 10_000),
+        (10_001, 1000, 2000, 5_001),
+        (10_570, 1000, 3000, 10_570),
+        (0, 1000, 2000, 1),
+        (3, 10**6, 1, 1),
+    ],
+)
+def test_queries_are_shared_out_among_the_fewest_commands(queries, depth, memory_mb, expected):
+    assert bm25.queries_per_command(queries, depth, memory_mb) == expected
 
 
 def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch):
