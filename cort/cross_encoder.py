@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,9 @@ from cort.models import (
     load_transformer,
     most_tokens,
     new_model_folder,
+    place,
     read_settings,
+    single,
 )
 from cort.tokenization import Template, load_template
 
@@ -42,16 +45,28 @@ class PairSettings:
 class CrossEncoder(nn.Module):
     """Map pairs to relevance logits."""
 
-    def __init__(self, classifier: nn.Module, settings: PairSettings) -> None:
+    def __init__(self, classifier: Any, settings: PairSettings) -> None:
         super().__init__()
         self.settings = settings
         self.classifier = classifier
         self.inputs = accepted_inputs(classifier)
+        for head in classifier.children():
+            if head is not classifier.base_model:
+                head.register_forward_pre_hook(_single)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
         logits: Tensor = self.classifier(**{name: batch[name] for name in self.inputs}).logits  # (batch, 1)
         return logits.squeeze(-1)
+
+    def place(self, device: torch.device, precision: str) -> CrossEncoder:
+        """Move to a device to be used, the transformer in `precision`, the head in fp32: bf16 logits would tie."""
+        place(self, self.classifier.base_model, device, precision)
+        return self
+
+
+def _single(head: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(map(single, inputs))
 
 
 @dataclass(frozen=True)

@@ -64,14 +64,14 @@ def encode_block(
 ) -> pa.RecordBatch:
     """Encode rows from the first to before the second: ids and vectors, of length 1 if their angles are what counts.
 
+    :param precision: of the encoder, for messages.
     :raises InputError: a vector that is not finite, or that has no length.
     """
+    import torch
     from torch.nn import functional
 
-    from cort.models import inference
-
     start, end = rows
-    with inference(device, precision):
+    with torch.inference_mode():
         vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGETS[device.type]).float()  # (rows, e)
     if encoder.settings.unit_length:
         vectors = functional.normalize(vectors, dim=-1)
@@ -119,7 +119,7 @@ def stage(args: argparse.Namespace) -> None:
         finished = FinishedBlocks(args.checkpoints, identify)
         make = partial(
             encode_block,
-            encoder=encoder.to(device),
+            encoder=encoder.place(device, args.precision),
             texts=texts,
             device=device,
             precision=args.precision,

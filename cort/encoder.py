@@ -27,7 +27,9 @@ from cort.models import (
     load_transformer,
     most_tokens,
     new_model_folder,
+    place,
     read_settings,
+    single,
     wrong_model,
 )
 from cort.tokenization import Template, load_template
@@ -54,8 +56,13 @@ class Encoder(nn.Module):
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch, e)."""
         mask = batch["attention_mask"]
         states = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state  # (batch, length, h)
-        pooled = states[:, 0] if self.settings.pooling == "cls" else mean_pool(states, mask)  # (batch, h)
+        pooled = single(states[:, 0]) if self.settings.pooling == "cls" else mean_pool(states, mask)  # (batch, h)
         return torch.tanh(self.projection(pooled)) if self.projection else pooled  # (batch, e)
+
+    def place(self, device: torch.device, precision: str) -> Encoder:
+        """Move to a device to be used, the transformer in `precision`, pooling and projection in fp32."""
+        place(self, self.transformer, device, precision)
+        return self
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
     """Average the states (batch, length, h) of real tokens, special ones included, in single precision at least."""
-    states = states.to(torch.promote_types(states.dtype, torch.float32))
+    states = single(states)
     weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
     return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
 

@@ -76,16 +76,17 @@ def score_blocks(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the scored pairs block by block.
 
+    :param precision: of the model, for messages.
     :raises InputError: unknown ids, for which `source` is to blame; scores that are not finite.
     """
-    from cort.models import inference
+    import torch
 
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
 
     def score_block(start: int) -> pa.RecordBatch:
         part = slice(start, start + BLOCK)
-        with inference(device, precision):
+        with torch.inference_mode():
             budget = TOKEN_BUDGETS[device.type]
             scores = pairs.score(model, queries[part], passages[part], device, budget).float().cpu()  # (block,)
         rows = table.slice(start, BLOCK)
@@ -140,7 +141,8 @@ def stage(args: argparse.Namespace) -> None:
         files = [args.triples] if args.triples else sorted(args.candidates)
         identify = partial(identity, "cort.score", options, [*files, args.queries, args.passages], args.model)
         finished = FinishedBlocks(args.checkpoints, identify)
-        for block in score_blocks(model.to(device), pairs, table, source, device, args.precision, finished):
+        placed = model.place(device, args.precision)
+        for block in score_blocks(placed, pairs, table, source, device, args.precision, finished):
             writer.write_batch(block)
     finished.remove(range(-(-table.num_rows // BLOCK)))
 

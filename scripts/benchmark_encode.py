@@ -5,12 +5,13 @@ this project's rows are measured. Every row is the median of the rounds, the rat
 difference is the largest between two numbers of vectors, the cosine the smallest between two vectors of a text.
 
 Usage: python scripts/benchmark_encode.py --data ../shared/data/squad --language-model FOLDER [--texts 3000]
-           [--rounds 3] [--budgets 1024 8192]
+           [--rounds 3] [--budgets 1024 8192] [--precisions fp32 bf16]
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import statistics
 import sys
@@ -65,6 +66,7 @@ def ours(encoder: Encoder, folder: Path, device: torch.device, precision: str, b
     from cort import tokenize
 
     encode.TOKEN_BUDGETS[device.type] = budget
+    encoder = copy.deepcopy(encoder).place(device, precision)
     paths = ["--texts", folder / "passages.parquet", "--tokenizer", folder / "lm", "--output", folder / "p.arrow"]
     tokenize.stage(tokenize.build_parser().parse_args(list(map(str, paths))))
     texts = texts_of(Tokens(folder / "p.arrow"), load_template(folder / "lm"), encoder.settings, "passage")
@@ -92,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=3_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budgets", type=int, nargs="+", help="padded tokens at once; default: what `encode` takes")
+    parser.add_argument("--precisions", nargs="+", help="default: fp32 and bf16, if its products are no slower here")
     args = parser.parse_args(argv)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as name:
@@ -104,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows["sentence-transformers"] = lambda: encode_peer(texts)
         except ImportError:
             sys.stdout.write("sentence-transformers is not installed: no peer\n")
-        for precision in worthwhile(device):
+        for precision in args.precisions or worthwhile(device):
             for budget in args.budgets or [encode.TOKEN_BUDGETS[device.type]]:
                 make = functools.partial(ours, encoder, folder, device, precision, budget)
                 rows[f"{precision}, {budget} tokens at once"] = make

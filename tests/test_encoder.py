@@ -114,6 +114,25 @@ def test_every_type_takes_its_longest_input_and_no_longer(model_type):
         new_cross_encoder(folder, PairSettings(12, longest + 1), 3)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_every_type_takes_half_precision_up_to_what_follows_the_transformer(model_type, precision):
+    folder, _ = model_type
+    template, half = load_template(folder), {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    frames = [frame_text(np.full(length, 7, dtype=np.int32), template, 16, 0) for length in (3, 9, 12)]
+    made = {
+        "mean": new_encoder(folder, MEAN, 3),
+        "cls": new_encoder(folder, replace(MEAN, pooling="cls"), 3),
+        "re-ranker": new_cross_encoder(folder, PairSettings(12, 16), 3),
+    }
+    for name, model in made.items():
+        single = encode(model.eval(), template, frames)
+        rounded = encode(model.place(CPU, precision), template, frames)
+        assert half in {weight.dtype for weight in model.parameters()}, name
+        assert torch.allclose(single, rounded, atol=0.05), name
+        # Rounded to half precision at the end, too, they would be equal.
+        assert not torch.equal(rounded, rounded.to(half).float()), name
+
+
 def test_every_type_trains_saves_and_loads(model_type, tmp_path, caches):
     folder, _ = model_type
     encoder, template = new_encoder(folder, MEAN, 3).eval(), load_template(folder)

@@ -15,7 +15,7 @@ from cort.encode import TOKEN_BUDGETS
 from cort.encoder import load_encoder
 from cort.exact import ExactIndex
 from cort.formats.embeddings import STORAGE, Shard
-from cort.models import forward_by_length, inference, model_fingerprint
+from cort.models import forward_by_length, model_fingerprint
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.records import Ranking
 
@@ -39,10 +39,9 @@ class QueryEncoder:
         self.fingerprint = model_fingerprint(folder)
         self.device = device
         self._model, self._template = load_encoder(folder)
-        self._model.to(device)
+        self._model.place(device, precision)
         self._settings = self._model.settings
         self._tokenizer = Tokenizer(folder, form)
-        self._precision = precision
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each text, without special tokens."""
@@ -60,7 +59,7 @@ class QueryEncoder:
 
         lengths = np.minimum([len(ids) + self._template.extra for ids in tokens], longest)
         sequences = Sequences(lengths, frame, self._template.pad)
-        with inference(self.device, self._precision):
+        with torch.inference_mode():
             vectors = forward_by_length(
                 self._model, sequences, self.device, TOKEN_BUDGETS[self.device.type]
             ).float()  # (texts, e)

@@ -12,7 +12,7 @@ import torch
 from cort.batching import Frame, Sequences, frame_pair
 from cort.cross_encoder import load_cross_encoder
 from cort.formats.tokens import Tokens
-from cort.models import forward_by_length, inference
+from cort.models import forward_by_length
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.score import TOKEN_BUDGETS
 from cort.tokenization import fingerprint
@@ -29,9 +29,9 @@ class Reranker:
         """
         self.passages = Tokens(passages, fingerprint(folder))
         self._model, self._template = load_cross_encoder(folder)
-        self._model.to(device)
+        self._model.place(device, precision)
         self._tokenizer = Tokenizer(folder, form)
-        self._precision, self._device = precision, device
+        self._device = device
 
     def tokenize(self, text: str) -> TokenIds:
         """Token ids of a query."""
@@ -49,7 +49,7 @@ class Reranker:
 
         first = min(len(query), settings.query_length - template.extra) + template.pair_extra
         lengths = np.minimum(first + self.passages.lengths[np.asarray(rows)], settings.max_length)
-        with inference(self._device, self._precision):
+        with torch.inference_mode():
             sequences = Sequences(lengths, frame, template.pad)
             logits = forward_by_length(
                 self._model, sequences, self._device, TOKEN_BUDGETS[self._device.type]
