@@ -57,7 +57,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python scripts/config_reference.py --check
 
-# DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv measures training, too; MODEL=FOLDER with a model.
+# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv measures BM25 and training, too; MODEL=FOLDER with a model.
 # Both together measure encoding beside sentence-transformers, and graph indexes against exact search.
 bench: environment
 	$(BIN)/python scripts/benchmark.py
@@ -65,6 +65,7 @@ bench: environment
 	$(BIN)/python scripts/benchmark_runs.py
 	$(BIN)/python scripts/benchmark_collection.py
 	$(BIN)/python scripts/benchmark_exact.py
+	$(if $(DATA),$(BIN)/python scripts/benchmark_bm25.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python scripts/benchmark_training.py --data $(DATA) $(if $(MODEL),--language-model $(MODEL)))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_encode.py --data $(DATA) --language-model $(MODEL))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_ann.py --data $(DATA) --language-model $(MODEL))

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 # Pairs sorted by length together, and padded tokens that go through the transformer at once (see `encode`). Part of the
 # result, as padding changes the last bits: not settings.
 BLOCK = 8_192
-TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 65_536}
+TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
 SIDES = ("positive", "negative")
 
 

@@ -5,7 +5,7 @@ queries. Texts come from a folder with collection.tsv and queries.train.tsv: sen
 as many as --texts says; the last --queries questions are searched for. The model is one of sentence-transformers, or
 any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --dimension principal axes are kept.
 
-Usage: python scripts/benchmark_ann.py --vectors vectors.npy [--queries 200]
+Usage: python scripts/benchmark_ann.py --vectors vectors.npy [--queries 200] [--kinds hnsw --connections 32]
        python scripts/benchmark_ann.py --data ../shared/data/squad --language-model FOLDER [--texts 150000]
            [--dimension 128] [--keep vectors.npy]
 """
@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ from scripts.sandbox import run_stage
 DEPTHS = (10, 100, 1000)
 WIDTHS: dict[str, list[float]] = {
     "onng": [0, 0.02, 0.05, 0.1, 0.2],
-    "hnsw": [10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 4000],
+    "hnsw": [10, 20, 50, 100, 200, 500, 1000, 1250, 1500, 1750, 2000, 2500, 4000],
 }
 # Tokens of a text.
 LENGTH = 64
@@ -102,16 +102,18 @@ def cut_vectors(source: Path, vectors: Vectors, queries: int, folder: Path) -> t
     return folder / "passages.arrow", folder / "queries.arrow"
 
 
-def audits(passages: Path, queries: Shard, folder: Path, kinds: Sequence[str]) -> Iterator[tuple[Audit, float, int]]:
-    """Build each index and measure it; its audit, the seconds of its build, and its bytes."""
+def audits(
+    passages: Path, queries: Shard, folder: Path, kinds: Mapping[str, Sequence[object]]
+) -> Iterator[tuple[Audit, float, int]]:
+    """Build each index with the given options and measure it; its audit, the seconds of its build, and its bytes."""
     shards = open_shards([passages])
     count = shards[0].table.num_rows
     depths = sorted({min(depth, count) for depth in DEPTHS})
     truth = find_truth(shards, queries, depths[-1], {})
     exact = list(audit_exact(shards, truth, depths))
-    for kind in kinds:
+    for kind, options in kinds.items():
         index = folder / kind
-        seconds = run_stage(kind, "--passages", passages, "--output", index)
+        seconds = run_stage(kind, "--passages", passages, *options, "--output", index)
         size = sum(path.stat().st_size for path in index.iterdir())
         searches = list(audit_searches(OPEN[kind](str(index)), truth, WIDTHS[kind], depths))
         number = queries.table.num_rows
@@ -134,7 +136,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, metavar="NPY", help="with --data: write the vectors, for --vectors")
     parser.add_argument("--queries", type=int, default=200, metavar="N", help="to search")
     parser.add_argument("--kinds", nargs="+", choices=list(PARAMETERS), default=list(PARAMETERS))
+    parser.add_argument("--connections", type=int, default=16, metavar="M", help="of hnsw")
+    parser.add_argument("--ef-construction", type=int, default=200, metavar="N", help="of hnsw")
     args = parser.parse_args(argv)
+    options = {"hnsw": ("--connections", args.connections, "--ef-construction", args.ef_construction)}
     if args.data and not args.language_model:
         parser.error("--data needs --language-model")
     with tempfile.TemporaryDirectory() as name:
@@ -150,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         shards = open_shards([asked])
         known: Qrels = {query_id: {} for query_id in shards[0].table["id"].to_pylist()}
         queries = sample_queries(shards, known, args.queries, SEED)
-        measured = list(audits(passages, queries, folder, args.kinds))
+        measured = list(audits(passages, queries, folder, {kind: options.get(kind, ()) for kind in args.kinds}))
     for audit, seconds, size in measured:
         sys.stdout.write(f"{audit.index}: {audit.passages} vectors built in {seconds:.1f} s, {size / 1e6:.0f} MB\n")
     sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks([audit for audit, _, _ in measured])))}")
