@@ -128,14 +128,14 @@ class ExactIndex:
         bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
         by_dimension = any(isinstance(one, HeldByDimension) for one in self._stored)
-        few = _FewByDimension if by_dimension else _FewByRow
-        return [_Part(part, device, few(self._threads)) for part, device in zip(parts, devices, strict=True) if part]
+        few = _Few(self._threads, by_dimension=by_dimension)
+        return [_Part(part, device, few) for part, device in zip(parts, devices, strict=True) if part]
 
 
 class _Part:
     """Blocks of passages, in order and without gaps, that one device ranks."""
 
-    def __init__(self, blocks: Sequence[Block], device: str, few: _FewByRow | _FewByDimension) -> None:
+    def __init__(self, blocks: Sequence[Block], device: str, few: _Few) -> None:
         self._device = device
         self._arrays = [vectors for _, vectors in blocks]
         self._few = few
@@ -201,11 +201,13 @@ class _Part:
         return self._scores[: rows * queries].view(rows, queries)
 
 
-class _FewByRow:
-    """Products of vectors that lie one after the other with few queries, one query at a time."""
+class _Few:
+    """Products of vectors with few queries, one query at a time."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, *, by_dimension: bool) -> None:
         self._threads = threads
+        self._product = np.matmul if by_dimension else np.vecdot
+        self._libraries = ThreadpoolController()
 
     def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
         """Write to scores of shape (rows of all blocks, queries), in threads that take block after block."""
@@ -216,28 +218,12 @@ class _FewByRow:
         def work() -> None:
             for place in places:
                 for column, query in enumerate(queries):
-                    np.vecdot(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
+                    self._product(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
 
-        with ThreadPoolExecutor(self._threads) as pool:
+        # Threads of NumPy's library would spin for a while after each product, on the processors the next step needs.
+        with self._libraries.limit(limits=1, user_api="blas"), ThreadPoolExecutor(self._threads) as pool:
             for done in [pool.submit(work) for _ in range(self._threads)]:
                 done.result()
-
-
-class _FewByDimension:
-    """Products of vectors that lie by dimension with few queries; NumPy's library has threads of its own for this."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._libraries = ThreadpoolController()
-
-    def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
-        """Write to scores of shape (rows of all blocks, queries)."""
-        start = 0
-        with self._libraries.limit(limits=self._threads, user_api="blas"):
-            for vectors in blocks:
-                for column, query in enumerate(queries):
-                    np.matmul(vectors, query, out=scores[start : start + len(vectors), column])
-                start += len(vectors)
 
 
 def _margins(norms: Tensor, longest: float, dimension: int) -> Tensor:
