@@ -208,6 +208,8 @@ class _Few:
         self._threads = threads
         self._product = np.matmul if by_dimension else np.vecdot
         self._libraries = ThreadpoolController()
+        # Kept: to start threads for each query would take longer than to search a small collection.
+        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
         """Write to scores of shape (rows of all blocks, queries), in threads that take block after block."""
@@ -221,8 +223,10 @@ class _Few:
                     self._product(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
 
         # Threads of NumPy's library would spin for a while after each product, on the processors the next step needs.
-        with self._libraries.limit(limits=1, user_api="blas"), ThreadPoolExecutor(self._threads) as pool:
-            for done in [pool.submit(work) for _ in range(self._threads)]:
+        with self._libraries.limit(limits=1, user_api="blas"):
+            helpers = [self._pool.submit(work) for _ in range(self._threads - 1)] if self._pool else []
+            work()
+            for done in helpers:
                 done.result()
 
 
