@@ -78,6 +78,11 @@ def test_a_drawing_is_the_same_twice_and_well_formed() -> None:
     assert texts(once).count("a <b> & $c$") == 3
 
 
+def test_all_marks_of_an_axis_are_drawn_also_beyond_the_lines() -> None:
+    panel = Panel("t", "x", "y", [Line("one", [5.2, 10.3], [0.1, 0.2], 0)], "", [5.0, 10.0, 20.0])
+    assert {"5", "10", "20"} <= set(texts(figures.draw([panel], "salt")))
+
+
 def test_settings_of_the_reader_do_not_change_a_drawing(tmp_path) -> None:
     import matplotlib
 

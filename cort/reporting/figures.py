@@ -137,6 +137,8 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     if panel.ticks:
         axes.set_xscale("log", base=2)
+        left, right = axes.get_xlim()
+        axes.set_xlim(min(left, panel.ticks[0]), max(right, panel.ticks[-1]))
         axes.xaxis.set_major_locator(FixedLocator(spread(panel.ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}" if value >= 1 else f"{value:g}"))

@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; `ticks` given means a logarithmic x axis with exactly these marks."""
+    """One pair of axes; `ticks` given means a logarithmic x axis with exactly these marks, in ascending order."""
 
     title: str
     x_label: str
