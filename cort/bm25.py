@@ -124,8 +124,8 @@ def open_searcher(index: str | Path, depth: int, threads: int, memory_mb: int) -
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
     """Yield the ranking of each query that has one, in the order of `queries`; as many per Java process as it holds."""
     size = queries_per_command(queries.num_rows, searcher.depth, searcher.memory_mb)
-    for start in range(0, queries.num_rows, size):
-        chunk = queries.slice(start, size)
+    chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
+    for chunk in track(chunks, queries.num_rows, "queries", size=len):
         query_ids = chunk["query_id"].to_pylist()
         for _, run in searcher.search(chunk["text"].to_pylist(), [parameters], folder):
             for ranking in run:
@@ -168,7 +168,7 @@ def stage(args: argparse.Namespace) -> None:
     log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
     with anserini.temporary_folder(args.output) as folder:
         rankings = _Counted(rank(searcher, queries, parameters, folder))
-        lines = write_run(args.output, track(rankings, queries.num_rows, "queries"), args.tag)
+        lines = write_run(args.output, rankings, args.tag)
     log.info("%d results written; %d queries have none", lines, queries.num_rows - rankings.count)
 
 
