@@ -135,8 +135,8 @@ def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: 
 def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
     """Share `queries` out evenly among the fewest commands whose results fit into the heap; 1 or more."""
     most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
-    commands = max(1, math.ceil(queries / most))
-    return max(1, math.ceil(queries / commands))
+    queries = max(1, queries)
+    return math.ceil(queries / math.ceil(queries / most))
 
 
 def build_parser() -> argparse.ArgumentParser:

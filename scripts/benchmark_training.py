@@ -18,7 +18,6 @@ import functools
 import importlib.util
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -43,8 +42,8 @@ from cort.training.chunks import Chunk, consecutive_chunks
 from cort.training.forward import Forward
 from cort.training.options import TrainingSettings
 from cort.training.triples import TripleRows, TripleTexts, triples_losses
+from scripts.sandbox import run_stage
 
-ROOT = Path(__file__).parents[1]
 MINI_BATCH = 6
 MINILM = {
     "model_type": "bert",
@@ -118,8 +117,7 @@ def make_texts(
         paths = ["--texts", folder / f"{name}.parquet", "--output", folder / f"{name}.arrow"]
         stages.append(["tokenize", "--tokenizer", folder / "lm", *paths])
     for stage, *options in stages:
-        command = [sys.executable, "-m", f"cort.{stage}", *map(str, options)]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        run_stage(str(stage), *options)
     import pyarrow.parquet as pq
 
     passages, queries = Tokens(folder / "passages.arrow"), Tokens(folder / "queries.arrow")
