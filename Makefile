@@ -55,27 +55,27 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
-	$(BIN)/python scripts/config_reference.py --check
+	$(BIN)/python -m scripts.config_reference --check
 
 # DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv measures BM25 and training, too; MODEL=FOLDER with a model.
 # Both together measure encoding beside sentence-transformers, and graph indexes against exact search.
 bench: environment
-	$(BIN)/python scripts/benchmark.py
-	$(BIN)/python scripts/benchmark_workflow.py
-	$(BIN)/python scripts/benchmark_runs.py
-	$(BIN)/python scripts/benchmark_collection.py
-	$(BIN)/python scripts/benchmark_exact.py
-	$(if $(DATA),$(BIN)/python scripts/benchmark_bm25.py --data $(DATA))
-	$(if $(DATA),$(BIN)/python scripts/benchmark_training.py --data $(DATA) $(if $(MODEL),--language-model $(MODEL)))
-	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_encode.py --data $(DATA) --language-model $(MODEL))
-	$(if $(and $(DATA),$(MODEL)),$(BIN)/python scripts/benchmark_ann.py --data $(DATA) --language-model $(MODEL))
+	$(BIN)/python -m scripts.bench.quickstart
+	$(BIN)/python -m scripts.bench.workflow
+	$(BIN)/python -m scripts.bench.runs
+	$(BIN)/python -m scripts.bench.collection
+	$(BIN)/python -m scripts.bench.exact
+	$(if $(DATA),$(BIN)/python -m scripts.bench.bm25 --data $(DATA))
+	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data $(DATA) $(if $(MODEL),--base-model $(MODEL)))
+	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data $(DATA) --base-model $(MODEL))
+	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data $(DATA) --base-model $(MODEL))
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
 rehearsal: environment
-	$(BIN)/python scripts/rehearsal.py --folder $(or $(FOLDER),$(error set FOLDER=...)) $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
+	$(BIN)/python -m scripts.rehearsal.rehearse --folder $(or $(FOLDER),$(error set FOLDER=...)) $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
 
 drill: environment
-	$(BIN)/python scripts/drill.py $(DRILL)
+	$(BIN)/python -m scripts.drill $(DRILL)
 
 # Resolve anew what pyproject.toml asks for, in an environment of its own.
 lock:
@@ -83,7 +83,7 @@ lock:
 
 # What can go without making anything run again.
 clean-cache: environment
-	$(BIN)/python scripts/clean_cache.py
+	$(BIN)/python -m scripts.clean_cache
 
 clean:
 	rm -rf results logs benchmarks .snakemake

@@ -28,18 +28,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort import cli, hnsw, onng
-from cort.errors import input_error
-from cort.exact import ExactIndex
+from cort import hnsw, onng
+from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
 from cort.formats import tables
 from cort.formats.audits import PARAMETERS, Audit, Exact, Milliseconds, Search, write_audit
 from cort.formats.embeddings import Shard, all_vectors, open_shards
+from cort.formats.records import Ranking
 from cort.formats.runs import Run, strictly_decreasing
-from cort.graphs import Found, Graph, Vectors, refuse_other_queries, to_ranking
-from cort.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
-from cort.progress import track
-from cort.records import Ranking
+from cort.retrieval.exact import ExactIndex
+from cort.retrieval.graph import Found, Graph, Vectors, refuse_other_queries, to_ranking
 from cort.retrieve import retrieve
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

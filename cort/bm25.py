@@ -24,13 +24,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cort import anserini, cli
-from cort.errors import input_error, shorten
 from cort.formats import tables
+from cort.formats.cleaning import convert
+from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
-from cort.progress import track
-from cort.records import Ranking
-from cort.text import convert
+from cort.retrieval import anserini
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.progress import track
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
 # Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
@@ -57,7 +58,7 @@ class Searcher:
     depth: int
     threads: int
     memory_mb: int
-    #: of the indexed texts, and so of the queries (`cort.text`)
+    #: of the indexed texts, and so of the queries (`cort.formats.cleaning`)
     form: str
 
     def search(

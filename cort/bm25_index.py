@@ -21,12 +21,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cort import anserini, cli
-from cort.errors import input_error
-from cort.files import atomic_folder
 from cort.formats import tables
-from cort.progress import track
-from cort.text import FORMS, convert
+from cort.formats.cleaning import FORMS, convert
+from cort.retrieval import anserini
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import atomic_folder
+from cort.system.progress import track
 
 # A part is the unit that Anserini's threads share out.
 ROWS_PER_PART = 16_384
@@ -82,7 +83,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Options of this stage."""
     parser = cli.make_parser("cort.bm25_index", __doc__)
     parser.add_argument("--passages", required=True, metavar="PARQUET")
-    parser.add_argument("--text", choices=FORMS, default="raw", help="what is done to the texts, and to queries later")
+    parser.add_argument(
+        "--cleaning", choices=FORMS, default="raw", help="what is done to the texts, and to queries later"
+    )
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the index")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
@@ -94,10 +97,10 @@ def stage(args: argparse.Namespace) -> None:
     rows = tables.count_rows(args.passages, tables.PASSAGES)
     batches = tables.iter_batches(args.passages, tables.PASSAGES, ROWS_PER_PART)
     with anserini.temporary_folder(args.output) as parts, atomic_folder(args.output) as index:
-        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), args.text, parts)
+        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), args.cleaning, parts)
         counters = index_parts(parts, index, args.threads, args.memory_mb)
         check_counters(counters, rows, args.passages)
-        anserini.write_manifest(index, counters["indexed"], args.text)
+        anserini.write_manifest(index, counters["indexed"], args.cleaning)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 
 

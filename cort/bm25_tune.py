@@ -26,14 +26,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cort import anserini, cli
 from cort.bm25 import Parameters, Searcher, make_grid, open_searcher
-from cort.errors import input_error
-from cort.files import write_text
+from cort.evaluation.measures import Qrels, evaluate_run, mean, parse_measures, qrels_by_query
 from cort.formats import tables
 from cort.formats.runs import Run, strictly_decreasing
-from cort.measures import Qrels, evaluate_run, mean, parse_measures, qrels_by_query
-from cort.progress import track
+from cort.retrieval import anserini
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import write_text
+from cort.system.progress import track
 
 # Each pair of the grid has its own file: 35 pairs take 0.6 GB of disk for a while.
 RESULTS_PER_COMMAND = 500_000

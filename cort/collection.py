@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cort import cli
-from cort.ahead import ahead
-from cort.errors import input_error
 from cort.formats.passages import iter_passage_batches
 from cort.formats.raw import refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
-from cort.progress import track
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.prefetch import ahead
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

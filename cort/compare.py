@@ -31,12 +31,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cort import cli
-from cort.errors import input_error, shorten
-from cort.files import write_text
+from cort.evaluation.measures import mean
+from cort.evaluation.significance import Matrix, bootstrap_means, holm, interval, quantize, randomization_test, t_test
 from cort.formats import tables
-from cort.measures import mean
-from cort.significance import Matrix, bootstrap_means, holm, interval, quantize, randomization_test, t_test
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort import cli
-from cort.errors import input_error
-from cort.files import write_text
-from cort.formats.identifiers import positions
+from cort.formats.ids import positions
 from cort.formats.runs import Run, read_run
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 

@@ -23,14 +23,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.files import write_text
+from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
 from cort.formats import tables
-from cort.formats.identifiers import sort_keys
+from cort.formats.ids import sort_keys
 from cort.formats.runs import Run, read_run
-from cort.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
-from cort.progress import track
 from cort.rerank import Scores, candidate_scores
+from cort.system import cli
+from cort.system.files import write_text
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

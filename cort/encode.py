@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.devices import lease
-from cort.errors import input_error, shorten
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.embeddings import STORAGE, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
-from cort.progress import track
-from cort.tokenization import fingerprint
+from cort.models.tokenizer import fingerprint
+from cort.system import cli
+from cort.system.devices import lease
+from cort.system.errors import input_error, shorten
+from cort.system.progress import track
 
 if TYPE_CHECKING:
     import torch
 
-    from cort.encoder import Encoder, Texts
+    from cort.models.encoder import Encoder, Texts
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +104,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Encode and write."""
-    from cort.encoder import load_encoder, texts_of
-    from cort.identity import identity
-    from cort.models import choose_device, model_fingerprint
+    from cort.models.cache_key import identity
+    from cort.models.encoder import load_encoder, texts_of
+    from cort.models.transformer import choose_device, model_fingerprint
 
     encoder, template = load_encoder(args.model)
     tokens = Tokens(args.tokens, fingerprint(args.model))

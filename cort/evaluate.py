@@ -22,13 +22,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.errors import input_error, shorten
-from cort.files import write_text
+from cort.evaluation.measures import (
+    evaluate_ranks,
+    judged_ranks,
+    means,
+    parse_measures,
+    qrels_by_query,
+    recall_by_depth,
+)
 from cort.formats import tables
-from cort.formats.identifiers import unknown_ids
+from cort.formats.ids import unknown_ids
 from cort.formats.runs import Run, read_run
-from cort.measures import evaluate_ranks, judged_ranks, means, parse_measures, qrels_by_query, recall_by_depth
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 

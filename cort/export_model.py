@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cort import cli
-from cort.errors import input_error
-from cort.files import atomic_folder
-from cort.text import FORMS
+from cort.formats.cleaning import FORMS
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import atomic_folder
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", required=True, help="of the model")
     parser.add_argument("--dataset", required=True, metavar="NAME", help="what it was trained on")
     parser.add_argument(
-        "--text", choices=FORMS, default="raw", help="what was done to texts before they were tokenized"
+        "--cleaning", choices=FORMS, default="raw", help="what was done to texts before they were tokenized"
     )
-    parser.add_argument("--base-model", metavar="NAME", help="the hub's name of the language model, if it has one")
+    parser.add_argument("--hub-name", metavar="NAME", help="the hub's name of the base model, if it has one")
     parser.add_argument("--revision", help="commit of the hub repository")
     parser.add_argument("--settings", default="{}", metavar="JSON", help="for the card: those it was trained with")
     parser.add_argument(
@@ -61,11 +61,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Load the model, write the folder whole or not at all."""
-    from cort.cross_encoder import SETTINGS as PAIR_SETTINGS
-    from cort.encoder import SETTINGS
-    from cort.exporting.card import Card, card_text
-    from cort.reporting.checks import parse_assignments
+    from cort.formats.artifacts import parse_assignments
+    from cort.models.cross_encoder import SETTINGS as PAIR_SETTINGS
+    from cort.models.encoder import SETTINGS
     from cort.reporting.inputs import read_filter, read_measures
+    from cort.reporting.model_card import Card, card_text
 
     model = Path(args.model)
     kinds = {"encoder": SETTINGS, "reranker": PAIR_SETTINGS}
@@ -77,15 +77,15 @@ def stage(args: argparse.Namespace) -> None:
         "name": args.name,
         "kind": kind,
         "dataset": args.dataset,
-        "form": args.text,
-        "base": args.base_model,
+        "form": args.cleaning,
+        "base": args.hub_name,
         "revision": args.revision,
         "settings": cli.json_object("--settings", args.settings),
         "filters": [read_filter(*pair) for pair in parse_assignments("--counts", args.counts).items()],
         "measures": read_measures(args.measures_files),
     }
     with atomic_folder(args.output) as folder:
-        more = _write_model(kind, model, args.text, folder)
+        more = _write_model(kind, model, args.cleaning, folder)
         (folder / CARD).write_text(card_text(Card(**said, **more)), encoding="utf-8", newline="\n")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         log.info("%s %s: %d files, %d bytes", kind, args.name, len(files), sum(path.stat().st_size for path in files))
@@ -93,9 +93,9 @@ def stage(args: argparse.Namespace) -> None:
 
 def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, Any]:
     """Write all but the card; what it is to say of the model itself."""
-    from cort.cross_encoder import load_cross_encoder
-    from cort.encoder import load_encoder
-    from cort.exporting.layout import Source, write_cross_encoder, write_encoder
+    from cort.models.cross_encoder import load_cross_encoder
+    from cort.models.encoder import load_encoder
+    from cort.models.export.layout import Source, write_cross_encoder, write_encoder
 
     if kind == "reranker":
         reranker, template = load_cross_encoder(model)

@@ -16,11 +16,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort import cli
 from cort.downloads.archives import extract
 from cort.downloads.options import add_options, sources_from
 from cort.downloads.sources import place
-from cort.errors import input_error
+from cort.system import cli
+from cort.system.errors import input_error
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Build an HNSW graph index of the passages (Malkov & Yashunin 2018) with hnswlib: the fast approximate kind.
 
-`connections` (M) is the number of edges a passage gets on each layer, twice as many on the lowest; `ef_construction` is
+`M` (M) is the number of edges a passage gets on each layer, twice as many on the lowest; `ef_construction` is
 the width of the search for them. Distances are 1 - inner product, over unit vectors.
 
 Equal inputs give equal bytes: the layers are drawn with a fixed seed, in the order of the passages, by one thread. With
@@ -8,7 +8,7 @@ more threads both the draws and the edges would depend on which of them is first
 
 Reads:  embedding shards of the passages, unit vectors
 Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
-Usage:  python -m cort.hnsw --passages 1-of-2.arrow 2-of-2.arrow --connections 16 --ef-construction 200 --output hnsw
+Usage:  python -m cort.hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-construction 200 --output hnsw
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort import cli
-from cort.errors import input_error
-from cort.files import atomic_folder
 from cort.formats.embeddings import Shard, all_ids, open_shards
-from cort.graphs import (
+from cort.retrieval.graph import (
     Found,
     Vectors,
     count_vectors,
@@ -41,7 +38,10 @@ from cort.graphs import (
     write_ids,
     write_meta,
 )
-from cort.progress import track
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import atomic_folder
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Meta:
     model: str
     count: int
     dimension: int
-    connections: int
+    M: int
     ef_construction: int
     space: str
     bytes: dict[str, int]
@@ -93,14 +93,14 @@ class Hnsw:
         return [Found(*found) for found in zip(rows.astype(np.int64), scores, strict=True)]
 
 
-def build(passages: Sequence[Shard], folder: Path, connections: int, ef_construction: int) -> Meta:
+def build(passages: Sequence[Shard], folder: Path, M: int, ef_construction: int) -> Meta:
     """Build the index of all passages in the empty `folder`. The result does not depend on the shards.
 
     :raises InputError: without passages or hnswlib, or for vectors not of length 1.
     """
     count, dimension = count_vectors(passages), passages[0].dimension
     index = library().Index(space=SPACE, dim=dimension)
-    index.init_index(max_elements=count, M=connections, ef_construction=ef_construction, random_seed=SEED)
+    index.init_index(max_elements=count, M=M, ef_construction=ef_construction, random_seed=SEED)
     added = 0
     for vectors in track(unit_blocks(passages, ADDED_AT_ONCE), count, "vectors added", size=len):
         index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
@@ -108,7 +108,7 @@ def build(passages: Sequence[Shard], folder: Path, connections: int, ef_construc
     index.save_index(str(folder / GRAPH_FILE))
     write_ids(folder, all_ids(passages))
     sizes = sizes_of(folder, [GRAPH_FILE])
-    meta = Meta(passages[0].model, count, dimension, connections, ef_construction, SPACE, sizes)
+    meta = Meta(passages[0].model, count, dimension, M, ef_construction, SPACE, sizes)
     write_meta(folder, meta)
     return meta
 
@@ -160,7 +160,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Options of this stage."""
     parser = cli.make_parser("cort.hnsw", __doc__)
     parser.add_argument("--passages", required=True, nargs="+", metavar="ARROW", help="embedding shards, all of them")
-    parser.add_argument("--connections", type=int, default=16, metavar="M", help="edges per passage and layer")
+    parser.add_argument("--M", type=int, default=16, metavar="M", help="edges per passage and layer")
     parser.add_argument("--ef-construction", type=int, default=200, metavar="N", help="width of the search for edges")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     return parser
@@ -168,15 +168,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Open the shards, build, put the folder in place."""
-    if args.connections not in CONNECTIONS:
+    if args.M not in CONNECTIONS:
         expected = f"{CONNECTIONS[0]} to {CONNECTIONS[-1]}"
-        raise input_error("--connections", str(args.connections), expected, "give such a number")
+        raise input_error("--M", str(args.M), expected, "give such a number")
     if args.ef_construction < 1:
         raise input_error("--ef-construction", str(args.ef_construction), "1 or more", "give a positive number")
     library()
     passages = open_shards(args.passages)
     with atomic_folder(args.output) as folder:
-        meta = build(passages, folder, args.connections, args.ef_construction)
+        meta = build(passages, folder, args.M, args.ef_construction)
     log.info("%d vectors of %d dimensions, %d MB", meta.count, meta.dimension, sum(meta.bytes.values()) // 1_000_000)
 
 

@@ -4,13 +4,13 @@ The file is what torch.save wrote: a checkpoint of PyTorch Lightning with a ``st
 Its tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is
 a pickle, the only one this program ever opens, and torch may build tensors and plain values from it, nothing else.
 Or it is a ``.safetensors`` file. One of a transformers model, without the prefix or with the architecture's own
-(``bert.``), is an encoder without projection: those of sentence-transformers, or a language model as it is.
-Every weight of the model comes from it; architecture and tokenizer are the language model's.
+(``bert.``), is an encoder without projection: those of sentence-transformers, or a base model as it is.
+Every weight of the model comes from it; architecture and tokenizer are the base model's.
 
-Reads:  the file, a language model folder
+Reads:  the file, a base model folder
 Writes: the model folders best/ and last/, which are the same
 
-Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --language-model language_models/albert --dimension 128
+Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --base-model base_models/albert --dimension 128
             --output encoders/cort
 """
 
@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cort import cli
-from cort.encoder_settings import add_encoder_arguments, encoder_settings
-from cort.errors import InputError, input_error, shorten
+from cort.models.settings import add_encoder_arguments, encoder_settings
+from cort.system import cli
+from cort.system.errors import InputError, input_error, shorten
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,14 +120,14 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
 
 
 def _wrong(path: str | Path, found: str, expected: str, fix: str = "") -> InputError:
-    return input_error(path, found, expected, fix or "name the language model it was trained from, or another file")
+    return input_error(path, found, expected, fix or "name the base model it was trained from, or another file")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = cli.make_parser("cort.import_encoder", __doc__)
     parser.add_argument("--weights", required=True, metavar="FILE", help="what was released")
-    parser.add_argument("--language-model", required=True, metavar="FOLDER", help="its architecture and tokenizer")
+    parser.add_argument("--base-model", required=True, metavar="FOLDER", help="its architecture and tokenizer")
     add_encoder_arguments(parser)
     parser.add_argument("--output", required=True, metavar="FOLDER", help="of best/ and last/")
     return parser
@@ -135,15 +135,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Read, check, write both folders."""
-    from cort.encoder import new_encoder, save_encoder
+    from cort.models.encoder import new_encoder, save_encoder
 
     tensors = read_tensors(args.weights)
     # No number of this seed is left.
-    encoder = new_encoder(args.language_model, encoder_settings(args), seed=0)
+    encoder = new_encoder(args.base_model, encoder_settings(args), seed=0)
     tensors = rename(tensors, encoder.transformer.base_model_prefix)
     encoder.load_state_dict(fit(args.weights, tensors, encoder.state_dict()))
     for piece in PIECES:
-        save_encoder(encoder, args.language_model, Path(args.output) / piece)
+        save_encoder(encoder, args.base_model, Path(args.output) / piece)
     count = sum(weights.numel() for weights in encoder.parameters())
     log.info("took %d weights from %s", count, args.weights)
 

@@ -28,14 +28,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort import cli
-from cort.errors import InputError, input_error, shorten
 from cort.formats import tables
 from cort.formats.candidates import is_candidate, read_candidates
-from cort.formats.identifiers import alphabetic_codes, unknown_ids
+from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines
+from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
-from cort.records import Ranking
+from cort.system import cli
+from cort.system.errors import InputError, input_error, shorten
 
 log = logging.getLogger(__name__)
 

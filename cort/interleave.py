@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.errors import input_error
+from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
-from cort.records import Ranking
+from cort.system import cli
+from cort.system.errors import input_error
 
 log = logging.getLogger(__name__)
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cort import cli
-from cort.devices import lease, visible_devices
-from cort.errors import input_error, shorten
-from cort.files import write_text
 from cort.formats import tables
-from cort.online.contents import GRAPHS, Contents, read_contents
-from cort.online.stopwatch import PARTS, in_sequence
+from cort.online.manifest import GRAPHS, Contents, read_contents
+from cort.online.timing import PARTS, in_sequence
 from cort.provenance import describe_hardware, describe_software
+from cort.system import cli
+from cort.system.devices import lease, visible_devices
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 if TYPE_CHECKING:
-    from cort.online.engine import Searcher
+    from cort.online.searcher import Searcher
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ def measure_all(args: argparse.Namespace, contents: Contents, texts: Sequence[st
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
-    from cort.online.opening import open_searcher
+    from cort.online.open_searcher import open_searcher
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
     (first, devices), *others = sets.items()

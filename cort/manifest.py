@@ -2,10 +2,10 @@
 
 Nothing is opened here, and files need not be there yet: a searcher checks what it opens.
 
-Reads:  nothing but the options; see `cort.online.contents` for the keys
+Reads:  nothing but the options; see `cort.online.manifest` for the keys
 Writes: manifest.json, with paths relative to its own folder
 Usage:  python -m cort.manifest --dataset pydocs --depth 1000 --passages passages.parquet --bm25-index lucene
-            --encoders '{"cort": {"model": "best", "text": "raw", "precision": "fp32", "files": ["1-of-1.arrow"]}}'
+            --encoders '{"cort": {"model": "best", "cleaning": "raw", "precision": "fp32", "files": ["1-of-1.arrow"]}}'
             --systems '{"bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4}}' --output manifest.json
 """
 
@@ -17,11 +17,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort import cli
-from cort.errors import input_error
-from cort.files import write_text
-from cort.online.contents import PATHS, Contents, Model, check_systems, model_of, write_contents
-from cort.text import FORMS
+from cort.formats.cleaning import FORMS
+from cort.online.manifest import PATHS, Contents, Model, check_systems, model_of, write_contents
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--depth", type=int, required=True, metavar="N", help="results per query in runs")
     add("--passages", required=True, metavar="PARQUET", help="the collection")
     add("--bm25-index", required=True, metavar="FOLDER", help="what `bm25_index` writes")
-    add("--bm25-text", choices=FORMS, default="raw", help="form of its texts, and of queries")
+    add("--bm25-cleaning", choices=FORMS, default="raw", help="form of its texts, and of queries")
     add("--encoders", default="{}", metavar="JSON", help="model, text, precision, files (shards of the passages)")
     add("--rerankers", default="{}", metavar="JSON", help="model, text, precision, files (tokens of the passages)")
     add("--systems", required=True, metavar="JSON", help="kind and parts of each")
@@ -72,7 +72,7 @@ def stage(args: argparse.Namespace) -> None:
         args.depth,
         Path(args.passages),
         Path(args.bm25_index),
-        args.bm25_text,
+        args.bm25_cleaning,
         parse_models("--encoders", args.encoders),
         parse_models("--rerankers", args.rerankers),
         parse_systems("--systems", args.systems),

@@ -33,12 +33,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.errors import input_error
-from cort.files import atomic_folder, checksum
 from cort.formats.embeddings import Shard, all_ids, open_shards
-from cort.graphs import Found, Vectors, count_vectors, read_ids, read_meta, sizes_of, unit_blocks, write_ids, write_meta
-from cort.progress import track
+from cort.retrieval.graph import (
+    Found,
+    Vectors,
+    count_vectors,
+    read_ids,
+    read_meta,
+    sizes_of,
+    unit_blocks,
+    write_ids,
+    write_meta,
+)
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import atomic_folder, checksum
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
 from cort.formats import tables
-from cort.sampling import Pools, draw, draw_distinct, shuffle
+from cort.system import cli
+from cort.training.sampling import Pools, draw, draw_distinct, shuffle
 from cort.triples import add_sampling_arguments, read_pools
 
 log = logging.getLogger(__name__)

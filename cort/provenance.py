@@ -21,10 +21,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from cort import __version__, cli
-from cort.anserini import java_home
-from cort.errors import InputError
-from cort.files import checksum, write_text
+from cort import __version__
+from cort.retrieval.anserini import java_home
+from cort.system import cli
+from cort.system.errors import InputError
+from cort.system.files import checksum, write_text
 
 log = logging.getLogger(__name__)
 

@@ -31,13 +31,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from cort import cli
-from cort.docstrings import Docstring, Source, parse_file
-from cort.errors import input_error, shorten
-from cort.files import atomic_file
+from cort.formats.docstrings import Docstring, Source, parse_file
 from cort.formats.lines import iter_lines
-from cort.progress import track
-from cort.records import Passage, Query
+from cort.formats.records import Passage, Query
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_file
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

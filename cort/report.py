@@ -19,14 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cort import cli
-from cort.errors import input_error, shorten
-from cort.files import write_text
+from cort.formats.artifacts import parse_assignments
 from cort.formats.audits import Audit, read_audit
 from cort.reporting import figures, panels
 from cort.reporting.audits import Block, audit_blocks, audit_panels, audits_table
-from cort.reporting.checks import parse_assignments
-from cort.reporting.contrasts import (
+from cort.reporting.comparisons import (
     Contrasts,
     contrasts_table,
     legend,
@@ -35,8 +32,6 @@ from cort.reporting.contrasts import (
     significant_differences,
 )
 from cort.reporting.curves import Curve, read_curve, summarize
-from cort.reporting.gate import read_gates
-from cort.reporting.headline import headlines
 from cort.reporting.inputs import (
     Comparison,
     Depths,
@@ -55,11 +50,16 @@ from cort.reporting.latency import (
     read_latencies,
     read_published,
 )
-from cort.reporting.origin import Origin, read_origin
 from cort.reporting.page import Gate, Page, render, saturation_rows, systems_blocks
 from cort.reporting.panels import Panel
+from cort.reporting.provenance import Origin, read_origin
+from cort.reporting.reproduction.counts import read_gates
 from cort.reporting.stages import Stage, read_stages
+from cort.reporting.summary import headlines
 from cort.reporting.tables import Table, names_of_measures, stages_table, systems_table, to_csv, to_latex, to_markdown
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ def read(args: argparse.Namespace) -> Contents:
         [read_contrasts(path) for path in args.comparisons],
         read_depths(args.depths_files),
         [read_curve(name, path) for name, path in curves.items()],
-        [read_comparison(path) for path in args.examples],
+        [read_comparison(path) for path in args.disagreements],
         [read_filter(name, path) for name, path in filters.items()],
         read_stages(args.benchmarks) if args.benchmarks else [],
         read_origin(args.provenance) if args.provenance else None,
@@ -194,7 +194,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--depths-files", metavar="JSON", nargs="*", default=[], help="measures by number of re-ranked candidates")
     add("--audits", metavar="JSON", nargs="*", default=[], help="what `cort.audit` wrote, a file per index and split")
     add("--curves", metavar="NAME=CSV", nargs="*", default=[], help="training curves")
-    add("--examples", metavar="JSON", nargs="*", default=[], help="what `cort.examples` wrote")
+    add("--disagreements", metavar="JSON", nargs="*", default=[], help="what `cort.disagreements` wrote")
     add("--filters", metavar="NAME=JSON", nargs="*", default=[], help="counts of what each filter kept and dropped")
     add("--benchmarks", metavar="FOLDER", help="benchmark files, <rule>/**/*.tsv; a missing folder is no error")
     add("--provenance", metavar="JSON", help="what `cort.provenance` wrote")

@@ -22,15 +22,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cort import cli
-from cort.errors import input_error, shorten
-from cort.files import write_text
-from cort.reporting import reproduction as writing
-from cort.reporting.fidelity import Results, counts, read_consistency, read_latencies
 from cort.reporting.inputs import read_depths, read_measures
-from cort.reporting.paper import Paper, read_paper
-from cort.reporting.reproduction import Judged
+from cort.reporting.reproduction.fidelity import Results, counts, read_consistency, read_latencies
+from cort.reporting.reproduction.page import Judged
+from cort.reporting.reproduction import page as writing
+from cort.reporting.reproduction.paper import Paper, read_paper
 from cort.reporting.tables import Table, to_csv, to_latex, to_markdown
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort import cli
-from cort.errors import input_error, shorten
 from cort.formats import tables
-from cort.formats.identifiers import positions
+from cort.formats.ids import positions
+from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, read_run, strictly_decreasing, write_run
-from cort.records import Ranking
+from cort.system import cli
+from cort.system.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
 

@@ -20,14 +20,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import psutil
 
-from cort import cli
-from cort.devices import lease
-from cort.errors import input_error
-from cort.exact import ExactIndex
 from cort.formats.embeddings import Shard, open_shards
+from cort.formats.records import Ranking
 from cort.formats.runs import write_run
-from cort.progress import track
-from cort.records import Ranking
+from cort.retrieval.exact import ExactIndex
+from cort.system import cli
+from cort.system.devices import lease
+from cort.system.errors import input_error
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +56,9 @@ def choose_devices(name: str, threads: int, leased: Sequence[str]) -> list[str]:
     :param leased: devices held for this.
     :raises InputError: when "cuda" is asked for and absent.
     """
-    from cort import models
+    from cort.models import transformer
 
-    found = models.choose_device(threads, leased).type
+    found = transformer.choose_device(threads, leased).type
     if name == "cuda" != found:
         raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
     if "cpu" in (name, found):

@@ -20,15 +20,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cort import cli
-from cort.errors import input_error
 from cort.formats.audits import add_width_arguments, chosen_width
 from cort.formats.embeddings import open_shards
+from cort.formats.records import Ranking
 from cort.formats.runs import write_run
-from cort.graphs import query_blocks, refuse_other_queries, to_ranking
 from cort.hnsw import open_index
-from cort.progress import track
-from cort.records import Ranking
+from cort.retrieval.graph import query_blocks, refuse_other_queries, to_ranking
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

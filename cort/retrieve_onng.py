@@ -25,15 +25,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort import cli
-from cort.errors import input_error
 from cort.formats.audits import add_width_arguments, chosen_width
 from cort.formats.embeddings import open_shards
+from cort.formats.records import Ranking
 from cort.formats.runs import write_run
-from cort.graphs import Found, query_blocks, refuse_other_queries, to_ranking
 from cort.onng import Onng, open_index
-from cort.progress import track
-from cort.records import Ranking
+from cort.retrieval.graph import Found, query_blocks, refuse_other_queries, to_ranking
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

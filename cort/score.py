@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.devices import lease
-from cort.errors import input_error, shorten
 from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
-from cort.progress import track
-from cort.tokenization import fingerprint
+from cort.models.tokenizer import fingerprint
+from cort.system import cli
+from cort.system.devices import lease
+from cort.system.errors import input_error, shorten
+from cort.system.progress import track
 
 if TYPE_CHECKING:
     import torch
 
-    from cort.cross_encoder import CrossEncoder, Pairs
+    from cort.models.cross_encoder import CrossEncoder, Pairs
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +121,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Score and write."""
-    from cort.cross_encoder import Pairs, load_cross_encoder
-    from cort.identity import identity
-    from cort.models import choose_device
+    from cort.models.cache_key import identity
+    from cort.models.cross_encoder import Pairs, load_cross_encoder
+    from cort.models.transformer import choose_device
 
     model, template = load_cross_encoder(args.model)
     tokenizer = fingerprint(args.model)

@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cort import cli
-from cort.devices import lease
-from cort.errors import InputError, input_error, shorten
+from cort.system import cli
+from cort.system.devices import lease
+from cort.system.errors import InputError, input_error, shorten
 
 if TYPE_CHECKING:
-    from cort.online.contents import Contents
-    from cort.online.engine import Answer, Searcher
+    from cort.online.manifest import Contents
+    from cort.online.searcher import Answer, Searcher
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def manifest_of(experiment: str | Path) -> Path:
 
 def choose_systems(contents: Contents) -> list[str]:
     """Take the first BM25, the first dense and the first interleaved system, as far as there are such."""
-    from cort.online.contents import GRAPHS
+    from cort.online.manifest import GRAPHS
 
     first = (contents.first("bm25"), contents.first("exact", *GRAPHS), contents.first("interleave"))
     return [name for name in first if name is not None] or list(contents.systems)[:1]
@@ -123,7 +123,7 @@ def ask(opening: Future[Searcher], worker: ThreadPoolExecutor, depth: int) -> No
 
 def side_by_side(searcher: Searcher, query: str, depth: int, width: int) -> str:
     """Answer a query with all systems, in columns."""
-    from cort.online.columns import show
+    from cort.online.terminal import show
 
     answers = [searcher.search(name, query, depth) for name in searcher.systems]
     texts = [searcher.passages.texts([one.doc_id for one in answer.results]) for answer in answers]
@@ -147,8 +147,8 @@ def command_line() -> argparse.ArgumentParser:
 
 def stage(args: argparse.Namespace) -> None:
     """Open the systems, answer."""
-    from cort.online.contents import read_contents
-    from cort.online.opening import open_searcher
+    from cort.online.manifest import read_contents
+    from cort.online.open_searcher import open_searcher
 
     if args.query is not None and not args.query.strip():
         raise input_error("--query", "no word", "a query", "write one")

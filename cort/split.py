@@ -19,10 +19,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort import cli
-from cort.errors import input_error, shorten
 from cort.formats.raw import Record, iter_qrels, iter_queries, iter_record_batches, refuse_duplicates
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.system import cli
+from cort.system.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
 

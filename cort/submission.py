@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cort import cli
-from cort.errors import input_error, shorten
-from cort.files import atomic_file
 from cort.formats import tables
-from cort.formats.identifiers import unknown_ids
+from cort.formats.ids import unknown_ids
+from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
-from cort.records import Ranking
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 

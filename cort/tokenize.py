@@ -2,7 +2,7 @@
 
 Reads a passages or queries table and a model folder's tokenizer; writes a token cache (Arrow IPC).
 
-Usage: python -m cort.tokenize --tokenizer language_models/small --texts passages.parquet --output passages.arrow
+Usage: python -m cort.tokenize --tokenizer base_models/small --texts passages.parquet --output passages.arrow
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cort import cli
 from cort.formats import tables, tokens
-from cort.progress import track
-from cort.text import FORMS, convert
-from cort.tokenization import fingerprint, load_tokenizer
+from cort.formats.cleaning import FORMS, convert
+from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.system import cli
+from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = cli.make_parser("cort.tokenize", __doc__)
     parser.add_argument("--tokenizer", required=True, metavar="FOLDER", help="model folder with tokenizer.json")
     parser.add_argument("--texts", required=True, metavar="PARQUET", help="passages or queries")
-    parser.add_argument("--text", choices=FORMS, default="raw", help="what is done to the texts first")
+    parser.add_argument("--cleaning", choices=FORMS, default="raw", help="what is done to the texts first")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", required=True, metavar="ARROW")
     return parser
@@ -58,7 +58,7 @@ def stage(args: argparse.Namespace) -> None:
     """Tokenize and write."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if args.threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)
-    batches = token_batches(args.tokenizer, args.texts, args.text)
+    batches = token_batches(args.tokenizer, args.texts, args.cleaning)
     rows = tokens.write_tokens(args.output, batches, fingerprint(args.tokenizer))
     cache = tokens.Tokens(args.output)
     log.info("%d texts, %d tokens, %.1f on average", rows, cache.lengths.sum(), cache.lengths.sum() / max(rows, 1))

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from cort import cli
-from cort.errors import input_error
-from cort.files import write_text
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.sampling import Pools, build_pools, draw, limit_pools, shuffle
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import write_text
+from cort.training.sampling import Pools, build_pools, draw, limit_pools, shuffle
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Called by its path, a script finds only its own folder.
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from cort.files import remove_leftovers
+from cort.system.files import remove_leftovers
 from workflow.lock import is_owned
 from workflow.machine import existing_shards
 

@@ -61,7 +61,7 @@ def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str, str]]
 
 
 def _meaning(part: Schema) -> str:
-    note = " Changes no result and makes nothing run again." if part.get("decides") == "nothing" else ""
+    note = " Changes no result and makes nothing run again." if part.get("affects_results") is False else ""
     return f"{part['description']}{note}"
 
 

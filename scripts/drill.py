@@ -29,9 +29,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Called by its path, a script finds only its own folder.
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 

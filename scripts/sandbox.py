@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from cort.files import checksum
+from cort.system.files import checksum
 
 ROOT = Path(__file__).parents[1]
 #: Config of the tiny experiment in a copy made by `copy_with_tiny`.

@@ -123,8 +123,8 @@ def make_texts(generator):
 def world(tmp_path_factory):
     """Tables passages, queries.{train,validation}, qrels and the run ranking.trec of 30 passages per query."""
     from cort.formats import tables
+    from cort.formats.records import Ranking
     from cort.formats.runs import write_run
-    from cort.records import Ranking
 
     folder = tmp_path_factory.mktemp("world")
     generator = random.Random(5)  # noqa: S311
@@ -150,29 +150,27 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def make_language_model(world, tmp_path_factory):
-    """Build a language model from scratch; settings replace those of `ARCHITECTURE`, None drops one."""
-    from cort import language_model
+def make_base_model(world, tmp_path_factory):
+    """Build a base model from scratch; settings replace those of `ARCHITECTURE`, None drops one."""
+    from cort import base_model
 
     def build(seed=1, folder=None, **settings):
-        folder = folder or tmp_path_factory.mktemp("language_model") / "model"
+        folder = folder or tmp_path_factory.mktemp("base_model") / "model"
         named = {name: value for name, value in {**ARCHITECTURE, **settings}.items() if value is not None}
         options = ["--architecture", json.dumps(named), "--vocabulary-size", "160", "--seed", str(seed)]
-        assert (
-            language_model.main([*options, "--passages", world.path("passages.parquet"), "--output", str(folder)]) == 0
-        )
+        assert base_model.main([*options, "--passages", world.path("passages.parquet"), "--output", str(folder)]) == 0
         return folder
 
     return build
 
 
 @pytest.fixture(scope="session")
-def lm(make_language_model):
+def lm(make_base_model):
     """Folder of a BERT of 2 layers x 32, 48 positions, with dropout, random weights."""
     import torch
 
     torch.set_num_threads(1)
-    return make_language_model()
+    return make_base_model()
 
 
 @pytest.fixture(scope="session")
@@ -191,8 +189,8 @@ def caches(world, lm):
 @pytest.fixture(scope="session")
 def make_encoder(lm, tmp_path_factory):
     """Save a new encoder with random weights; its folder."""
-    from cort.encoder import new_encoder, save_encoder
-    from cort.encoder_settings import EncoderSettings
+    from cort.models.encoder import new_encoder, save_encoder
+    from cort.models.settings import EncoderSettings
 
     def build(pooling="mean", dimension=8, seed=3, query_length=12, passage_length=16, model=lm):
         folder = tmp_path_factory.mktemp("encoder") / "model"
@@ -206,7 +204,7 @@ def make_encoder(lm, tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_reranker(lm, tmp_path_factory):
     """Save a new cross-encoder with random weights; its folder."""
-    from cort.cross_encoder import PairSettings, new_cross_encoder, save_cross_encoder
+    from cort.models.cross_encoder import PairSettings, new_cross_encoder, save_cross_encoder
 
     def build(query_length=8, max_length=24, seed=4, model=lm):
         folder = tmp_path_factory.mktemp("reranker") / "model"

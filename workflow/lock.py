@@ -51,7 +51,7 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from cort.files import DISK_IS_FULL, try_lock
+from cort.system.files import DISK_IS_FULL, try_lock
 
 FOLDER = Path(".snakemake")
 #: Environment variable by which jobs are known: the token of the workflow that began them.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cort.devices import visible_devices
+from cort.system.devices import visible_devices
 
 # Threads of a stage that computes; more help little.
 THREADS = 8

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(args: argparse.Namespace, planned: DryRun, problems: list[str]) -> list[str]:
     """Print the forecast and return all problems."""
     # All that is needed from here on takes half a second to load, which a finished experiment does without.
-    from workflow.checks import ConfigError, load
+    from workflow.experiment.checks import ConfigError, load
     from workflow.planning import preflight
     from workflow.planning.forecast import make_forecast
     from workflow.planning.tables import render, summarise

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workflow.checks import ConfigError, load
+from workflow.experiment.checks import ConfigError, load
 from workflow.planning.dryrun import DryRunError, dry_run, part_arguments
 from workflow.planning.reasons import explain, render
 

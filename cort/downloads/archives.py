@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from cort.catalog import PublicFile
+from cort.downloads.catalog import PublicFile
 from cort.downloads.checks import CHUNK, difference, tally_for
-from cort.errors import InputError, input_error, shorten
-from cort.files import atomic_file
-from cort.progress import track
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import atomic_file
+from cort.system.progress import track
 
 # Texts shrink to a third or a quarter; a bomb, to a thousandth. The slack is for the padding of small archives.
 RATIO, SLACK = 100, 1 << 20

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from cort.catalog import PublicFile
-from cort.errors import shorten
+from cort.downloads.catalog import PublicFile
+from cort.system.errors import shorten
 
 log = logging.getLogger(__name__)
 

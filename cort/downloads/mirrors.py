@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import requests
 
-from cort.catalog import Catalog, PublicFile
+from cort.downloads.catalog import Catalog, PublicFile
 from cort.downloads.checks import problem_with
 from cort.downloads.partial import Partial
 from cort.downloads.transfer import Broken, Patience, Refused, new_session, transfer
-from cort.errors import InputError, input_error
-from cort.interruption import Interrupted, exit_status
+from cort.system.errors import InputError, input_error
+from cort.system.interruption import Interrupted, exit_status
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cort.catalog import CATALOG, load_catalog
+from cort.downloads.catalog import CATALOG, load_catalog
 from cort.downloads.sources import Sources
 from cort.downloads.transfer import Patience
-from cort.errors import input_error
+from cort.system.errors import input_error
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from cort.files import write_text
+from cort.system.files import write_text
 
 
 @dataclass(frozen=True)

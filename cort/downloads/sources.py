@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cort.catalog import Catalog, PublicFile
+from cort.downloads.catalog import Catalog, PublicFile
 from cort.downloads.checks import problem_with
 from cort.downloads.mirrors import discard_partials, fetch
 from cort.downloads.transfer import Patience
-from cort.errors import input_error
-from cort.files import atomic_file, temporary_folder, try_lock
+from cort.system.errors import input_error
+from cort.system.files import atomic_file, temporary_folder, try_lock
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ import requests
 import urllib3.exceptions
 
 from cort import __version__
-from cort.catalog import PublicFile
+from cort.downloads.catalog import PublicFile
 from cort.downloads.partial import Identity, Partial
-from cort.errors import input_error, shorten
-from cort.progress import track
+from cort.system.errors import input_error, shorten
+from cort.system.progress import track
 
 CHUNK = 1 << 18
 MB = 10**6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cort.errors import input_error
+from cort.system.errors import input_error
 
 
 def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cort.errors import input_error, shorten
-from cort.files import write_text
-from cort.reporting.checks import Node, read_json
+from cort.formats.artifacts import Node, read_json
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 # Index -> what the width of its searches is called.
 PARAMETERS: Mapping[str, str] = {"onng": "epsilon", "hnsw": "ef"}

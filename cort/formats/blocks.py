@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from cort.errors import InputError
-from cort.files import atomic_file
 from cort.formats.arrow import open_arrow
+from cort.system.errors import InputError
+from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.errors import input_error, shorten
 from cort.formats.lines import BYTE_ORDER_MARK, iter_lines
+from cort.system.errors import input_error, shorten
 
 COLUMNS = ("query_id", "doc_id", "query", "passage")
 SCHEMA = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])

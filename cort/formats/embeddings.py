@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.errors import input_error
-from cort.files import atomic_file
 from cort.formats.arrow import open_arrow
+from cort.system.errors import input_error
+from cort.system.files import atomic_file
 
 STORAGE = {"fp32": pa.float32(), "fp16": pa.float16()}
 

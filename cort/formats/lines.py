@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-from cort.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error, shorten
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK_BYTES = 32 << 20

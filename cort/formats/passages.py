@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.formats.identifiers import is_plain, string_bytes
+from cort.formats.ids import is_plain, string_bytes
 from cort.formats.lines import BLOCK_BYTES, BYTE_ORDER_MARK, decode_lines, iter_blocks
 from cort.formats.raw import iter_passages, iter_record_batches, suffix_of, tsv_pairs
+from cort.formats.records import Passage
 from cort.formats.tables import PASSAGES
-from cort.records import Passage
 
 # Printable ASCII without the blank: at the end of a text, such a byte is no white space of any kind.
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E

@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.errors import InputError, input_error, shorten
-from cort.formats.identifiers import is_plain
+from cort.formats.ids import is_plain
 from cort.formats.lines import iter_lines
+from cort.formats.records import Passage, Qrel, Query
 from cort.formats.tables import ROW_GROUP
-from cort.records import Passage, Qrel, Query
+from cort.system.errors import InputError, input_error, shorten
 
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
 

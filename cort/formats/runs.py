@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.errors import input_error, shorten
-from cort.files import atomic_file
-from cort.formats.identifiers import MULTIPLIER, Words, hashes, is_plain, sort_keys
+from cort.formats.ids import MULTIPLIER, Words, hashes, is_plain, sort_keys
 from cort.formats.lines import BYTE_ORDER_MARK, iter_lines
-from cort.records import Ranking
+from cort.formats.records import Ranking
+from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_file
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 ROWS_PER_BLOCK = 100_000

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cort.errors import input_error
-from cort.files import atomic_file, flushing
+from cort.system.errors import input_error
+from cort.system.files import atomic_file, flushing
 
 PASSAGES = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.errors import input_error, shorten
-from cort.files import atomic_file
 from cort.formats.arrow import open_arrow
+from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_file
 
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
 

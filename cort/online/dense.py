@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.batching import Frame, Sequences, frame_text
 from cort.encode import TOKEN_BUDGETS
-from cort.encoder import load_encoder
-from cort.exact import ExactIndex
 from cort.formats.embeddings import STORAGE, Shard
-from cort.models import forward_by_length, model_fingerprint
+from cort.formats.records import Ranking
+from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.encoder import load_encoder
+from cort.models.transformer import forward_by_length, model_fingerprint
 from cort.online.tokens import TokenIds, Tokenizer
-from cort.records import Ranking
+from cort.retrieval.exact import ExactIndex
 
 Vectors = npt.NDArray[np.float32]
 # Vectors are held in memory if they take one of so many parts of it.
@@ -33,7 +33,7 @@ class QueryEncoder:
     def __init__(self, folder: Path, form: str, precision: str, device: torch.device) -> None:
         """Load the model folder.
 
-        :param form: form of the texts (`cort.text`).
+        :param form: form of the texts (`cort.formats.cleaning`).
         :param precision: of the transformer's products.
         """
         self.fingerprint = model_fingerprint(folder)

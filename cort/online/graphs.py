@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cort import hnsw, onng
-from cort.errors import input_error
 from cort.formats.audits import audited_width
-from cort.graphs import Graph, to_ranking
-from cort.online.contents import System
-from cort.records import Ranking
+from cort.formats.records import Ranking
+from cort.online.manifest import System
+from cort.retrieval.graph import Graph, to_ranking
+from cort.system.errors import input_error
 
 OPEN: Mapping[str, Callable[[Path], Graph]] = {"onng": onng.open_index, "hnsw": hnsw.open_index}
 

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort import anserini
 from cort.bm25 import Parameters
-from cort.errors import input_error
+from cort.formats.cleaning import convert
+from cort.formats.records import Ranking
 from cort.formats.runs import order
-from cort.records import Ranking
-from cort.text import convert
+from cort.retrieval import anserini
+from cort.system.errors import input_error
 
 INDEX = "Lorg/apache/lucene/"
 SEARCH = "org/apache/lucene/search/"

@@ -19,9 +19,9 @@ from typing import IO, Any
 import numpy as np
 
 from cort.bm25 import Parameters
-from cort.errors import InputError, input_error
+from cort.formats.records import Ranking
 from cort.online.lucene import Lucene
-from cort.records import Ranking
+from cort.system.errors import InputError, input_error
 
 ROOT = Path(__file__).parents[2]
 

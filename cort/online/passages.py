@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cort.errors import input_error, shorten
 from cort.formats import tables
+from cort.system.errors import input_error, shorten
 
 IDS = pa.schema([("doc_id", pa.string())])
 #: row groups whose texts stay in memory

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.batching import Frame, Sequences, frame_pair
-from cort.cross_encoder import load_cross_encoder
 from cort.formats.tokens import Tokens
-from cort.models import forward_by_length
+from cort.models.batching import Frame, Sequences, frame_pair
+from cort.models.cross_encoder import load_cross_encoder
+from cort.models.tokenizer import fingerprint
+from cort.models.transformer import forward_by_length
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.score import TOKEN_BUDGETS
-from cort.tokenization import fingerprint
 
 
 class Reranker:
@@ -24,7 +24,7 @@ class Reranker:
     def __init__(self, folder: Path, form: str, precision: str, passages: Path, device: torch.device) -> None:
         """Load the model folder.
 
-        :param form: form of the texts (`cort.text`).
+        :param form: form of the texts (`cort.formats.cleaning`).
         :param passages: the token cache, of this model's tokenizer.
         """
         self.passages = Tokens(passages, fingerprint(folder))

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.text import convert
-from cort.tokenization import load_tokenizer
+from cort.formats.cleaning import convert
+from cort.models.tokenizer import load_tokenizer
 
 TokenIds = npt.NDArray[np.int32]
 

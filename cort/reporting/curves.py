@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cort.errors import input_error, shorten
 from cort.formats.lines import iter_lines
+from cort.system.errors import input_error, shorten
 
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
 MEASURE = "validation_measure"

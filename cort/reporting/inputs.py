@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from cort.errors import input_error, shorten
-from cort.reporting.checks import Node, read_json
+from cort.formats.artifacts import Node, read_json
+from cort.system.errors import input_error, shorten
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def read_filter(name: str, path: str | Path) -> Filter:
 
 
 def read_comparison(path: str | Path) -> Comparison:
-    """Read what the stage `examples` wrote."""
+    """Read what the stage `disagreements` wrote."""
     node = read_json(path)
     return Comparison(
         node["split"].text(),

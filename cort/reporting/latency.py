@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.online.stopwatch import PARTS
-from cort.reporting.checks import Node, read_json
+from cort.formats.artifacts import Node, read_json
+from cort.online.timing import PARTS
 from cort.reporting.labels import fixed
 from cort.reporting.tables import Cell, Column, Table
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from cort import __version__
 from cort.reporting import audits, labels
-from cort.reporting.contrasts import (
+from cort.reporting.comparisons import (
     Contrasts,
     legend,
     p_value,
@@ -24,7 +24,7 @@ from cort.reporting.highlight import highlight
 from cort.reporting.inputs import Comparison, Depths, Filter, Measures
 from cort.reporting.latency import Block as LatencyBlock
 from cort.reporting.latency import Published
-from cort.reporting.origin import Origin
+from cort.reporting.provenance import Origin
 from cort.reporting.stages import Stage
 from cort.reporting.tables import best_shown, names_of_measures, splits_of
 
@@ -173,13 +173,13 @@ def saturation_rows(depths: Sequence[Depths]) -> list[Saturation]:
 
 def render(page: Page) -> str:
     """Render the page as HTML; everything is escaped but the figures, which were escaped when drawn."""
-    return environment().get_template("template.html.jinja").render(page=page)
+    return environment().get_template("report.html.jinja").render(page=page)
 
 
 def environment() -> Environment:
     """Make what renders the templates of this folder."""
     found = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

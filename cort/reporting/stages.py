@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.errors import input_error, shorten
 from cort.formats.lines import iter_lines
+from cort.system.errors import input_error, shorten
 
 UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from cort.files import atomic_file, remove_leftovers
+from cort.system.files import atomic_file, remove_leftovers
 
 log = logging.getLogger(__name__)
 

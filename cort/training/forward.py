@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from cort.batching import Sequences
-from cort.models import forward_by_length
-from cort.training.options import TrainingSettings
-from cort.training.ranks import Ranks
+from cort.models.batching import Sequences
+from cort.models.transformer import forward_by_length
+from cort.training.parallel.process_group import Ranks
+from cort.training.settings import TrainingSettings
 
 # Padded tokens that go through the transformer at once: more of them only mean more padding on a CPU. Of SQuAD's
 # triples, 96 an update, 1.10 tokens are computed for each real one; with four times as many 1.26, and 1.60 mini-batch
@@ -30,7 +30,11 @@ class Forward:
 
     def __init__(self, model: nn.Module, settings: TrainingSettings, accelerator: Any, ranks: Ranks | None) -> None:
         self.model, self.device = model, accelerator.device
-        self._accelerator, self._ranks, self._recompute = accelerator, ranks, settings.recompute
+        self._accelerator, self._ranks, self._gradient_checkpointing = (
+            accelerator,
+            ranks,
+            settings.gradient_checkpointing,
+        )
         on_gpu = self.device.type == "cuda"
         self._tokens = settings.tokens_at_once if on_gpu else min(settings.tokens_at_once, CPU_TOKENS)
 
@@ -57,7 +61,7 @@ class Forward:
         return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
     def _model(self) -> Callable[[dict[str, Tensor]], Tensor]:
-        if not (self._recompute and torch.is_grad_enabled()):
+        if not (self._gradient_checkpointing and torch.is_grad_enabled()):
             return self.model
         # Activations are thrown away and computed again, sub-batch by sub-batch, on the way back.
         return lambda batch: checkpoint(self.model, batch, use_reentrant=False)

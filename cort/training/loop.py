@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.errors import InputError, input_error
-from cort.progress import track
+from cort.system.errors import InputError, input_error
+from cort.system.progress import track
 from cort.training.checkpoints import Checkpoints
-from cort.training.chunks import Chunk, Rows, activation_limit
 from cort.training.events import Events
 from cort.training.forward import Forward
-from cort.training.keeper import Keeper
-from cort.training.options import TrainingSettings
-from cort.training.ranks import make_accelerator
+from cort.training.microbatches import Chunk, Rows, activation_limit
+from cort.training.parallel.process_group import make_accelerator
+from cort.training.preemption import Keeper
 from cort.training.selection import LOSS, Validation
+from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def fit(
         raise input_error("precision", "fp16 on a CPU", "fp32 or bf16", "change it")
     accelerator = make_accelerator(settings.precision)
     task = replace(task, examples=task.examples // settings.batch_size * settings.batch_size or task.examples)
-    updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.accumulate)
+    updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.gradient_accumulation)
     groups = parameter_groups(task.model, settings)
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
     if settings.compile:
@@ -212,7 +212,7 @@ class _Loop:
 
     def _examples(self, step: int) -> Rows:
         """Positions of the examples of an update; in the last one, perhaps, fewer."""
-        many = self.settings.accumulate * self.settings.batch_size
+        many = self.settings.gradient_accumulation * self.settings.batch_size
         return np.arange((step - 1) * many, min(step * many, self.task.examples))
 
     def _close_row(self) -> None:
@@ -222,7 +222,7 @@ class _Loop:
         if not progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
         validation = self._validate(step) if validate else None
-        seen = min(step * self.settings.accumulate * self.settings.batch_size, self.task.examples)
+        seen = min(step * self.settings.gradient_accumulation * self.settings.batch_size, self.task.examples)
         point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
         if self.events:
             self.events.add(point)
@@ -242,8 +242,8 @@ class _Loop:
         loss, measure = told[0][:2]
         if not math.isfinite(loss):
             raise _diverged(step, f"the validation loss {loss}")
-        by_loss = self.settings.select == LOSS
-        also = "" if by_loss else f", {self.settings.select} {measure:.4f}"
+        by_loss = self.settings.best_model_metric == LOSS
+        also = "" if by_loss else f", {self.settings.best_model_metric} {measure:.4f}"
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
         # Both as something that falls as the model gets better.
         self._judge(loss if by_loss else -measure)
@@ -275,7 +275,11 @@ def _enough_memory(settings: TrainingSettings) -> Iterator[None]:
         if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
             raise
         found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
-        fix = "lower it" if settings.recompute else "lower it, or set recompute if one mini-batch alone is too large"
+        fix = (
+            "lower it"
+            if settings.gradient_checkpointing
+            else "lower it, or set gradient_checkpointing if one mini-batch alone is too large"
+        )
         raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
 
 

@@ -12,15 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cort.cross_encoder import CrossEncoder, Pairs, save_cross_encoder
-from cort.errors import input_error
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.losses import pointwise_loss
-from cort.tokenization import fingerprint, load_template
-from cort.training.chunks import Chunk, Rows, chunks_by_length
+from cort.models.cross_encoder import CrossEncoder, Pairs, save_cross_encoder
+from cort.models.tokenizer import fingerprint, load_template
+from cort.system.errors import input_error
 from cort.training.forward import Forward
 from cort.training.loop import Task
+from cort.training.losses import pointwise_loss
+from cort.training.microbatches import Chunk, Rows, chunks_by_length
 from cort.training.selection import Validation, candidates_of, pair_rows, value_of_scores
 
 
@@ -76,7 +76,7 @@ def make_task(args: argparse.Namespace, model: CrossEncoder) -> Task:
 
     :raises InputError: files that do not fit each other.
     """
-    tokenizer, template = fingerprint(args.language_model), load_template(args.language_model)
+    tokenizer, template = fingerprint(args.base_model), load_template(args.base_model)
     passages, *caches = (Tokens(path, tokenizer) for path in (args.passages, args.queries, args.validation_queries))
     training, validation = (
         PairTexts(read_pairs(path, cache, passages), Pairs(cache, passages, template, model.settings))
@@ -101,7 +101,7 @@ def make_task(args: argparse.Namespace, model: CrossEncoder) -> Task:
         return Validation(loss, value_of_scores(candidates, scores.double().cpu().numpy()))
 
     def save(name: str) -> None:
-        save_cross_encoder(model, args.language_model, Path(args.output) / name)
+        save_cross_encoder(model, args.base_model, Path(args.output) / name)
 
     per_epoch = len(training) // tables.count_epochs(args.pairs)
     return Task(model, len(training), per_epoch, chunks, losses, validate, save)

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from cort.errors import input_error
+from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
 from cort.formats import tables
-from cort.formats.identifiers import positions
+from cort.formats.ids import positions
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
-from cort.losses import Similarity
-from cort.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
-from cort.training.chunks import Rows
+from cort.system.errors import input_error
+from cort.training.losses import Similarity
+from cort.training.microbatches import Rows
 
 LOSS = "loss"
 # No measure that models are chosen by looks deeper.
@@ -57,10 +57,10 @@ class Candidates:
 
 def candidates_of(args: argparse.Namespace) -> Candidates | None:
     """Read what a stage's arguments name; None if they choose by the loss."""
-    if args.select == LOSS:
+    if args.best_model_metric == LOSS:
         return None
     return read_candidates(
-        args.validation_run, args.validation_qrels, args.relevance_level, args.pool_depth, args.select
+        args.validation_run, args.validation_qrels, args.relevance_level, args.pool_depth, args.best_model_metric
     )
 
 

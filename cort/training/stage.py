@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from cort.files import atomic_file
-from cort.identity import identity
-from cort.models import model_fingerprint
+from cort.models.cache_key import identity
+from cort.models.transformer import model_fingerprint
+from cort.system.files import atomic_file
 from cort.training.checkpoints import Checkpoints
 from cort.training.loop import Task, fit
-from cort.training.options import settings_from
+from cort.training.settings import settings_from
 from cort.training.state import CurvePoint
 
 # Options that say where things are, how fast they go and what is remembered.
@@ -65,9 +65,9 @@ def train_task(task: Task, args: argparse.Namespace, module: str, files: Sequenc
 
 def _identity(task: Task, args: argparse.Namespace, module: str, files: Sequence[str]) -> str:
     """Name the training by all that decides its result; where it runs, and on how many processes, may change."""
-    others = {*files, *NOT_DECISIVE, "language_model", "start"}
+    others = {*files, *NOT_DECISIVE, "base_model", "start"}
     options = {name: value for name, value in vars(args).items() if name not in others}
     options |= {"examples": task.examples}
     if getattr(args, "start", None):
         options["start"] = model_fingerprint(args.start)
-    return identity(module, options, [getattr(args, name) for name in files], args.language_model)
+    return identity(module, options, [getattr(args, name) for name in files], args.base_model)

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from cort.training.checkpoints import Checkpoint, part, with_prefix
+from cort.training.parallel.process_group import Ranks
 from cort.training.random_states import random_states, restore_random_states
-from cort.training.ranks import Ranks
 from cort.training.selection import Validation
 
 MODEL, OPTIMIZER, BEST, RANDOM = "model", "optimizer", "best", "random"

@@ -15,15 +15,21 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from cort.encoder import Encoder, Texts, save_encoder, texts_of
-from cort.errors import input_error, shorten
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.losses import SIMILARITIES, batch_triplet_loss, info_nce_loss, margin_mse_loss, multilabel_margin_loss
-from cort.tokenization import fingerprint, load_template
-from cort.training.chunks import Chunk, Rows, consecutive_chunks
+from cort.models.encoder import Encoder, Texts, save_encoder, texts_of
+from cort.models.tokenizer import fingerprint, load_template
+from cort.system.errors import input_error, shorten
 from cort.training.forward import Forward
 from cort.training.loop import Task
+from cort.training.losses import (
+    SIMILARITIES,
+    batch_triplet_loss,
+    info_nce_loss,
+    margin_mse_loss,
+    multilabel_margin_loss,
+)
+from cort.training.microbatches import Chunk, Rows, consecutive_chunks
 from cort.training.selection import Validation, candidates_of, make_pool
 
 Objective: TypeAlias = "Callable[[Tensor, Tensor, Tensor, TripleRows], Tensor]"
@@ -199,7 +205,7 @@ def make_task(args: argparse.Namespace, encoder: Encoder) -> Task:
 
     :raises InputError: files that do not fit each other.
     """
-    tokenizer, template = fingerprint(args.language_model), load_template(args.language_model)
+    tokenizer, template = fingerprint(args.base_model), load_template(args.base_model)
     caches = [Tokens(path, tokenizer) for path in (args.passages, args.queries, args.validation_queries)]
     passages = texts_of(caches[0], template, encoder.settings, "passage")
     texts, objectives = [], []
@@ -234,7 +240,7 @@ def make_task(args: argparse.Namespace, encoder: Encoder) -> Task:
         return Validation(found.mean().item(), pool.value(*vectors, SIMILARITIES[args.similarity]))
 
     def save(name: str) -> None:
-        save_encoder(encoder, args.language_model, Path(args.output) / name)
+        save_encoder(encoder, args.base_model, Path(args.output) / name)
 
     per_epoch = len(training) // tables.count_epochs(args.triples)
     return Task(encoder, len(training), per_epoch, chunks, losses, validate, save)

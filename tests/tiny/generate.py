@@ -55,7 +55,7 @@ def make_run(query: str, texts: list[str]) -> list[tuple[str, float]]:
 
 def make_config(data: Path) -> dict[str, Any]:
     """Describe the experiment: models of a few thousand weights, a system of each kind."""
-    training = {"epochs": 2, "batch_size": 8, "accumulate": 1, "learning_rate": 1.0e-3, "warmup_updates": 2}
+    training = {"epochs": 2, "batch_size": 8, "gradient_accumulation": 1, "learning_rate": 1.0e-3, "warmup_updates": 2}
     files = {name: {kind: f"{data}/{kind}.{name}.tsv" for kind in ("queries", "qrels")} for name in QUERIES}
     return {
         "dataset": "tiny",
@@ -66,7 +66,7 @@ def make_config(data: Path) -> dict[str, Any]:
         "depth": DEPTH,
         "training_depth": 30,
         "bm25": {"tune": {"k1": [0.6, 0.9], "b": [0.4], "samples": 2, "sample_size": 20, "measure": "RR@10"}},
-        "language_models": {
+        "base_models": {
             "small": {
                 "vocabulary_size": 300,
                 "architecture": {
@@ -81,7 +81,7 @@ def make_config(data: Path) -> dict[str, Any]:
         },
         "encoders": {
             "encoder": {
-                "language_model": "small",
+                "base_model": "small",
                 "pooling": "mean",
                 "dimension": 16,
                 "query_length": 24,
@@ -89,12 +89,12 @@ def make_config(data: Path) -> dict[str, Any]:
                 "triples": {"first_rank": 2, "last_rank": 20, "minimum_results": 5},
                 "training": {**training, "validate_every": 5},
                 "onng": {"edges": 10, "outgoing": 5, "incoming": 10},
-                "hnsw": {"connections": 4, "ef_construction": 20},
+                "hnsw": {"M": 4, "ef_construction": 20},
             }
         },
         "rerankers": {
             "cross": {
-                "language_model": "small",
+                "base_model": "small",
                 "query_length": 24,
                 "max_length": 90,
                 "depth": 20,
@@ -113,7 +113,7 @@ def make_config(data: Path) -> dict[str, Any]:
         },
         "evaluation": {
             "measures": ["RR@10", "nDCG@20", "R@20", "R@50"],
-            "examples": ["cort", "bm25"],
+            "disagreements": ["cort", "bm25"],
             "number_of_examples": 2,
             "depths": [1, 5, 20],
             "consistency": {"reference": "published", "systems": ["bm25", "cort"], "depths": [1, 5, 20]},

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from workflow.experiment import GRAPHS, TRAINING_SPLITS, Config
+from workflow.experiment.config import GRAPHS, TRAINING_SPLITS, Config
 from workflow.planning.dryrun import Job, Made
 
 # These change speed or name files: Snakemake reruns nothing for them.
@@ -23,7 +23,7 @@ NO_SETTINGS = (
     "checkpoint-every",
     "gpus",
 )
-SECTIONS = ("encoders", "rerankers", "language_models", "systems", "splits")
+SECTIONS = ("encoders", "rerankers", "base_models", "systems", "splits")
 # Rules whose settings stand in one part of an entry, or in one section.
 PARTS = {
     "train": "training",
@@ -40,7 +40,7 @@ PARTS = {
     "pydocs": "collection.pydocs",
     "evaluate": "evaluation",
     "depths": "evaluation",
-    "examples": "evaluation",
+    "disagreements": "evaluation",
     "consistency": "evaluation.consistency",
     "compare": "evaluation",
     "report": "evaluation",
@@ -51,9 +51,9 @@ KEYS = {
     ("audit", "sample"): "audit.queries",
     ("audit", "measures"): "evaluation.measures",
     ("depths", "measures"): "evaluation.depth_measures",
-    ("examples", "number"): "evaluation.number_of_examples",
-    ("examples", "first_name"): "evaluation.examples",
-    ("examples", "second_name"): "evaluation.examples",
+    ("disagreements", "number"): "evaluation.number_of_disagreements",
+    ("disagreements", "first_name"): "evaluation.disagreements",
+    ("disagreements", "second_name"): "evaluation.disagreements",
     ("consistency", "reference_name"): "evaluation.consistency.reference",
     ("reproduction", "title"): "title",
     ("report", "title"): "title",
@@ -61,7 +61,7 @@ KEYS = {
     ("manifest", "systems"): "systems",
     ("manifest", "encoders"): "encoders",
     ("manifest", "rerankers"): "rerankers",
-    ("manifest", "bm25_text"): "bm25.text",
+    ("manifest", "bm25_cleaning"): "bm25.cleaning",
     ("report", "description_of_systems"): "systems",
 }
 LONGEST = 60

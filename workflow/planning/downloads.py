@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cort.catalog import PublicFile, load_catalog
-from cort.errors import input_error
-from workflow.downloads import KEPT
-from workflow.experiment import Config
+from cort.downloads.catalog import PublicFile, load_catalog
+from cort.system.errors import input_error
+from workflow.experiment.config import Config
+from workflow.experiment.downloads import KEPT
 from workflow.planning.dryrun import Job
 from workflow.planning.work import MB
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cort.catalog import load_catalog
-from workflow.downloads import PREFIX, path_of
-from workflow.experiment import Config
+from cort.downloads.catalog import load_catalog
+from workflow.experiment.config import Config
+from workflow.experiment.downloads import PREFIX, path_of
 
 SAMPLE_BYTES = 1_000_000
 SAMPLE_ROWS = 5_000
@@ -76,7 +76,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Facts:
-    """An experiment's passages, queries by split, and language models by name."""
+    """An experiment's passages, queries by split, and base models by name."""
 
     passages: Texts
     queries: Mapping[str, Texts]
@@ -105,7 +105,7 @@ def gather(config: Config, folder: Path) -> Facts:
         split: read_table(tables / f"queries.{split}.parquet") or _raw_queries(config, split, folder)
         for split in config["splits"]
     }
-    models = {name: model_of(model, folder) for name, model in config["language_models"].items()}
+    models = {name: model_of(model, folder) for name, model in config["base_models"].items()}
     return Facts(passages, queries, models)
 
 
@@ -151,7 +151,7 @@ def read_judged(path: Path) -> float:
 
 
 def model_of(model: Config, folder: Path) -> Model:
-    """Describe a language model of the config; one from a hub is taken for a BERT-base until it is there."""
+    """Describe a base model of the config; one from a hub is taken for a BERT-base until it is there."""
     settings = {**model.get("architecture", {}), "vocab_size": model.get("vocabulary_size", BERT_VOCABULARY)}
     if "pretrained" in model:
         settings = read_json(folder / model["pretrained"] / "config.json") or _cached_settings(model)

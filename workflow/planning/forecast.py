@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.devices import visible_devices
-from workflow.experiment import Config
+from cort.system.devices import visible_devices
+from workflow.experiment.config import Config
 from workflow.planning import downloads, preflight
 from workflow.planning.costs import Machine
 from workflow.planning.dryrun import DryRun, Job

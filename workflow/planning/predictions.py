@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workflow.experiment import Config
+from workflow.experiment.config import Config
 from workflow.planning.costs import Cost, Machine, at_rest, cost
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import Facts

@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cort.anserini import fat_jar, java_home
-from cort.errors import InputError, input_error, shorten
-from workflow.downloads import PREFIX
-from workflow.experiment import Config, published_run, ranked_splits
+from cort.retrieval.anserini import fat_jar, java_home
+from cort.system.errors import InputError, input_error, shorten
+from workflow.experiment.config import Config, published_run, ranked_splits
+from workflow.experiment.downloads import PREFIX
 from workflow.planning.dryrun import Job
 from workflow.planning.quantities import TRANSFORMERS
 from workflow.planning.units import in_units
@@ -47,9 +47,9 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
             lines.append(_line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`"))
         elif not path.stat().st_size:
             lines.append(_line(place, f"{name}, which is empty", "a file with text", "fetch it again"))
-    for name, model in config["language_models"].items():
-        if jobs is None or any(job.wildcards.get("language_model") == name for job in jobs):
-            lines += _check_pretrained(f"language_models.{name}.pretrained", model.get("pretrained", ""), folder)
+    for name, model in config["base_models"].items():
+        if jobs is None or any(job.wildcards.get("base_model") == name for job in jobs):
+            lines += _check_pretrained(f"base_models.{name}.pretrained", model.get("pretrained", ""), folder)
     return lines
 
 
@@ -143,14 +143,14 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
 
 
 def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
-    """Ask the model hub for the language models that jobs would fetch and that are not in its local cache."""
+    """Ask the model hub for the base models that jobs would fetch and that are not in its local cache."""
     lines = []
     for job in jobs:
-        model = config["language_models"].get(job.wildcards.get("language_model", ""), {})
+        model = config["base_models"].get(job.wildcards.get("base_model", ""), {})
         name, revision = model.get("pretrained", ""), model.get("revision")
-        if job.rule != "language_model" or not _is_hub_name(name) or (folder / name).is_dir():
+        if job.rule != "base_model" or not _is_hub_name(name) or (folder / name).is_dir():
             continue
-        place = f"language_models.{job.wildcards['language_model']}"
+        place = f"base_models.{job.wildcards['base_model']}"
         if revision is None:
             lines.append(_line(place, f"{name}, no folder, without revision", "the commit to use", "add revision"))
         elif not _is_cached(name, revision):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cort.catalog import load_catalog
-from workflow.experiment import GRAPHS, TRAINING_SPLITS, Config, reranked_by, section_of
+from cort.downloads.catalog import load_catalog
+from workflow.experiment.config import GRAPHS, TRAINING_SPLITS, Config, reranked_by, section_of
 from workflow.planning.changes import parse_command
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, model_from, read_json, read_table
@@ -29,8 +29,8 @@ STEMS = {
     "download": ("source", "file"),
     "extract": ("source", "file"),
     "split": ("split",),
-    "language_model": ("language_model",),
-    "tokenize": ("language_model", "text"),
+    "base_model": ("base_model",),
+    "tokenize": ("base_model", "text"),
     "bm25": ("split", "system"),
     "triples": ("encoder", "split"),
     "pairs": ("reranker", "split"),
@@ -45,7 +45,7 @@ STEMS = {
     "onng": ("encoder",),
     "hnsw": ("encoder",),
     "audit": ("split", "encoder", "index"),
-    "examples": ("split",),
+    "disagreements": ("split",),
     "submission": ("submission", "suffix"),
     "compare": ("split",),
     "latency": ("split",),
@@ -57,7 +57,7 @@ RANKERS = ("bm25", "bm25_tune", *RETRIEVERS)
 # Options of a stage's command -> what they say.
 OPTIONS = {
     "batch-size": "batch",
-    "accumulate": "accumulate",
+    "gradient_accumulation": "gradient_accumulation",
     "tokens-at-once": "tokens_at_once",
     "validate-every": "validate_every",
     "query-length": "query_length",
@@ -65,7 +65,7 @@ OPTIONS = {
     "max-length": "passage_length",
     "dimension": "dimension",
     "edges": "edges",
-    "connections": "connections",
+    "M": "M",
     "ef-construction": "ef_construction",
     "sample": "sampled",
 }
@@ -90,8 +90,8 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
     )
     if "source" in wildcards:
         found = replace(found, **_by_catalog(wildcards))
-    if "language_model" in wildcards:
-        found = replace(found, model=facts.models[wildcards["language_model"]])
+    if "base_model" in wildcards:
+        found = replace(found, model=facts.models[wildcards["base_model"]])
     if "text" in wildcards:
         text = wildcards["text"].removeprefix("queries.")
         found = replace(found, texts=facts.queries.get(text, facts.passages))
@@ -106,7 +106,7 @@ def planned(job: Job, config: Config, facts: Facts) -> Quantities:
         found = _reranker(found, job, config, facts)
     if "model" in wildcards:
         name = wildcards["model"]
-        found = replace(found, model=facts.models[config[section_of(config, name)][name]["language_model"]])
+        found = replace(found, model=facts.models[config[section_of(config, name)][name]["base_model"]])
     return found
 
 
@@ -136,7 +136,7 @@ def _encoder(found: Quantities, rule: str, encoder: Config, facts: Facts, split:
     return replace(
         found,
         texts=found.queries if queries else facts.passages,
-        model=facts.models[encoder["language_model"]],
+        model=facts.models[encoder["base_model"]],
         query_length=encoder["query_length"],
         passage_length=encoder["query_length" if queries else "passage_length"],
         dimension=encoder["dimension"],
@@ -159,7 +159,7 @@ def _reranker(found: Quantities, job: Job, config: Config, facts: Facts) -> Quan
     epochs, drawn = (1, validation) if split == "validation" else (training["epochs"], per_epoch)
     return replace(
         found,
-        model=facts.models[reranker["language_model"]],
+        model=facts.models[reranker["base_model"]],
         query_length=reranker["query_length"],
         passage_length=reranker["max_length"],
         precision=training["precision"] if job.rule == "train_reranker" else reranker["precision"],
@@ -196,7 +196,7 @@ def _drawn(options: Config, facts: Facts) -> tuple[float, float]:
 
 
 def _batches(training: Config) -> dict[str, Any]:
-    same = ("accumulate", "validate_every", "tokens_at_once", "recompute")
+    same = ("gradient_accumulation", "validate_every", "tokens_at_once", "gradient_checkpointing")
     return {"batch": training["batch_size"], **{name: training[name] for name in same}}
 
 
@@ -266,10 +266,10 @@ def _by_tables(dataset: Path, rule: str, wildcards: Mapping[str, str], now: Quan
 
 
 def _by_model(dataset: Path, rule: str, wildcards: Mapping[str, str]) -> dict[str, Any]:
-    for section in ("rerankers", "encoders", "language_models"):
+    for section in ("rerankers", "encoders", "base_models"):
         wildcard = section[:-1]
         if wildcard in wildcards:
-            folder = dataset / section / wildcards[wildcard] / ("" if section == "language_models" else "best")
+            folder = dataset / section / wildcards[wildcard] / ("" if section == "base_models" else "best")
             model = read_json(folder / "config.json")
             settings = read_json(folder / "cort.json") or read_json(folder / "reranker.json")
             return _sizes(rule, settings) | ({"model": model_from(model)} if model else {})

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from workflow.experiment import Config
+from workflow.experiment.config import Config
 from workflow.planning.changes import changed_settings
 from workflow.planning.dryrun import DryRun, Job, Made
 

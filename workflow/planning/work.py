@@ -43,9 +43,9 @@ class Quantities:
     validation: float = 0
     validate_every: float = 1
     batch: float = 1
-    accumulate: float = 1
+    gradient_accumulation: float = 1
     tokens_at_once: float = 0
-    recompute: bool = False
+    gradient_checkpointing: bool = False
     model: Model = field(default_factory=lambda: model_from({}))
     query_length: float = 0
     passage_length: float = 0
@@ -53,7 +53,7 @@ class Quantities:
     dimension: float = 0
     value_bytes: float = 4
     edges: float = 0
-    connections: float = 0
+    M: float = 0
     ef_construction: float = 0
     sampled: float = 0
     shards: int = 1
@@ -114,7 +114,7 @@ def _split(q: Quantities) -> Work:
     return Work(units=q.queries.count, memory=3_000 * q.queries.count, disk=65 * q.queries.count)
 
 
-def _language_model(q: Quantities) -> Work:
+def _base_model(q: Quantities) -> Work:
     weights = 4 * q.model.weights
     return Work(units=_characters(q.passages), memory=2.5 * weights, disk=weights + MB / 2)
 
@@ -157,7 +157,7 @@ def _examples_of(bytes_each: float) -> Callable[[Quantities], Work]:
 
 def _training(tokens: float, length: float, q: Quantities, validated: float) -> Work:
     """`tokens` of one example in texts of `length`; both counted with special tokens."""
-    updates = q.examples / max(q.batch * q.accumulate, 1)
+    updates = q.examples / max(q.batch * q.gradient_accumulation, 1)
     width = q.model.layers * q.model.hidden
     seen, checked = q.examples * tokens, validated * (updates // max(q.validate_every, 1) + 1) * tokens
     activations = constants()["memory"]["activations"] * _tokens_in_flight(q, tokens) * width
@@ -175,9 +175,9 @@ def _training(tokens: float, length: float, q: Quantities, validated: float) -> 
 
 def _tokens_in_flight(q: Quantities, tokens: float) -> float:
     """Tokens whose activations wait for their gradients: mini-batches of an update, as many as are encoded together."""
-    if q.recompute:
+    if q.gradient_checkpointing:
         return min(q.tokens_at_once, q.batch * tokens)
-    update = min(q.batch * q.accumulate, max(q.examples, 1)) * tokens
+    update = min(q.batch * q.gradient_accumulation, max(q.examples, 1)) * tokens
     return max(min(q.tokens_at_once, update), min(q.batch, max(q.examples, 1)) * tokens)
 
 
@@ -230,8 +230,8 @@ def _onng(q: Quantities) -> Work:
 
 def _hnsw(q: Quantities) -> Work:
     # Both layers of links and a label, beside the vector.
-    index = q.passages.count * (4 * q.dimension + q.passages.id_characters + 8 * q.connections + 16)
-    units = q.passages.count**1.1 * q.connections / 16 * q.ef_construction / 200 * q.dimension / 128
+    index = q.passages.count * (4 * q.dimension + q.passages.id_characters + 8 * q.M + 16)
+    units = q.passages.count**1.1 * q.M / 16 * q.ef_construction / 200 * q.dimension / 128
     return Work(units, memory=index, disk=index)
 
 
@@ -301,7 +301,7 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     "provenance": lambda q: Work(_characters(q.passages), disk=20_000),
     "collection": _collection,
     "split": _split,
-    "language_model": _language_model,
+    "base_model": _base_model,
     "tokenize": _tokenize,
     "bm25_index": _bm25_index,
     "bm25": _bm25,
@@ -331,7 +331,7 @@ WORK: Mapping[str, Callable[[Quantities], Work]] = {
     # Random weights and signs for every query, thousands of times.
     "compare": lambda q: Work(q.queries.count, disk=20_000),
     "depths": _reader(0),
-    "examples": _reader(0),
+    "disagreements": _reader(0),
     "reproduction": lambda _: Work(units=1, disk=500_000),
     "manifest": lambda _: Work(units=1, disk=5_000),
     "latency": _latency,

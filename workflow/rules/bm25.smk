@@ -22,11 +22,11 @@ rule bm25_index:
     params:
         module=as_py_module(),
         folder=subpath(output[0], parent=True),
-        text=setting("bm25", "text"),
+        cleaning=setting("bm25", "cleaning"),
     message:
         "Index the passages for BM25"
     shell:
-        "python -m {params.module} --passages {input.passages:q} --text {params.text} --threads {threads} --memory-mb {resources.heap_mb}"
+        "python -m {params.module} --passages {input.passages:q} --cleaning {params.cleaning} --threads {threads} --memory-mb {resources.heap_mb}"
         " --output {params.folder:q} --log {log:q}"
 
 

@@ -99,29 +99,29 @@ rule split:
         " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --log {log:q}"
 
 
-rule language_model:
+rule base_model:
     input:
-        script="cort/language_model.py",
-        files=get_language_model_files,
+        script="cort/base_model.py",
+        files=get_base_model_files,
     output:
-        weights="results/{dataset}/language_models/{language_model}/model.safetensors",
-        config="results/{dataset}/language_models/{language_model}/config.json",
-        tokenizer="results/{dataset}/language_models/{language_model}/tokenizer.json",
-        tokenizer_config="results/{dataset}/language_models/{language_model}/tokenizer_config.json",
+        weights="results/{dataset}/base_models/{base_model}/model.safetensors",
+        config="results/{dataset}/base_models/{base_model}/config.json",
+        tokenizer="results/{dataset}/base_models/{base_model}/tokenizer.json",
+        tokenizer_config="results/{dataset}/base_models/{base_model}/tokenizer_config.json",
     log:
-        "logs/{dataset}/language_model/{language_model}.log",
+        "logs/{dataset}/base_model/{base_model}.log",
     benchmark:
-        "benchmarks/{dataset}/language_model/{language_model}.tsv"
+        "benchmarks/{dataset}/base_model/{base_model}.tsv"
     localrule: True
     conda:
         "../envs/cort.yaml"
     params:
         module=as_py_module(),
-        source=get_language_model_source,
+        source=get_base_model_source,
         folder=subpath(output.weights, parent=True),
         seed=setting("seed"),
     message:
-        "Provide the language model {wildcards.language_model}"
+        "Provide the base model {wildcards.base_model}"
     shell:
         "python -m {params.module} {params.source:q} --seed {params.seed} --output {params.folder:q} --log {log:q}"
 
@@ -129,14 +129,14 @@ rule language_model:
 rule tokenize:
     input:
         script="cort/tokenize.py",
-        tokenizer="results/{dataset}/language_models/{language_model}/tokenizer.json",
+        tokenizer="results/{dataset}/base_models/{base_model}/tokenizer.json",
         texts="results/{dataset}/collection/{text}.parquet",
     output:
-        "results/{dataset}/tokens/{language_model}/{text}.arrow",
+        "results/{dataset}/tokens/{base_model}/{text}.arrow",
     log:
-        "logs/{dataset}/tokenize/{language_model}.{text}.log",
+        "logs/{dataset}/tokenize/{base_model}.{text}.log",
     benchmark:
-        "benchmarks/{dataset}/tokenize/{language_model}.{text}.tsv"
+        "benchmarks/{dataset}/tokenize/{base_model}.{text}.tsv"
     conda:
         "../envs/cort.yaml"
     threads: 4
@@ -146,9 +146,9 @@ rule tokenize:
     params:
         module=as_py_module(),
         folder=subpath(input.tokenizer, parent=True),
-        text=setting("language_models", "{language_model}", "text"),
+        cleaning=setting("base_models", "{base_model}", "cleaning"),
     message:
-        "Tokenize {wildcards.text} for {wildcards.language_model}"
+        "Tokenize {wildcards.text} for {wildcards.base_model}"
     shell:
-        "python -m {params.module} --tokenizer {params.folder:q} --texts {input.texts:q} --text {params.text}"
+        "python -m {params.module} --tokenizer {params.folder:q} --texts {input.texts:q} --cleaning {params.cleaning}"
         " --threads {threads} --output {output:q} --log {log:q}"

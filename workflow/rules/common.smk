@@ -8,14 +8,14 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from workflow.checks import (
+from workflow.experiment.checks import (
     OF_TRAINING,
     ConfigError,
     check_duplicate_keys,
     complete,
     load_schema,
 )
-from workflow.experiment import (
+from workflow.experiment.config import (
     LEARNERS,
     TRAINING_SPLITS,
     deciding,
@@ -30,7 +30,7 @@ from workflow.experiment import (
     used_models,
 )
 from workflow.lock import guard
-from workflow.papers import check_papers
+from workflow.experiment.papers import check_papers
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -61,7 +61,7 @@ wildcard_constraints:
     reranker="[^/]+",
     model="[^/]+",
     index="|".join(GRAPHS),
-    language_model="[^/]+",
+    base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
 
 
@@ -98,7 +98,7 @@ HNSW_FILES = ("meta.json", "ids.arrow", "graph.hnsw")
 ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "robj", "tre")
 TRAINING_NAMES = (
     "batch_size",
-    "accumulate",
+    "gradient_accumulation",
     "learning_rate",
     "weight_decay",
     "decay",
@@ -107,9 +107,9 @@ TRAINING_NAMES = (
     "max_gradient_norm",
     "precision",
     "tokens_at_once",
-    "recompute",
+    "gradient_checkpointing",
     "adam_epsilon",
-    "select",
+    "best_model_metric",
     "pool_depth",
     "patience",
     "compile",
@@ -143,7 +143,7 @@ def get_raw_inputs(dataset):
     files += [split[kind] for split in config["splits"].values() for kind in ("queries", "qrels") if kind in split]
     for split, name in pairs_of_split_and_system("run"):
         files.append(published_run(config["systems"][name], split))
-    for model in config["language_models"].values():
+    for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
     files += config["papers"]
@@ -204,9 +204,9 @@ def get_tuned(wildcards):
     return f"results/{wildcards.dataset}/bm25/parameters.json" if "tune" in config["bm25"] and not own else []
 
 
-def get_language_model_source(wildcards):
+def get_base_model_source(wildcards):
     """Options for a pretrained model, or for one from scratch."""
-    model = config["language_models"][wildcards.language_model]
+    model = config["base_models"][wildcards.base_model]
     if "pretrained" in model:
         revision = ["--revision", model["revision"]] if "revision" in model else []
         return ["--pretrained", model["pretrained"], *revision]
@@ -214,26 +214,26 @@ def get_language_model_source(wildcards):
         *("--architecture", json.dumps(model["architecture"], sort_keys=True)),
         *("--vocabulary-size", str(model["vocabulary_size"])),
         *("--passages", f"results/{wildcards.dataset}/collection/passages.parquet"),
-        *("--text", model["text"]),
+        *("--cleaning", model["cleaning"]),
     ]
 
 
-def get_language_model_files(wildcards):
-    """Files a language model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
-    model = config["language_models"][wildcards.language_model]
+def get_base_model_files(wildcards):
+    """Files a base model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
+    model = config["base_models"][wildcards.base_model]
     if "pretrained" not in model:
         return f"results/{wildcards.dataset}/collection/passages.parquet"
     return pretrained_files(model)
 
 
 def pretrained_files(model):
-    """Files of a pretrained language model's folder; none for a hub name, whose revision says all."""
+    """Files of a pretrained base model's folder; none for a hub name, whose revision says all."""
     folder = Path(model["pretrained"]) if "pretrained" in model else None
     return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
 
 
 def is_on_hub(model):
-    """Tell whether a language model is one of the hub, which has a name and a revision."""
+    """Tell whether a base model is one of the hub, which has a name and a revision."""
     return "revision" in model and not Path(model["pretrained"]).is_dir()
 
 
@@ -242,12 +242,12 @@ def learner(section, wildcards):
     return wildcards.encoder if section == "encoders" else wildcards.reranker
 
 
-def language_model_of(section):
-    """The language model of an encoder or re-ranker."""
+def base_model_of(section):
+    """The base model of an encoder or re-ranker."""
 
     def get(wildcards):
         model = config[section][learner(section, wildcards)]
-        return f"results/{wildcards.dataset}/language_models/{model['language_model']}/model.safetensors"
+        return f"results/{wildcards.dataset}/base_models/{model['base_model']}/model.safetensors"
 
     return get
 
@@ -258,7 +258,7 @@ def tokens_of(section, text):
     def get(wildcards):
         model = config[section][learner(section, wildcards)]
         name = text.format(**wildcards)
-        return f"results/{wildcards.dataset}/tokens/{model['language_model']}/{name}.arrow"
+        return f"results/{wildcards.dataset}/tokens/{model['base_model']}/{name}.arrow"
 
     return get
 
@@ -294,7 +294,7 @@ def judgements_for_loss(split):
 
     def get(wildcards):
         encoder = config["encoders"][wildcards.encoder]
-        selects = split == "validation" and encoder["training"]["select"] != "loss"
+        selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
         needed = encoder["loss"] in ("multilabel_margin", "info_nce") or selects
         return f"results/{wildcards.dataset}/collection/qrels.{split}.parquet" if needed else []
 
@@ -307,7 +307,7 @@ def for_selection(section, path):
     def get(wildcards):
         model = config[section][learner(section, wildcards)]
         system = model[LEARNERS[section][1]]["system"]
-        by_measure = model["training"]["select"] != "loss"
+        by_measure = model["training"]["best_model_metric"] != "loss"
         return f"results/{wildcards.dataset}/{path.format(system=system)}" if by_measure else []
 
     return get

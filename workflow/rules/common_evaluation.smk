@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from workflow.experiment import (
+from workflow.experiment.config import (
     LEARNERS,
     evaluated_splits,
     graphs_of,
@@ -13,15 +13,15 @@ from workflow.experiment import (
     systems_with,
     trained_models,
 )
-from workflow.online import latency_file, manifest_options, searched_files
-from workflow.outputs import (
+from workflow.experiment.online import latency_file, manifest_options, searched_files
+from workflow.experiment.outputs import (
     consistency_files,
     export_files,
     reproduction_files,
     run_id_of,
     submission_files,
 )
-from workflow.papers import names_of_files
+from workflow.experiment.papers import names_of_files
 
 # Settings of an encoder or re-ranker that its file is the same without.
 NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
@@ -91,11 +91,11 @@ def get_contender(config):
     return ["--contender", names[0]] if names else []
 
 
-def get_examples(dataset):
+def get_disagreements(dataset):
     """Examples of every evaluated split that has runs of both systems."""
-    both = config["evaluation"]["examples"]
+    both = config["evaluation"]["disagreements"]
     splits = [split for split in evaluated_splits(config) if all(split in splits_of(config, name) for name in both)]
-    return [f"results/{dataset}/examples/{split}.json" for split in splits] if both else []
+    return [f"results/{dataset}/disagreements/{split}.json" for split in splits] if both else []
 
 
 def get_consistency_reference(wildcards):
@@ -212,10 +212,10 @@ def get_export_settings(wildcards):
     own = config[section][wildcards.model]
     left_out = NOT_OF_THE_MODEL | (set() if is_trained(own) else OF_TRAINING)
     settings = {key: value for key, value in deciding(own, schema).items() if key not in left_out}
-    language_model = config["language_models"][own["language_model"]]
-    words = ["--settings", json.dumps({**settings, "seed": config["seed"]}), "--text", language_model["text"]]
-    if is_on_hub(language_model):
-        words += ["--base-model", language_model["pretrained"], "--revision", language_model["revision"]]
+    base_model = config["base_models"][own["base_model"]]
+    words = ["--settings", json.dumps({**settings, "seed": config["seed"]}), "--cleaning", base_model["cleaning"]]
+    if is_on_hub(base_model):
+        words += ["--hub-name", base_model["pretrained"], "--revision", base_model["revision"]]
     return words
 
 
@@ -224,11 +224,11 @@ def named(files):
     return [f"{name}={file}" for name, file in files.items()]
 
 
-def get_examples_pair(position):
+def get_disagreements_pair(position):
     """Run of the first or second system whose disagreements are shown."""
 
     def get(wildcards):
-        name = config["evaluation"]["examples"][position]
+        name = config["evaluation"]["disagreements"][position]
         return f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec"
 
     return get

@@ -1,6 +1,6 @@
 """Public files that the config names by `download:NAME`; nodes without a network never run these rules."""
 
-from workflow.downloads import file_pattern, resolve
+from workflow.experiment.downloads import file_pattern, resolve
 
 config.update(resolve(config))
 

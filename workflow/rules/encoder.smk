@@ -41,7 +41,7 @@ rule triples:
 rule train:
     input:
         script="cort/train.py",
-        language_model=language_model_of("encoders"),
+        base_model=base_model_of("encoders"),
         triples="results/{dataset}/triples/{encoder}.train.parquet",
         validation_triples="results/{dataset}/triples/{encoder}.validation.parquet",
         passages=tokens_of("encoders", "passages"),
@@ -88,7 +88,7 @@ rule train:
         runtime=1440,
     params:
         module=as_py_module(),
-        language_model=subpath(input.language_model, parent=True),
+        base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
             ("encoders", "{encoder}"),
@@ -111,7 +111,7 @@ rule train:
     message:
         "Train the encoder {wildcards.encoder}"
     shell:
-        "python -m {params.module} --language-model {params.language_model:q} --triples {input.triples:q}"
+        "python -m {params.module} --base-model {params.base_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
         " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level} {params.options:q}"
@@ -129,7 +129,7 @@ rule import_encoder:
     input:
         script="cort/import_encoder.py",
         weights=setting("encoders", "{encoder}", "released"),
-        language_model=language_model_of("encoders"),
+        base_model=base_model_of("encoders"),
     output:
         best=multiext(
             "results/{dataset}/encoders/{encoder}/best/",
@@ -154,7 +154,7 @@ rule import_encoder:
         "../envs/cort.yaml"
     params:
         module=as_py_module(),
-        language_model=subpath(input.language_model, parent=True),
+        base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
         options=options(
             ("encoders", "{encoder}"),
@@ -170,7 +170,7 @@ rule import_encoder:
     message:
         "Take in the released encoder {wildcards.encoder}"
     shell:
-        "python -m {params.module} --weights {input.weights:q} --language-model {params.language_model:q}"
+        "python -m {params.module} --weights {input.weights:q} --base-model {params.base_model:q}"
         " {params.options:q} --output {params.folder:q} --log {log:q}"
 
 

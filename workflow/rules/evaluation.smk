@@ -60,27 +60,27 @@ rule depths:
         " --output {output:q} --log {log:q}"
 
 
-rule examples:
+rule disagreements:
     input:
-        script="cort/examples.py",
-        first=get_examples_pair(0),
-        second=get_examples_pair(1),
+        script="cort/disagreements.py",
+        first=get_disagreements_pair(0),
+        second=get_disagreements_pair(1),
         queries="results/{dataset}/collection/queries.{split}.parquet",
         qrels="results/{dataset}/collection/qrels.{split}.parquet",
         passages="results/{dataset}/collection/passages.parquet",
     output:
-        "results/{dataset}/examples/{split}.json",
+        "results/{dataset}/disagreements/{split}.json",
     log:
-        "logs/{dataset}/examples/{split}.log",
+        "logs/{dataset}/disagreements/{split}.log",
     benchmark:
-        "benchmarks/{dataset}/examples/{split}.tsv"
+        "benchmarks/{dataset}/disagreements/{split}.tsv"
     localrule: True
     conda:
         "../envs/cort.yaml"
     params:
         module=as_py_module(),
-        names=setting("evaluation", "examples"),
-        number=setting("evaluation", "number_of_examples"),
+        names=setting("evaluation", "disagreements"),
+        number=setting("evaluation", "number_of_disagreements"),
         relevance_level=setting("splits", "{split}", "relevance_level"),
     message:
         "Find where systems disagree most on {wildcards.split}"
@@ -123,7 +123,7 @@ rule report:
         comparisons=get_comparisons(config["dataset"]),
         depths=get_depth_curves(config["dataset"]),
         audits=get_audits(config["dataset"]),
-        examples=get_examples(config["dataset"]),
+        disagreements=get_disagreements(config["dataset"]),
         curves=get_curves(config["dataset"]).values(),
         filters=get_filters(config["dataset"]).values(),
         reproduction=get_reproduction(config["dataset"]),
@@ -201,6 +201,6 @@ rule report:
         " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --description-of-systems {params.descriptions:q}"
         " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
         " --audits {input.audits:q}"
-        " --curves {params.curves:q} --examples {input.examples:q} --filters {params.filters:q}"
+        " --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

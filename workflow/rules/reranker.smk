@@ -42,7 +42,7 @@ rule pairs:
 rule train_reranker:
     input:
         script="cort/train_reranker.py",
-        language_model=language_model_of("rerankers"),
+        base_model=base_model_of("rerankers"),
         pairs="results/{dataset}/pairs/{reranker}.train.parquet",
         validation_pairs="results/{dataset}/pairs/{reranker}.validation.parquet",
         passages=tokens_of("rerankers", "passages"),
@@ -81,7 +81,7 @@ rule train_reranker:
         runtime=1440,
     params:
         module=as_py_module(),
-        language_model=subpath(input.language_model, parent=True),
+        base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(("rerankers", "{reranker}"), "query_length", "max_length"),
         relevance_level=setting("splits", "train", "relevance_level"),
@@ -90,7 +90,7 @@ rule train_reranker:
     message:
         "Train the re-ranker {wildcards.reranker}"
     shell:
-        "python -m {params.module} --language-model {params.language_model:q} --pairs {input.pairs:q}"
+        "python -m {params.module} --base-model {params.base_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
         " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level}"

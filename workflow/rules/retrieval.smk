@@ -50,7 +50,7 @@ rule hnsw:
     params:
         module=as_py_module(),
         folder=subpath(output[0], parent=True),
-        options=options(("encoders", "{encoder}", "hnsw"), "connections", "ef_construction"),
+        options=options(("encoders", "{encoder}", "hnsw"), "M", "ef_construction"),
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:

@@ -1,0 +1,239 @@
+"""Provide the starting point of training: a base model and its tokenizer, in one local folder.
+
+Either pretrained (a hub name with a pinned revision, or a folder), or from scratch: weights drawn from a seed for the
+architecture given, and a WordPiece tokenizer trained on the passages. Safetensors only, no remote code.
+
+Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json.
+
+Usage: python -m cort.base_model --pretrained albert/albert-base-v2 --revision 8e2f239 --output models/albert
+       python -m cort.base_model --architecture '{"model_type": "bert", "hidden_size": 256}'
+              --vocabulary-size 16000 --passages passages.parquet --seed 42 --output models/small
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cort.formats import tables
+from cort.formats.cleaning import FORMS, convert
+from cort.system import cli
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import atomic_folder
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
+
+log = logging.getLogger(__name__)
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROWS = 1_000
+# Characters of the vocabulary, the most frequent ones; words with others are unknown.
+ALPHABET = 1_000
+NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
+COMPLAINT_LENGTH = 200
+
+
+def train_tokenizer(texts: Callable[[], Iterator[list[str]]], vocabulary_size: int) -> Tokenizer:
+    """Train a lower-casing WordPiece tokenizer framed as BERT's: ``[CLS] a [SEP]``, ``[CLS] a [SEP] b [SEP]``.
+
+    The trainer numbers the continuing characters (``##a``), and with them breaks ties between merges, in the order of
+    a hash table that differs from process to process. Handed to it as special tokens they have fixed numbers; the
+    trained vocabulary then goes into a tokenizer to which they are not special.
+
+    :param texts: starts a new pass over the texts; there are two.
+    """
+    from tokenizers import processors, trainers
+
+    draft = _wordpiece({})
+    alphabet = _alphabet(texts(), draft)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[*SPECIAL_TOKENS, *(f"##{character}" for character in alphabet if _continues(character, draft))],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    draft.train_from_iterator(texts(), trainer)
+    tokenizer = _wordpiece(draft.get_vocab())
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
+    )
+    return tokenizer
+
+
+def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]"))  # noqa: S106 - a token of text
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _alphabet(texts: Iterator[list[str]], tokenizer: Tokenizer) -> list[str]:
+    """Return the most frequent characters of the normalised texts, by (-count, character)."""
+    counts: Counter[str] = Counter()
+    for batch in texts:
+        for text in batch:
+            counts.update(tokenizer.normalizer.normalize_str(text))
+    characters = [character for character in counts if not character.isspace()]
+    return sorted(characters, key=lambda character: (-counts[character], character))[:ALPHABET]
+
+
+def _continues(character: str, tokenizer: Tokenizer) -> bool:
+    """Tell whether words can have this character after the first, unlike punctuation and Chinese."""
+    return len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{character}"))) == 1
+
+
+def build_from_scratch(
+    architecture: dict[str, Any], vocabulary_size: int, passages: str, form: str, seed: int, folder: Path
+) -> None:
+    """Train a tokenizer on the passages, draw weights, save both."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = train_tokenizer(lambda: _texts(passages, form), vocabulary_size)
+    log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
+    model = draw_model(architecture, tokenizer.get_vocab_size(), seed)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",  # noqa: S106
+        unk_token="[UNK]",  # noqa: S106
+        cls_token="[CLS]",  # noqa: S106
+        sep_token="[SEP]",  # noqa: S106
+        mask_token="[MASK]",  # noqa: S106
+        model_max_length=model.config.max_position_embeddings,
+    ).save_pretrained(folder)
+    model.save_pretrained(folder)
+    log.info("drew %d weights of a %s with seed %d", model.num_parameters(), model.config.model_type, seed)
+
+
+def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) -> PreTrainedModel:
+    """Draw the weights of a transformers model; refuse settings that its configuration does not know."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        settings = dict(architecture)
+        model_type = settings.pop("model_type", "")
+        known = AutoConfig.for_model(model_type)
+        # transformers would keep unknown settings without a word, and use the default of the one that was meant.
+        problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
+        problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
+        if not problems:
+            config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=0, **settings)
+            torch.manual_seed(seed)
+            model: PreTrainedModel = AutoModel.from_config(config)
+            return model
+    except Exception as error:  # transformers complains about values with errors of many kinds
+        problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
+    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "mend it")
+
+
+def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:
+    """Load a model from a folder or the hub and save it; weights in other formats than safetensors are refused.
+
+    :param seed: of the pooler, which some checkpoints lack.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    if Path(name).is_dir():
+        _check_folder(Path(name))
+    elif revision is None:
+        raise input_error(
+            "--pretrained",
+            f"{name!r}, no folder, without a revision",
+            "a folder, or a hub name with its revision",
+            "name the commit to use",
+        )
+    options = {"revision": revision, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
+        torch.manual_seed(seed)
+        model, found = AutoModel.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
+    except Exception as error:  # transformers, tokenizers and safetensors have errors of many kinds
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"--pretrained: cannot load {name!r} at revision {revision} ({reason}); "
+            "check name, revision and network, or name a local folder"
+        ) from error
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise input_error(name, f"no weights {missing[0]!r}", "all weights of its config.json", "use a whole model")
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise input_error(name, "no vocabulary", "a tokenizer beside the weights", "save it there")
+    if len(tokenizer) > model.config.vocab_size:
+        raise input_error(
+            name, f"{len(tokenizer)} tokens", f"at most the model's {model.config.vocab_size}", "use its own tokenizer"
+        )
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").exists():
+        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
+    if not any(folder.glob("*.safetensors")):
+        raise input_error(
+            folder,
+            "no safetensors weights",
+            "model.safetensors",
+            "convert it with save_pretrained; pickles are refused",
+        )
+
+
+def _texts(passages: str, form: str) -> Iterator[list[str]]:
+    for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
+        yield convert(batch["text"], form).to_pylist()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("cort.base_model", __doc__)
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--pretrained", metavar="NAME_OR_FOLDER")
+    origin.add_argument("--architecture", type=json.loads, metavar="JSON", help="model_type and its settings")
+    parser.add_argument("--revision", help="commit of the hub repository; required for a hub name")
+    parser.add_argument("--vocabulary-size", type=int, default=16_000)
+    parser.add_argument("--passages", metavar="PARQUET", help="texts the tokenizer is trained on")
+    parser.add_argument("--cleaning", choices=FORMS, default="raw", help="what is done to these texts first")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--output", required=True, metavar="FOLDER")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Build the folder, whole or not at all."""
+    # Merges of equal frequency could otherwise be counted in another order by other threads.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    with atomic_folder(args.output) as folder:
+        if args.pretrained:
+            fetch_pretrained(args.pretrained, args.revision, args.seed, folder)
+        elif args.passages is None:
+            raise input_error("--passages", "nothing", "the table to train the tokenizer on", "name it")
+        else:
+            build_from_scratch(args.architecture, args.vocabulary_size, args.passages, args.cleaning, args.seed, folder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

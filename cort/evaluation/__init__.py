@@ -1,0 +1,1 @@
+"""Measures of runs, and whether their differences are more than chance."""

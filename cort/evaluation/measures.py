@@ -1,0 +1,234 @@
+"""Retrieval measures, named as ir_measures names them and computed by trec_eval (through pytrec_eval).
+
+Known: RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k. trec_eval ignores the rank column of a run: it orders by
+score (in single precision), descending, and among equal scores by doc id, descending.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.formats.runs import Run
+from cort.system.errors import input_error, shorten
+
+Qrels: TypeAlias = dict[str, dict[str, int]]
+JudgedRanks: TypeAlias = Mapping[str, Mapping[str, int]]
+Item = TypeVar("Item")
+
+# trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
+TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
+    "RR": ("recip_rank", "recip_rank"),
+    "nDCG": ("ndcg", "ndcg_cut"),
+    "R": (None, "recall"),
+    "AP": ("map", "map_cut"),
+    "P": (None, "P"),
+    "Success": (None, "success"),
+}
+KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k or Success@k with k from 1"
+
+# Python dictionaries of all rankings at once would take much memory.
+QUERIES_PER_CHUNK = 200
+# Judged documents of a query.
+FEW = 4
+
+
+class Measure(NamedTuple):
+    """One measure: its name here, trec_eval's names in the request and in the answer, and the cut if there is one."""
+
+    name: str
+    request: str
+    answer: str
+    cut: int | None
+
+
+def parse_measures(names: Sequence[str]) -> list[Measure]:
+    """Parse measure names, in order.
+
+    :raises InputError: names every unknown and every repeated measure.
+    """
+    parsed = [_parse(name) for name in names]
+    unknown = [name for name, measure in zip(names, parsed, strict=True) if measure is None]
+    if unknown or not names:
+        found = ", ".join(map(shorten, unknown)) or "no measure"
+        raise input_error("measures", found, KNOWN, "mend the names (upper and lower case matter)")
+    repeated = [name for position, name in enumerate(names) if name in names[:position]]
+    if repeated:
+        found = ", ".join(map(shorten, repeated)) + " again"
+        raise input_error("measures", found, "each measure once", "drop the repetition")
+    return [measure for measure in parsed if measure is not None]
+
+
+def evaluate_run(
+    run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+) -> dict[str, dict[str, float]]:
+    """Measure every query of the qrels: query_id -> measure -> value, in the order of `qrels` and of `measures`.
+
+    Scores are used as they stand in the run. A query without results counts 0; a query without qrels is ignored.
+
+    :param relevance_level: lowest grade that counts as relevant; nDCG ignores it and uses the grades themselves.
+    :raises InputError: for unknown measures.
+    """
+    return evaluate_ranks(judged_ranks(run, qrels), qrels, measures, relevance_level)
+
+
+def evaluate_ranks(
+    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+) -> dict[str, dict[str, float]]:
+    """Measure every query from what `judged_ranks` found in a run, as `evaluate_run` does."""
+    parsed = parse_measures(measures)
+    values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
+    for chunk in _chunks(ranks.items(), QUERIES_PER_CHUNK):
+        for query_id, answers in _evaluate_chunk(dict(chunk), qrels, parsed, relevance_level).items():
+            values[query_id] = {measure.name: _value(measure, answers) for measure in parsed}
+    return values
+
+
+def judged_ranks(run: Run, qrels: Qrels) -> JudgedRanks:
+    """Find the judged documents among the results of each query: query_id -> doc_id -> rank from 0.
+
+    Ranks are in trec_eval's order. Queries without any are left out.
+    """
+    with np.errstate(over="ignore"):
+        scores = run.scores.astype(np.float32)
+    ranks = {}
+    for position, query_id in enumerate(run.query_ids):
+        judged = list(qrels.get(query_id, ()))
+        start, end = int(run.offsets[position]), int(run.offsets[position + 1])
+        doc_ids = run.doc_ids.slice(start, end - start)
+        rows = _rows(judged, doc_ids)
+        if rows:
+            ranks[query_id] = _ranks(rows, doc_ids, scores[start:end])
+    return ranks
+
+
+def recall_by_depth(ranks: JudgedRanks, qrels: Qrels, depth: int, relevance_level: int = 1) -> list[float]:
+    """Mean recall of every query at depths 1 to `depth`: R@k, exact but for the last rounding.
+
+    So equal recall is equal here, whatever queries it comes from.
+    """
+    gained = [Fraction(0)] * depth
+    for query_id, found in ranks.items():
+        relevant = [doc_id for doc_id, grade in qrels[query_id].items() if grade >= relevance_level]
+        for doc_id in relevant:
+            if found.get(doc_id, depth) < depth:
+                gained[found[doc_id]] += Fraction(1, len(relevant))
+    return [float(total / len(qrels)) for total in itertools.accumulate(gained)]
+
+
+def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
+    """Find where judged documents stand; those that are nowhere are left out."""
+    if len(judged) <= FEW:
+        # Looking through all ids takes less time than making an index of them.
+        places = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
+    else:
+        places = pc.fill_null(pc.index_in(pa.array(judged, pa.string()), value_set=doc_ids), -1).to_pylist()
+    return {doc_id: place for doc_id, place in zip(judged, places, strict=True) if place >= 0}
+
+
+def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.float32]) -> dict[str, int]:
+    """Rank documents from 0 by their scores, among equal scores by descending doc id."""
+    ranks = {}
+    for doc_id, row in rows.items():
+        ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
+        tied = np.flatnonzero(scores == scores[row])
+        if len(tied) > 1:
+            alike = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(pa.array(tied))
+            ranks[doc_id] += pc.greater(alike, doc_id).true_count
+    return ranks
+
+
+def mean(values: Iterable[float]) -> float:
+    """Arithmetic mean, summed without rounding error so that the order of queries does not matter."""
+    numbers = list(values)
+    if not numbers:
+        raise ValueError("the mean of no values")
+    return math.fsum(numbers) / len(numbers)
+
+
+def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) -> dict[str, float]:
+    """Mean over all queries of each measure: what trec_eval prints under ``all`` when called with -c."""
+    return {measure: mean(row[measure] for row in values.values()) for measure in measures}
+
+
+def qrels_by_query(table: pa.Table, source: str = "qrels") -> Qrels:
+    """Turn judgements (a table of `tables.QRELS`) into query_id -> doc_id -> relevance, in order of first mention.
+
+    :raises InputError: when there is no judgement, or one pair is judged twice.
+    """
+    if table.num_rows == 0:
+        raise input_error(source, "no judgement", "at least one", "build the qrels again or name another file")
+    qrels: Qrels = {}
+    columns = (table[name].to_pylist() for name in ("query_id", "doc_id", "relevance"))
+    for row, (query_id, doc_id, relevance) in enumerate(zip(*columns, strict=True), start=1):
+        judgements = qrels.setdefault(query_id, {})
+        if doc_id in judgements:
+            found = f"document {shorten(doc_id)} judged again for query {shorten(query_id)}"
+            raise input_error(source, found, "each pair once", "drop one of the two", row)
+        judgements[doc_id] = relevance
+    return qrels
+
+
+def _parse(name: str) -> Measure | None:
+    match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]{0,8}))?", name)
+    if match is None or match[1] not in TREC_NAMES:
+        return None
+    whole, with_cut = TREC_NAMES[match[1]]
+    cut = int(match[2]) if match[2] else None
+    base = whole if cut is None else with_cut
+    if base is None:
+        return None
+    if cut is None or base == whole:
+        return Measure(name, base, base, cut)
+    return Measure(name, f"{base}.{cut}", f"{base}_{cut}", cut)
+
+
+def _evaluate_chunk(
+    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
+) -> dict[str, dict[str, float]]:
+    """Evaluate rankings given by the ranks of their judged documents.
+
+    No measure depends on what an unjudged document is, nor on what comes after the last judged one. So a document is
+    named by its rank, and a ranking ends there: far less to build, sort and look up than with ids of all results.
+    """
+    import pytrec_eval
+
+    evaluator = pytrec_eval.RelevanceEvaluator(
+        {
+            query_id: {
+                str(found[doc_id]) if doc_id in found else f"not {doc_id}": grade
+                for doc_id, grade in qrels[query_id].items()
+            }
+            for query_id, found in ranks.items()
+        },
+        {measure.request for measure in measures},
+        relevance_level=relevance_level,
+    )
+    lengths = {query_id: max(found.values()) + 1 for query_id, found in ranks.items()}
+    longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
+    rankings = {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
+    answers: dict[str, dict[str, float]] = evaluator.evaluate(rankings)
+    return answers
+
+
+def _value(measure: Measure, answers: Mapping[str, float]) -> float:
+    value = answers[measure.answer]
+    if measure.request == "recip_rank" and measure.cut is not None:
+        # trec_eval has no cut here; cutting the ranking with -M k leaves 1/rank alone up to k, and makes it 0 beyond.
+        return value if value >= 1.0 / measure.cut else 0.0
+    return value
+
+
+def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk

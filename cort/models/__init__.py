@@ -1,0 +1,1 @@
+"""What is trained, loaded and handed on: transformers, the encoder, the cross-encoder, their tokenizers."""

@@ -1,0 +1,121 @@
+"""The re-ranker: query and passage as one sequence of two segments, one relevance logit (CoRT, section 4.3.1).
+
+On disk a transformers sequence-classification folder with ``reranker.json`` beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from cort.formats.tokens import Tokens
+from cort.models.batching import Frame, Sequences, frame_pair
+from cort.models.tokenizer import Template, load_template
+from cort.models.transformer import (
+    accepted_inputs,
+    check_length,
+    forward_by_length,
+    load_transformer,
+    most_tokens,
+    new_model_folder,
+    place,
+    read_settings,
+    single,
+)
+
+Rows = npt.NDArray[np.int64]
+CLASSIFIER = "AutoModelForSequenceClassification"
+SETTINGS = "reranker.json"
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """Lengths in tokens, special ones included: of the query alone, and of the whole pair."""
+
+    query_length: int
+    max_length: int
+
+
+class CrossEncoder(nn.Module):
+    """Map pairs to relevance logits."""
+
+    def __init__(self, classifier: Any, settings: PairSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.classifier = classifier
+        self.inputs = accepted_inputs(classifier)
+        for head in classifier.children():
+            if head is not classifier.base_model:
+                head.register_forward_pre_hook(_single)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
+        logits: Tensor = self.classifier(**{name: batch[name] for name in self.inputs}).logits  # (batch, 1)
+        return logits.squeeze(-1)
+
+    def place(self, device: torch.device, precision: str) -> CrossEncoder:
+        """Move to a device to be used, the transformer in `precision`, the head in fp32: bf16 logits would tie."""
+        place(self, self.classifier.base_model, device, precision)
+        return self
+
+
+def _single(head: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(map(single, inputs))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Token ids of queries and passages and how to join them."""
+
+    queries: Tokens
+    passages: Tokens
+    template: Template
+    settings: PairSettings
+
+    def score(self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int) -> Tensor:
+        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
+        return forward_by_length(model, self.sequences(queries, passages), device, token_budget)  # (pairs,)
+
+    def sequences(self, queries: Rows, passages: Rows) -> Sequences:
+        """Join the queries and passages of some rows."""
+
+        def frame(row: int) -> Frame:
+            query, passage = self.queries[queries[row]], self.passages[passages[row]]
+            return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
+
+        return Sequences(self.lengths(queries, passages), frame, self.template.pad)
+
+    def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
+        """Count the tokens of joined pairs."""
+        query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
+        total = query_lengths + self.passages.lengths[passages] + self.template.pair_extra
+        return np.minimum(total, self.settings.max_length)
+
+
+def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
+    """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder."""
+    torch.manual_seed(seed)
+    classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
+    template, longest = load_template(base_model), most_tokens(classifier)
+    check_length("query_length", settings.query_length, template.extra + 1, longest)
+    # A query of full length still leaves one token for the passage.
+    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, longest)
+    return CrossEncoder(classifier, settings)
+
+
+def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
+    """Write the model folder, whole or not at all."""
+    with new_model_folder(folder, model.classifier, tokenizer_folder, SETTINGS, model.settings):
+        pass
+
+
+def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
+    """Load a model folder in evaluation mode, with its tokenizer's template."""
+    settings = read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")
+    return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)

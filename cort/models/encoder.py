@@ -1,0 +1,162 @@
+"""The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
+
+This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.2 there).
+
+On disk a transformers folder (loadable with AutoModel) with ``projection.safetensors`` and ``cort.json`` beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from cort.formats.tokens import Tokens
+from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.settings import EncoderSettings
+from cort.models.tokenizer import Template, load_template
+from cort.models.transformer import (
+    accepted_inputs,
+    check_length,
+    forward_by_length,
+    load_transformer,
+    most_tokens,
+    new_model_folder,
+    place,
+    read_settings,
+    single,
+    wrong_model,
+)
+from cort.system.errors import input_error
+
+SETTINGS = "cort.json"
+PROJECTION = "projection.safetensors"
+
+
+class Encoder(nn.Module):
+    """Map token ids to vectors of `e` numbers, with a projection in (-1, 1)."""
+
+    def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.transformer = without_pooler(transformer)
+        hidden = transformer.config.hidden_size
+        if not settings.projection and settings.dimension != hidden:
+            fix = f"set it to {hidden}, or use a projection"
+            raise input_error("dimension", str(settings.dimension), f"the model's {hidden} without a projection", fix)
+        self.projection = nn.Linear(hidden, settings.dimension) if settings.projection else None
+        self.inputs = accepted_inputs(transformer)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch, e)."""
+        mask = batch["attention_mask"]
+        states = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state  # (batch, length, h)
+        pooled = single(states[:, 0]) if self.settings.pooling == "cls" else mean_pool(states, mask)  # (batch, h)
+        return torch.tanh(self.projection(pooled)) if self.projection else pooled  # (batch, e)
+
+    def place(self, device: torch.device, precision: str) -> Encoder:
+        """Move to a device to be used, the transformer in `precision`, pooling and projection in fp32."""
+        place(self, self.transformer, device, precision)
+        return self
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Token ids of one kind of text and how to frame them: cut to how many, in which segment."""
+
+    tokens: Tokens
+    template: Template
+    max_length: int
+    segment: int
+
+    def encode(self, model: nn.Module, rows: npt.NDArray[np.int64], device: torch.device, token_budget: int) -> Tensor:
+        """Encode rows in sub-batches of similar length; returns (len(rows), e) in the order of `rows`.
+
+        :param token_budget: padded tokens that go through the transformer at once.
+        """
+        return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
+
+    def sequences(self, rows: npt.NDArray[np.int64]) -> Sequences:
+        """Frame the texts of some rows."""
+
+        def frame(row: int) -> Frame:
+            return frame_text(self.tokens[rows[row]], self.template, self.max_length, self.segment)
+
+        return Sequences(self.lengths(rows), frame, self.template.pad)
+
+    def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
+        """Count the tokens of framed texts."""
+        return np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
+
+
+def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
+    """Texts of a kind ("query" or "passage") as an encoder takes them."""
+    return Texts(tokens, template, settings.length(kind), settings.segment(kind))
+
+
+def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
+    """Average the states (batch, length, h) of real tokens, special ones included, in single precision at least."""
+    states = single(states)
+    weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
+    return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
+
+
+def without_pooler(transformer: Any) -> Any:
+    """Drop the pretrained pooler: neither pooling uses it, and unused weights are neither trained nor saved."""
+    if getattr(transformer, "pooler", None) is not None:
+        transformer.pooler = None
+    model: nn.Module = transformer
+    return model
+
+
+def new_encoder(
+    base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None
+) -> Encoder:
+    """Put a fresh projection, drawn from `seed`, on a base model folder.
+
+    :param start: folder of a trained encoder, whose weights take the place of both.
+    """
+    transformer = load_transformer(base_model if start is None else start)
+    shortest, longest = load_template(base_model).extra + 1, most_tokens(transformer)
+    check_length("query_length", settings.query_length, shortest, longest)
+    check_length("passage_length", settings.passage_length, shortest, longest)
+    torch.manual_seed(seed)
+    encoder = Encoder(transformer, settings)
+    if start is not None:
+        _load_projection(encoder, start)
+    return encoder
+
+
+def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
+    """Write the model folder, whole or not at all."""
+    from safetensors.torch import save_file
+
+    projection = encoder.projection.state_dict() if encoder.projection else {}
+    weights = {name: value.contiguous() for name, value in projection.items()}
+    with new_model_folder(folder, encoder.transformer, tokenizer_folder, SETTINGS, encoder.settings) as temporary:
+        save_file(weights, temporary / PROJECTION)
+
+
+def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
+    """Load a model folder in evaluation mode, with its tokenizer's template."""
+    settings = read_settings(Path(folder) / SETTINGS, EncoderSettings, "CoRT encoder", "train")
+    encoder = Encoder(load_transformer(folder), settings)
+    _load_projection(encoder, folder)
+    return encoder.eval(), load_template(folder)
+
+
+def _load_projection(encoder: Encoder, folder: str | Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(Path(folder) / PROJECTION)
+        if encoder.projection:
+            encoder.projection.load_state_dict(weights)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise wrong_model(folder, "CoRT encoder", "train", error) from error

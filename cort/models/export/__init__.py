@@ -1,0 +1,1 @@
+"""A model as others can use it: the layout of sentence-transformers."""

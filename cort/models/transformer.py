@@ -1,0 +1,182 @@
+"""What the encoder and the re-ranker share: loading, saving and running a transformer on batches of similar length."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from cort.models.batching import Sequences, by_length, pad
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import atomic_folder
+
+log = logging.getLogger(__name__)
+
+Settings = TypeVar("Settings")
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+HALF_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def load_transformer(folder: str | Path, kind: str = "AutoModel", **changes: Any) -> nn.Module:
+    """Load a transformers folder: safetensors only, no remote code, single precision.
+
+    :param kind: transformers' class; `changes` are settings of the model to replace.
+    """
+    import transformers
+    from safetensors import SafetensorError
+
+    try:
+        model: nn.Module = getattr(transformers, kind).from_pretrained(
+            str(folder),
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            dtype=torch.float32,
+            **changes,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise input_error(
+            folder,
+            f"no whole model ({shorten(str(error), 200)})",
+            "a transformers folder with config.json and model.safetensors",
+            "name it, or build it again",
+        ) from error
+    return model
+
+
+def accepted_inputs(transformer: nn.Module) -> tuple[str, ...]:
+    """Name the tensors the model takes; segments only where it has embeddings for two."""
+    names = ["input_ids", "attention_mask"]
+    config: Any = transformer.config
+    if "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1:
+        names.append("token_type_ids")
+    else:
+        log.warning("%s has no second segment: it cannot tell queries and passages apart by it", config.model_type)
+    return tuple(names)
+
+
+def most_tokens(transformer: nn.Module) -> int:
+    """Count the positions of a model; those like RoBERTa number them from the padding token's id on."""
+    base: Any = transformer.base_model
+    positions = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
+    padding = getattr(positions, "padding_idx", None)
+    limit = int(getattr(base.config, "max_position_embeddings", sys.maxsize))
+    return limit - (0 if padding is None else padding + 1)
+
+
+def check_length(name: str, length: int, shortest: int, longest: int) -> None:
+    """Refuse a length in tokens that leaves no room for text or has no position embeddings."""
+    if not shortest <= length <= longest:
+        raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
+
+
+@contextmanager
+def new_model_folder(
+    folder: str | Path, transformer: Any, tokenizer_folder: str | Path, settings_name: str, settings: Any
+) -> Iterator[Path]:
+    """Write transformer, tokenizer and a dataclass of settings; yield the folder for more, then put it in place."""
+    with atomic_folder(folder) as temporary:
+        transformer.save_pretrained(temporary)
+        text = json.dumps(asdict(settings), indent=2) + "\n"
+        (temporary / settings_name).write_text(text, encoding="utf-8")
+        for name in TOKENIZER_FILES:
+            shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
+        yield temporary
+
+
+def read_settings(path: Path, kind: type[Settings], what: str, stage: str) -> Settings:
+    """Read back a dataclass of settings.
+
+    :param what: the model, and `stage` what makes it, as the error names them.
+    """
+    try:
+        return kind(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, TypeError, json.JSONDecodeError) as error:
+        raise wrong_model(path.parent, what, stage, error) from error
+
+
+def wrong_model(folder: str | Path, what: str, stage: str, error: Exception) -> InputError:
+    """Say that a folder does not hold the model it should."""
+    return input_error(folder, f"no {what} ({error})", f"a folder that `{stage}` wrote", "name it, or train again")
+
+
+def model_fingerprint(folder: str | Path) -> str:
+    """Identify a model by the bytes that decide what it computes."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).iterdir()):
+        if path.suffix in {".safetensors", ".json"}:
+            digest.update(path.name.encode())
+            with open(path, "rb") as handle:
+                while chunk := handle.read(1 << 20):
+                    digest.update(chunk)
+    return digest.hexdigest()[:16]
+
+
+def forward_by_length(
+    model: Callable[[dict[str, Tensor]], Tensor], sequences: Sequences, device: torch.device, token_budget: int
+) -> Tensor:
+    """Run sequences through the model in sub-batches of similar length.
+
+    :param token_budget: padded tokens that go through the transformer at once.
+    :returns: one output per sequence, in order, shape (sequences, ...).
+    """
+    parts: list[Tensor] = []
+    order: list[npt.NDArray[np.intp]] = []
+    for members in by_length(sequences.lengths, token_budget):
+        batch = pad([sequences.frame(int(row)) for row in members], sequences.pad_id)
+        parts.append(model(_on_device(batch, device)))  # (members, ...)
+        order.append(members)
+    inverse = np.argsort(np.concatenate(order), kind="stable")
+    return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
+
+
+def _on_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    if device.type != "cuda":
+        return batch
+    # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
+    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
+    """Take the GPU if there is one, else `threads` threads of the CPU.
+
+    :param leased: devices held for this; a warning tells if torch can use none.
+    """
+    torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if leased:
+        names = ", ".join(leased)
+        log.warning("torch %s cannot use %s (CPU build or driver); the CPU is used", torch.__version__, names)
+    return torch.device("cpu")
+
+
+def place(model: nn.Module, transformer: nn.Module, device: torch.device, precision: str) -> None:
+    """Move a model to a device to be used, not trained: its transformer in `precision`, what follows in fp32.
+
+    Rounded weights are faster than autocast, which rounds them again for each sub-batch and normalises in fp32.
+
+    :param precision: "fp32", "bf16" or "fp16".
+    """
+    model.to(device)
+    if precision in HALF_PRECISIONS:
+        transformer.to(HALF_PRECISIONS[precision])
+
+
+def single(states: Tensor) -> Tensor:
+    """Widen half precision, of any shape; more than single precision stays."""
+    return states.to(torch.promote_types(states.dtype, torch.float32))

@@ -1,0 +1,220 @@
+"""The searcher: any system of a manifest, for one query or a batch, with the time that each part takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cort.bm25 import Parameters, make_grid, read_parameters
+from cort.formats.records import Ranking
+from cort.formats.runs import strictly_decreasing
+from cort.interleave import interleave
+from cort.online.manifest import GRAPHS, Contents, System
+from cort.online.timing import Stopwatch
+from cort.rerank import rerank
+from cort.system.errors import input_error, shorten
+
+if TYPE_CHECKING:
+    from cort.online.dense import ExactSearch, QueryEncoder
+    from cort.online.graphs import GraphSearch
+    from cort.online.lucene_process import LuceneProcess
+    from cort.online.passages import Passages
+    from cort.online.reranker import Reranker
+
+
+class Result(NamedTuple):
+    """One document of an answer; ranks begin at 1."""
+
+    doc_id: str
+    score: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a system found for one query, best first.
+
+    `milliseconds` has the parts that ran (see `stopwatch.PARTS`) and `total`, which is less than their sum where some
+    ran side by side.
+    """
+
+    system: str
+    results: list[Result]
+    milliseconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Models:
+    """What computes: by name of the encoder or re-ranker; graphs by name of the system.
+
+    `storage` is the number format of the passages' vectors.
+    """
+
+    encoders: Mapping[str, QueryEncoder]
+    storage: Mapping[str, str]
+    exact: Mapping[str, ExactSearch]
+    graphs: Mapping[str, GraphSearch]
+    rerankers: Mapping[str, Reranker]
+
+
+class Searcher:
+    """Systems that are open and warm. Not to be called by several threads at a time."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        systems: Sequence[str],
+        lucene: LuceneProcess | None,
+        models: Models,
+        passages: Passages,
+    ) -> None:
+        """Take what `opening.open_searcher` opened for `systems`."""
+        self.contents, self.systems = contents, list(systems)
+        self.lucene, self.models, self.passages = lucene, models, passages
+        self._known = {part for name in systems for part in contents.within(name)}
+        self._parameters = {
+            name: _parameters(system)
+            for name, system in contents.systems.items()
+            if name in self._known and system["kind"] == "bm25"
+        }
+        self._beside = ThreadPoolExecutor(1, "beside")
+
+    def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
+        """Search for one query.
+
+        :param depth: results wanted; the first of those of the workflow's run, but for rounding.
+        :param concurrent: whether BM25 runs beside the dense ranker, where a system has both.
+        :raises InputError: a system that is not open, an empty query.
+        """
+        rankings, milliseconds = self.search_batch(system, [text], depth, concurrent=concurrent)
+        return Answer(system, _results(rankings[0]), milliseconds)
+
+    def search_batch(
+        self, system: str, texts: Sequence[str], depth: int, *, concurrent: bool = True
+    ) -> tuple[list[Ranking], dict[str, float]]:
+        """Search for several queries together: their rankings, and the milliseconds of all together."""
+        if system not in self._known:
+            raise input_error("system", shorten(system), f"one of {', '.join(self.systems)}", "name one of these")
+        if any(not text.strip() for text in texts):
+            raise input_error("query", "no word", "a query", "write one")
+        if depth < 1:
+            raise input_error("depth", str(depth), "1 or more", "give the number of results")
+        watch = Stopwatch()
+        with watch.part("total"):
+            found = self._retrieve(self._leaves(system, depth), texts, watch, concurrent)
+            rankings = self._combine(system, depth, found, texts, watch)
+        return [one._replace(scores=strictly_decreasing(one.scores)) for one in rankings], watch.milliseconds
+
+    def close(self) -> None:
+        """End all threads."""
+        self._beside.shutdown()
+        if self.lucene is not None:
+            self.lucene.close()
+
+    def _leaves(self, name: str, depth: int) -> dict[str, int]:
+        """Find the retrieving systems below a system, with the number of results that is needed of each."""
+        system, contents = self.contents.systems[name], self.contents
+        depth = max(depth, int(system["depth"])) if system["kind"] == "rerank" else depth
+        # An approximate search finds others at another depth: this one is that of the runs.
+        leaves = {name: max(depth, contents.depth) if system["kind"] in GRAPHS else depth}
+        for part in (parts := contents.parts_of(name)):
+            for leaf, needed in self._leaves(part, depth).items():
+                leaves[leaf] = max(leaves.get(leaf, 0), needed)
+        if parts:
+            del leaves[name]
+        return leaves
+
+    def _retrieve(
+        self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch, concurrent: bool
+    ) -> dict[str, list[Ranking]]:
+        terms = {name: depth for name, depth in leaves.items() if self.contents.systems[name]["kind"] == "bm25"}
+        dense = {name: depth for name, depth in leaves.items() if name not in terms}
+        if concurrent and terms and dense:
+            waiting = self._beside.submit(self._by_terms, terms, texts, watch)
+            try:
+                found = self._by_vectors(dense, texts, watch)
+            finally:
+                beside = waiting.result()
+            return beside | found
+        return self._by_terms(terms, texts, watch) | self._by_vectors(dense, texts, watch)
+
+    def _by_terms(self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch) -> dict[str, list[Ranking]]:
+        found: dict[str, list[Ranking]] = {}
+        for name, depth in leaves.items():
+            if self.lucene is not None:
+                with watch.part("bm25"):
+                    found[name] = self.lucene.search(texts, self._parameters[name], depth)
+        return found
+
+    def _by_vectors(
+        self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch
+    ) -> dict[str, list[Ranking]]:
+        found = {}
+        vectors: dict[str, npt.NDArray[np.float32]] = {}
+        for name, depth in leaves.items():
+            system = self.contents.systems[name]
+            encoder = system["encoder"]
+            if encoder not in vectors:
+                model = self.models.encoders[encoder]
+                with watch.part("tokenize"):
+                    tokens = model.tokenize(texts)
+                with watch.part("encode"):
+                    vectors[encoder] = model.encode(tokens, self.models.storage[encoder])
+            with watch.part("search"):
+                if system["kind"] == "exact":
+                    found[name] = self.models.exact[encoder].search(vectors[encoder], depth)
+                else:
+                    found[name] = self.models.graphs[name].search(vectors[encoder], depth)
+        return found
+
+    def _combine(
+        self,
+        name: str,
+        depth: int,
+        found: Mapping[str, list[Ranking]],
+        texts: Sequence[str],
+        watch: Stopwatch,
+    ) -> list[Ranking]:
+        system = self.contents.systems[name]
+        if system["kind"] == "interleave":
+            parts = [self._combine(part, depth, found, texts, watch) for part in system["parts"]]
+            with watch.part("merge"):
+                return [_merge(each, depth) for each in zip(*parts, strict=True)]
+        if system["kind"] == "rerank":
+            scored = int(system["depth"])
+            candidates = self._combine(system["candidates"], max(depth, scored), found, texts, watch)
+            with watch.part("rerank"):
+                pairs = zip(texts, candidates, strict=True)
+                return [self._rerank(system["reranker"], text, one, scored, depth) for text, one in pairs]
+        return [_cut(one, depth) for one in found[name]]
+
+    def _rerank(self, reranker: str, text: str, candidates: Ranking, scored: int, depth: int) -> Ranking:
+        model = self.models.rerankers[reranker]
+        rows = self.passages.rows(candidates.doc_ids[:scored])
+        scores = model.score(model.tokenize(text), rows)
+        return _cut(rerank(candidates, scores, scored), depth)
+
+
+def _merge(rankings: Sequence[Ranking], depth: int) -> Ranking:
+    doc_ids = interleave([one.doc_ids for one in rankings], depth)
+    return Ranking("", doc_ids, 1.0 / np.arange(1, len(doc_ids) + 1))
+
+
+def _cut(ranking: Ranking, depth: int) -> Ranking:
+    return Ranking(ranking.query_id, ranking.doc_ids[:depth], ranking.scores[:depth])
+
+
+def _results(ranking: Ranking) -> list[Result]:
+    pairs = zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)
+    return [Result(doc_id, score, rank) for rank, (doc_id, score) in enumerate(pairs, start=1)]
+
+
+def _parameters(system: System) -> Parameters:
+    if "parameters" in system:
+        return read_parameters(system["parameters"])
+    return make_grid([float(system["k1"])], [float(system["b"])])[0]

@@ -1,0 +1,207 @@
+"""The card of an exported model: Markdown with the header of the Hugging Face hub. The same input, the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+
+from cort import __version__
+from cort.models.export.layout import RELEASE, TRANSFORMER
+from cort.reporting.inputs import Filter, Measures
+from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
+WHAT = {
+    "encoder": "A dense ranker: it maps queries and passages to vectors of {size} numbers, and the nearest passages of "
+    "a query are its results.",
+    "reranker": "A re-ranker: it reads a query and a passage together and gives one logit, higher if more relevant.",
+}
+OBJECTIVES = {
+    "triplet": "CoRT's objective: negatives are passages that another ranker, `triples.system`, finds but nobody "
+    "judged relevant, so that the model complements that ranker.",
+    "multilabel_margin": "RepBERT's objective: all judged passages of a batch before all others of it.",
+    "info_nce": "InfoNCE: cross-entropy of the relevant passage against all passages of a batch that are not relevant.",
+    "margin_mse": "Margin MSE: the differences between the scores of a relevant and another passage are those that a "
+    "cross-encoder, `teacher`, gives.",
+}
+HEADERS: Mapping[str, dict[str, Any]] = {
+    "encoder": {
+        "library_name": "sentence-transformers",
+        "pipeline_tag": "sentence-similarity",
+        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
+    },
+    "reranker": {
+        "library_name": "sentence-transformers",
+        "pipeline_tag": "text-ranking",
+        "tags": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
+    },
+}
+SNIPPETS = {
+    "encoder": """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer({path})
+queries = model.encode_query(["what is a dense ranker"])
+passages = model.encode_document(["A dense ranker compares vectors.", "Bread is baked."])
+print(model.similarity(queries, passages))
+""",
+    "reranker": """from sentence_transformers import CrossEncoder
+
+model = CrossEncoder({path})
+query = "what is a dense ranker"
+print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))
+""",
+}
+OWN_SNIPPETS = {
+    "encoder": """from cort.models.encoder import load_encoder
+
+encoder, template = load_encoder({path})
+""",
+    "reranker": """from cort.models.cross_encoder import load_cross_encoder
+
+reranker, template = load_cross_encoder({path})
+""",
+}
+CITATIONS = {
+    "cort": """@inproceedings{wrzalik-krechel-2021-cort,
+  title     = {{CoRT}: Complementary Rankings from Transformers},
+  author    = {Wrzalik, Marco and Krechel, Dirk},
+  booktitle = {Proceedings of the 2021 Conference of the North American Chapter of the Association for Computational
+               Linguistics: Human Language Technologies},
+  year      = {2021},
+  url       = {https://aclanthology.org/2021.naacl-main.331/}
+}
+""",
+    "repbert": """@misc{zhan-etal-2020-repbert,
+  title  = {{RepBERT}: Contextualized Text Embeddings for First-Stage Retrieval},
+  author = {Zhan, Jingtao and Mao, Jiaxin and Liu, Yiqun and Zhang, Min and Ma, Shaoping},
+  year   = {2020},
+  url    = {https://arxiv.org/abs/2006.15498}
+}
+""",
+    "reranking": """@misc{nogueira-cho-2019-passage,
+  title  = {Passage Re-ranking with {BERT}},
+  author = {Nogueira, Rodrigo and Cho, Kyunghyun},
+  year   = {2019},
+  url    = {https://arxiv.org/abs/1901.04085}
+}
+""",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card says.
+
+    `kind` is "encoder" or "reranker"; `form` how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's name of
+    the base model, if it has one; `settings` are the experiment's for this model, `filters` its training data's by
+    split, and `notes` sentences on what loading it elsewhere does not do.
+    """
+
+    name: str
+    kind: str
+    dataset: str
+    form: str
+    size: int
+    similarity: str = ""
+    base: str | None = None
+    revision: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    filters: Sequence[Filter] = ()
+    measures: Sequence[Measures] = ()
+    notes: Sequence[str] = ()
+
+
+def card_text(card: Card) -> str:
+    """Write the whole file."""
+    header = {**HEADERS[card.kind], **({"base_model": card.base} if card.base else {})}
+    parts = [
+        f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n",
+        f"# {_plain(card.name)}\n",
+        f"{WHAT[card.kind].format(size=card.size)}\n",
+        *_origin(card),
+        *_use(card),
+        *_training(card),
+        *_quality(card),
+        "## Versions\n",
+        f"Made by the CoRT workflow {__version__} with {_packages()}, for sentence-transformers {RELEASE}.\n",
+        "## Citation\n",
+        *(f"```bibtex\n{CITATIONS[name]}```\n" for name in _cited(card)),
+    ]
+    return "\n".join(parts)
+
+
+def _origin(card: Card) -> Iterator[str]:
+    if card.base:
+        revision = f" at revision {_plain(card.revision)}" if card.revision else ""
+        yield f"Base model: {_plain(card.base)}{revision}.\n"
+    if released := card.settings.get("released"):
+        yield f"Its weights were read from the released file {_plain(str(released))}; they were not trained here.\n"
+
+
+def _use(card: Card) -> Iterator[str]:
+    yield "## Use\n"
+    yield f"```python\n{SNIPPETS[card.kind].format(path=json.dumps(card.name))}```\n"
+    if card.kind == "encoder":
+        yield (
+            "Queries and passages are encoded differently: `encode_query` for the one, `encode_document` (or `encode`) "
+            f"for the other. Vectors are compared by their {card.similarity}.\n"
+        )
+    if card.form == "fixed":
+        yield "First mend wrongly decoded texts, as in training: `ftfy.fix_encoding(text)`.\n"
+    if card.form == "cort":
+        yield "The tokenizer leaves out all characters but ASCII letters, digits and `.,!?;/:`, as in training.\n"
+    yield from (f"{note}\n" for note in card.notes)
+    yield "With this project, whose `encode` and `score` give the same numbers:\n"
+    yield f"```python\n{OWN_SNIPPETS[card.kind].format(path=json.dumps(f'{card.name}/{TRANSFORMER}'))}```\n"
+
+
+def _training(card: Card) -> Iterator[str]:
+    yield "## Training\n"
+    yield f"Dataset: {_plain(card.dataset)}.\n"
+    if card.settings.get("loss") in OBJECTIVES:
+        yield f"{OBJECTIVES[card.settings['loss']]}\n"
+    if card.filters:
+        columns = [Column("split", "split"), Column("what", "what"), Column("number", "number")]
+        rows: list[list[Cell]] = [[one.name, what, number] for one in card.filters for what, number in one.counts]
+        yield to_markdown(Table(columns, rows))
+    settings = list(_flat(card.settings))
+    if settings:
+        yield "Settings, as in the experiment file:\n"
+        columns = [Column("key", "key"), Column("value", "value")]
+        yield to_markdown(Table(columns, [[key, value] for key, value in settings]))
+
+
+def _quality(card: Card) -> Iterator[str]:
+    if card.measures:
+        how = "retrieves with it" if card.kind == "encoder" else "re-ranks with it"
+        yield "## Quality\n"
+        yield f"Means over all judged queries of a split, of each system that {how}:\n"
+        yield to_markdown(systems_table(card.measures))
+
+
+def _cited(card: Card) -> list[str]:
+    if card.kind == "reranker":
+        return ["cort", "reranking"]
+    return ["cort", "repbert"] if card.settings.get("loss") == "multilabel_margin" else ["cort"]
+
+
+def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _packages() -> str:
+    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _plain(text: str) -> str:
+    """Show untrusted text as it is: no Markdown, one line."""
+    return " ".join(text.split()).translate(MARKDOWN_SPECIAL)

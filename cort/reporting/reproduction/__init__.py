@@ -1,0 +1,1 @@
+"""Published numbers beside ours: read, compared, and shown."""

@@ -1,0 +1,1 @@
+"""From vectors and texts to rankings: exact search, graph indexes, BM25."""

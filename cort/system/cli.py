@@ -1,0 +1,130 @@
+"""What every stage's command line shares: parser, log, one-line errors, exit status.
+
+A stage module has ``build_parser()``, ``stage(args)`` and ``main(argv)``, which is
+``return cli.run(build_parser(), stage, argv)``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import resource
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cort import __version__
+from cort.system.errors import InputError, input_error
+from cort.system.files import DISK_IS_FULL
+from cort.system.interruption import Interrupted, unwind_on_signals
+
+log = logging.getLogger(__name__)
+
+
+def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
+    """Parser of the stage `module` (``"cort.encode"``) with its docstring as help, and the options all stages have."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--log", metavar="FILE", help="write the log to this file too")
+    return parser
+
+
+def run(
+    parser: argparse.ArgumentParser, stage: Callable[[argparse.Namespace], None], argv: Sequence[str] | None = None
+) -> int:
+    """Parse, run `stage`, log what was done; 0, or 1 with a one-line error when the input is at fault."""
+    args = parser.parse_args(argv)
+    _be_quiet()
+    unwind_on_signals()
+    started = time.perf_counter()
+    try:
+        _configure_logging(args.log)
+        log.info("cort %s: %s %s", __version__, parser.prog, shlex.join(sys.argv[1:] if argv is None else argv))
+        stage(args)
+    except InputError as error:
+        log.error("%s", error)
+        return 1
+    except OSError as error:
+        # Missing files, full disks, denied access: the operating system's own words name the file.
+        remedy = "; free space and call again" if error.errno in DISK_IS_FULL else ""
+        log.error("%s: %s%s", error.filename or parser.prog, error.strerror or error, remedy)
+        return 1
+    except Interrupted as end:
+        if str(end):
+            log.warning("%s", end)
+        return end.status
+    except KeyboardInterrupt:
+        log.error("%s interrupted; what it had begun is gone, call it again", parser.prog)
+        return 128 + signal.SIGINT
+    except Exception:
+        # Logged so that the traceback of a defect reaches the log file as well as the terminal.
+        log.exception("%s failed; this is a defect of the program, not of its input", parser.prog)
+        return 2
+    log.info("done in %.1f s, peak memory %d MB", time.perf_counter() - started, peak_memory_mb())
+    return 0
+
+
+def boolean(text: str) -> bool:
+    """Parse the value of an option that is on or off, as the workflow writes it."""
+    if text not in ("True", "False"):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected True or False")
+    return text == "True"
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """Parse the value of an option that is a JSON object.
+
+    :raises InputError: anything else.
+    """
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise input_error(option, f"no JSON ({error})", "a JSON object", "mend it") from None
+    if not isinstance(found, dict):
+        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "mend it")
+    return found
+
+
+def check_depths(depths: Sequence[int]) -> None:
+    """Refuse values of ``--depths`` that do not increase from 1 or more."""
+    if min(depths) < 1 or list(depths) != sorted(set(depths)):
+        found = " ".join(map(str, depths))
+        raise input_error("--depths", found, "increasing numbers from 1", "give each depth once, in order")
+
+
+def peak_memory_mb() -> int:
+    """Largest resident set of this process or of any child it waited for, in MB."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return max(own, children) // 1024
+
+
+def _be_quiet() -> None:
+    """Keep the bars and notes of libraries, not yet imported here, out of the log."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _configure_logging(path: str | None) -> None:
+    terminal = logging.StreamHandler(sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[terminal],
+        force=True,
+    )
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        # Emptied, then appended to: the processes of one stage may write to it together.
+        Path(path).write_bytes(b"")
+        file = logging.FileHandler(path, mode="a", encoding="utf-8")
+        file.setFormatter(terminal.formatter)
+        logging.getLogger().addHandler(file)

@@ -1,0 +1,143 @@
+"""One process per GPU: a stage either works here, or has workers run it again, and this module is how they start.
+
+Run as ``python -m cort.training.parallel.distributed STAGE OPTIONS`` by `the launcher` only. Nothing is imported from
+torch before a worker has tied its life to that of its launcher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from cort.system.devices import lease
+from cort.system.errors import InputError, input_error
+from cort.system.interruption import Interrupted
+
+log = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+#: set for workers: process id of the launcher, and the file its log goes to
+LAUNCHER, LOG = "CORT_LAUNCHER", "CORT_LOG"
+# When one worker fails the others are ended: one that still runs this many seconds after its failure was the first.
+GRACE = 4.0
+
+
+def add_process_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `run` reads."""
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="GPUs to use, one process each; without any GPU N means 1, but if the environment has "
+        "ACCELERATE_USE_CPU=true, N processes share the CPU",
+    )
+
+
+def run(module: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> None:
+    """Do `work` in this process, or have several processes run the stage `module` with the same options."""
+    if "LOCAL_RANK" in os.environ:
+        _work(args, work)
+        return
+    with lease(args.processes):
+        processes = usable_processes(args.processes)
+        if processes == 1:
+            work(args)
+        else:
+            from the launcher import launch
+
+            launch(module, args, processes)
+
+
+def usable_processes(wanted: int) -> int:
+    """Take as many processes as there are GPUs at most; `add_process_arguments` says how to use the CPU."""
+    if wanted < 1:
+        raise input_error("--processes", str(wanted), "1 or more", "change it")
+    if wanted == 1 or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"1", "true", "yes", "on"}:
+        return wanted
+    import torch
+
+    found = torch.cuda.device_count()
+    if found < wanted:
+        log.info("%d processes asked for, %d GPUs found", wanted, found)
+    return max(min(wanted, found), 1)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a stage as a worker, which speaks less than its launcher."""
+    die_with(int(os.environ[LAUNCHER]))
+    logging.disable(_silent())
+    stage: Any = importlib.import_module(argv[0])
+    status: int = stage.main(argv[1:])
+    return status
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when `parent` ends, however it ends."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:  # it ended before the kernel was told
+        sys.exit(128 + signal.SIGKILL)
+
+
+def _work(args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> None:
+    """Work as one of several; only the first says what all know."""
+    if LAUNCHER in os.environ and _is_first():
+        _append_to_log(os.environ[LOG])
+        logging.disable(logging.NOTSET)
+    try:
+        work(args)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        if _is_first():
+            raise
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        # What all run into, the first one says; what follows from the end of another, nobody need say.
+        if not (_is_first() and isinstance(error, InputError | OSError)):
+            time.sleep(GRACE)
+        raise
+    finally:
+        if LAUNCHER in os.environ:
+            logging.disable(_silent())
+
+
+def _is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _silent() -> int:
+    """Highest level of messages that are not of this process to say: the launcher tells start and end."""
+    return logging.INFO if _is_first() else logging.WARNING
+
+
+def _append_to_log(path: str) -> None:
+    if path:
+        handler = logging.FileHandler(path, mode="a", encoding="utf-8")
+        handler.setFormatter(logging.getLogger().handlers[0].formatter)
+        logging.getLogger().addHandler(handler)
+
+
+def end_now(status: int) -> NoReturn:
+    """End without Python's finalization, which Gloo's threads do not survive if they let go of a tensor meanwhile."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    try:
+        end_now(main(sys.argv[1:]))
+    except SystemExit as end:
+        end_now(end.code if isinstance(end.code, int) else 1)

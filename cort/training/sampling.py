@@ -1,0 +1,150 @@
+"""Training examples drawn from judgements and a ranking: shared by `triples` (CoRT) and `pairs` (re-ranker).
+
+Per query: its judged positives, and the documents a ranker put on the ranks asked for, judged positives excluded. All
+in columns: MS MARCO's training queries have fifty million results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.formats.ids import positions
+from cort.formats.runs import Run
+
+Positions = npt.NDArray[np.int64]
+
+
+class Pool(NamedTuple):
+    """What examples of one query are drawn from; ``ranks[i]`` is the rank of ``negatives[i]`` in the ranking."""
+
+    query_id: str
+    positives: list[str]
+    negatives: list[str]
+    ranks: list[int]
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The pools of many queries: `query_ids`, and for each of them a list in each of the others."""
+
+    query_ids: pa.Array
+    positives: pa.ListArray
+    negatives: pa.ListArray
+    ranks: pa.ListArray
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def __iter__(self) -> Iterator[Pool]:
+        columns = (column.to_pylist() for column in vars(self).values())
+        return (Pool(*row) for row in zip(*columns, strict=True))
+
+    def take(self, positions: Positions) -> Pools:
+        """Choose some, in this order."""
+        return Pools(*(column.take(pa.array(positions)) for column in vars(self).values()))
+
+
+def build_pools(
+    qrels: pa.Table, relevance_level: int, run: Run, first_rank: int, last_rank: int, minimum_results: int
+) -> tuple[Pools, dict[str, int]]:
+    """Collect the pools, in the order of the run, and count what each filter dropped.
+
+    :param relevance_level: lowest grade of a positive.
+    :param first_rank: first rank (from 1) negatives are taken from, inclusive; `last_rank` likewise.
+    :param minimum_results: queries with a shorter ranking are dropped.
+    """
+    relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
+    query_ids = pa.array(run.query_ids, pa.string())
+    asked = positions(relevant["query_id"], query_ids)
+    without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(asked < 0))).as_py()
+    judged = np.bincount(asked[asked >= 0], minlength=len(run))
+    sizes = np.diff(run.offsets)
+    long_enough = sizes >= minimum_results
+
+    queries, ranks = run.query_numbers(), run.ranks()
+    inside = (ranks >= first_rank) & (ranks <= last_rank) & (judged > 0)[queries] & long_enough[queries]
+    excluded = inside & _are_judged(queries, run.doc_ids, asked, relevant["doc_id"])
+    negatives = np.flatnonzero(inside & ~excluded)
+    left = np.bincount(queries[negatives], minlength=len(run))
+
+    kept = np.flatnonzero(left)
+    counts = {
+        "queries in the ranking": len(run),
+        "dropped: no judged positive": int((judged == 0).sum()),
+        "dropped: ranking too short": int(((judged > 0) & ~long_enough).sum()),
+        "dropped: no negative left on these ranks": int(((judged > 0) & long_enough & (left == 0)).sum()),
+        "judged positives excluded from the negatives": int(excluded.sum()),
+        "queries kept": len(kept),
+        "queries without results": without_results,
+    }
+    # Stable, so that the positives of a query stay in the order of their file.
+    wanted = asked >= 0
+    wanted[wanted] = left[asked[wanted]] > 0
+    by_query = np.argsort(asked, kind="stable")
+    by_query = by_query[wanted[by_query]]
+    pools = Pools(
+        query_ids.take(pa.array(kept)),
+        _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
+        _lists(left[kept], run.doc_ids.take(pa.array(negatives))),
+        _lists(left[kept], pa.array(ranks[negatives], pa.int32())),
+    )
+    return pools, counts
+
+
+def limit_pools(pools: Pools, maximum: int, seed: int) -> Pools:
+    """Keep at most `maximum` pools drawn at random, in their order; 0 keeps all."""
+    if not 0 < maximum < len(pools):
+        return pools
+    return pools.take(np.sort(np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)))
+
+
+def shuffle(pools: Pools, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
+    """Positions of the pools in the random order of one epoch, and the generator to draw its examples from."""
+    generator = np.random.default_rng([seed, epoch])
+    return generator.permutation(len(pools)), generator
+
+
+def draw(lists: pa.ListArray, some: Positions, generator: np.random.Generator) -> Positions:
+    """Draw one value from each of some lists, none of them empty; positions in ``lists.values``."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    drawn: Positions = offsets[some] + generator.integers(0, np.diff(offsets)[some])
+    return drawn
+
+
+def draw_distinct(lists: pa.ListArray, some: Positions, count: int, generator: np.random.Generator) -> Positions:
+    """Draw `count` different values from each of some lists; shape (lists, count), -1 where a list has no more."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    sizes = np.diff(offsets)[some]
+    drawn = np.full((len(some), count), -1)
+    for column in range(count):
+        rest = np.maximum(sizes - column, 1)
+        place = generator.integers(0, rest)
+        # The place is one among those not yet drawn: step over the others, from the lowest on.
+        for taken in np.sort(drawn[:, :column], axis=1).T:
+            place += place >= taken
+        drawn[:, column] = np.where(column < sizes, place, np.iinfo(np.int64).max)
+    inside = drawn < sizes[:, None]
+    return np.where(inside, drawn + offsets[some][:, None], -1)
+
+
+def _are_judged(
+    queries: Positions, doc_ids: pa.Array, judged_queries: Positions, judged_documents: pa.ChunkedArray
+) -> npt.NDArray[np.bool_]:
+    """Whether each (query, document) is among the judged ones."""
+    encoded = pc.dictionary_encode(doc_ids)
+    documents = positions(judged_documents, encoded.dictionary)
+    known = (judged_queries >= 0) & (documents >= 0)
+    pairs = judged_queries[known] * len(encoded.dictionary) + documents[known]
+    return np.isin(queries * len(encoded.dictionary) + encoded.indices.to_numpy(), pairs)
+
+
+def _lists(sizes: Positions, values: pa.Array) -> pa.ListArray:
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

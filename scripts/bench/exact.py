@@ -1,0 +1,160 @@
+"""Exact search against faiss' flat index and against what the machine can do at best, in one run.
+
+Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. Every round times all
+of them one after the other on the same queries; the table has medians over the rounds and ratios of pairs. `read` sums
+all vectors once, `product` multiplies only, `one by one` has the vectors laid out for single queries. faiss is measured
+where it is installed (extra `peers`).
+
+Usage: python scripts/benchmark_exact.py [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
+           [--device cuda]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cort.formats.embeddings import open_shards, write_shard
+from cort.retrieval.exact import ExactIndex
+
+Vectors = npt.NDArray[np.float32]
+Search = Callable[[Vectors], object]
+
+BLOCK = 4_096
+ROUNDS = 5
+#: whose ratios are printed
+PAIRS = (("faiss", "exact"), ("faiss", "one by one"), ("one by one", "read"))
+
+
+def clustered(count: int, dimension: int, clusters: int, spread: float, seed: int) -> Vectors:
+    """Draw unit vectors around centres; without clusters, in all directions."""
+    generator = np.random.default_rng(seed)
+    vectors = spread * generator.standard_normal((count, dimension), dtype=np.float32)
+    if clusters:
+        centres = generator.standard_normal((clusters, dimension), dtype=np.float32)
+        vectors += centres[np.sort(generator.integers(0, clusters, count))]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def write(path: Path, vectors: Vectors) -> Path:
+    """Write vectors as `encode` does."""
+    starts = range(0, len(vectors), BLOCK)
+    blocks = (
+        ([f"d{row}" for row in range(at, min(at + BLOCK, len(vectors)))], vectors[at : at + BLOCK]) for at in starts
+    )
+    write_shard(path, blocks, model="synthetic", dimension=vectors.shape[1], count=len(vectors))
+    return path
+
+
+def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int) -> dict[str, Search]:
+    """Name what is timed."""
+    shards = open_shards([path])
+    mapped, index = (ExactIndex(shards, [device], threads, memory) for memory in (0, vectors.nbytes))
+    single = ExactIndex(shards, [device], threads, vectors.nbytes, one_by_one=True)
+    everything = torch.from_numpy(vectors).to(device)
+    blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
+
+    def wait() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    def read(_: Vectors) -> None:
+        everything.sum().item()
+
+    def product(queries: Vectors) -> None:
+        asked = torch.from_numpy(queries).to(device)
+        for block in blocks:
+            torch.mv(block, asked[0]) if len(asked) == 1 else torch.mm(asked, block.T)
+        wait()
+
+    def exact(queries: Vectors) -> list[set[int]]:
+        return [{int(doc_id[1:]) for doc_id in index.ids(places)} for _, places in index.search(queries, depth)]
+
+    found: dict[str, Search] = {
+        "read": read,
+        "product": product,
+        "exact": partial(index.search, depth=depth),
+        "one by one": partial(single.search, depth=depth),
+        "with ids": exact,
+        "from file": partial(mapped.search, depth=depth),
+    }
+    try:
+        import faiss
+    except ImportError:
+        return found
+    faiss.omp_set_num_threads(threads)
+    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat.add(vectors)
+    return found | {"faiss": lambda queries: [set(row.tolist()) for row in flat.search(queries, depth)[1]]}
+
+
+def measure(named: dict[str, Search], queries: Sequence[Vectors]) -> dict[str, list[float]]:
+    """Seconds of every search in every round; the first round is not counted."""
+    taken: dict[str, list[float]] = {name: [] for name in named}
+    for number, some in enumerate(queries):
+        for name, search in named.items():
+            started = time.perf_counter()
+            search(some)
+            if number:
+                taken[name].append(time.perf_counter() - started)
+    return taken
+
+
+def overlap(named: dict[str, Search], queries: Vectors) -> float:
+    """Share of faiss' results that are ours."""
+    ours, theirs = (named[name](queries) for name in ("with ids", "faiss"))
+    pairs = list(zip(ours, theirs, strict=True))  # type: ignore[call-overload]
+    return statistics.mean(len(one & other) / len(other) for one, other in pairs)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", type=int, default=1_000_000)
+    parser.add_argument("--dimension", type=int, default=128)
+    parser.add_argument("--depth", type=int, default=1_000)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 32, 256])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    for kind, clusters, spread in (("clustered", args.passages // 500, 0.6), ("random", 0, 1.0)):
+        vectors = clustered(args.passages, args.dimension, clusters, spread, seed=1)
+        generator = np.random.default_rng(2)
+        with tempfile.TemporaryDirectory() as folder:
+            path = write(Path(folder) / "passages.arrow", vectors)
+            named = searches(vectors, path, args.depth, args.device, args.threads)
+            sys.stdout.write(f"\n{args.passages} {kind} x {args.dimension}, depth {args.depth}, {args.device}\n")
+            names = list(named)
+            titles = [*(f"{name}, ms" for name in names), *map("/".join, PAIRS)]
+            sys.stdout.write(f"| batch | {' | '.join(titles)} |\n")
+            for batch in args.batches:
+                queries = []
+                for _ in range(args.rounds + 1):
+                    near = vectors[generator.integers(0, len(vectors), batch)]
+                    moved = near + 0.05 * generator.standard_normal(near.shape, dtype=np.float32)
+                    queries.append(moved / np.linalg.norm(moved, axis=1, keepdims=True))
+                taken = measure(named, queries)
+                cells = [f"{statistics.median(taken[name]) * 1e3:.1f}" for name in names]
+                for one, other in PAIRS:
+                    ratios = [a / b for a, b in zip(taken.get(one, []), taken[other], strict=False)]
+                    cells.append(f"{statistics.median(ratios):.2f}" if ratios else "")
+                share = f"  same results {overlap(named, queries[0]):.5f}" if "faiss" in named else ""
+                sys.stdout.write(f"| {batch} | {' | '.join(cells)} |{share}\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Measure what run files cost: evaluating one beside NIST's trec_eval, writing one, interleaving two.
+
+The runs are as large as those of MS MARCO's dev.small, 6,980 queries with 1,000 results and 7,437 judgements; some
+scores are tied in one run, all in another. Programs that are compared take turns, each in a process of its own, start
+and imports included; medians of several turns. It ends with status 1 if the programs do not agree on a number.
+
+Usage: python scripts/benchmark_runs.py [--queries 6980] [--depth 1000] [--repeats 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+from cort.retrieval.anserini import fat_jar
+from scripts.sandbox import ROOT
+
+PROGRAM = "trec_eval/trec_eval-linux-amd64"
+# Table 1 of the CoRT paper, with trec_eval's names.
+CUTS = (50, 100, 200, 500, 1000)
+MEASURES = {"RR@10": "recip_rank", "nDCG@20": "ndcg_cut_20", **{f"R@{k}": f"recall_{k}" for k in CUTS}}
+REQUESTS = ("recip_rank", "ndcg_cut.20", "recall.50,100,200,500,1000")
+OPTIONS = ("-c", *(word for request in REQUESTS for word in ("-m", request)))
+DOCUMENTS = 8_841_823
+# Of 6,980 queries, those with 1, 2, 3 and 4 relevant passages.
+JUDGEMENTS = {1: 6_590, 2: 331, 3: 51, 4: 8}
+PLAIN = "import sys; from scripts.bench.runs import evaluate_plainly; evaluate_plainly(*sys.argv[1:])"
+
+
+class Cost(NamedTuple):
+    """Wall time in seconds, time of all cores, and peak memory in MB of a process."""
+
+    seconds: float
+    cpu: float
+    memory: float
+
+
+def run(*command: object) -> tuple[Cost, str]:
+    """Run a command in the project's folder; what it cost, and its standard output."""
+    started = time.perf_counter()
+    words = list(map(str, command))
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        said = process.stdout.read() if process.stdout else ""
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(words)}: status {process.returncode}")
+    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), said
+
+
+def medians(repeats: int, work: Mapping[str, Callable[[], Cost]]) -> dict[str, Cost]:
+    """Let each take its turn, so many times; medians, but the largest memory."""
+    turns = [{name: measure() for name, measure in work.items()} for _ in range(repeats)]
+    found = {}
+    for name in work:
+        costs = [turn[name] for turn in turns]
+        times = (statistics.median(cost.seconds for cost in costs), statistics.median(cost.cpu for cost in costs))
+        found[name] = Cost(*times, max(cost.memory for cost in costs))
+    return found
+
+
+def write_world(folder: Path, queries: int, depth: int) -> None:
+    """Write three runs (two that share documents, one full of ties), queries and judgements."""
+    generator = np.random.default_rng(1)
+    query_ids = [str(number) for number in np.sort(generator.choice(1_100_000, queries, replace=False))]
+    counts = generator.permutation(np.repeat(list(JUDGEMENTS), list(JUDGEMENTS.values())))[:queries]
+    judged: list[tuple[str, str, int]] = []
+    with ExitStack() as stack:
+        first, second, tied = (
+            stack.enter_context(open(folder / f"{name}.trec", "w", encoding="ascii"))
+            for name in ("first", "second", "tied")
+        )
+        for query_id, count in zip(query_ids, np.resize(counts, queries), strict=True):
+            # Drawing without repetition is slow; the few repetitions are dropped.
+            pool = list(dict.fromkeys(generator.integers(1, DOCUMENTS, 2 * depth).astype(str).tolist()))
+            scores = [f"{score:.4f}" for score in np.sort(generator.gamma(20, 0.5, depth))[::-1]]
+            first.writelines(_lines(query_id, pool[:depth], scores))
+            second.writelines(_lines(query_id, pool[: depth // 3] + pool[depth:], scores))
+            tied.writelines(_lines(query_id, pool[:depth], ["1.0"] * depth))
+            ranks = np.minimum(generator.exponential(depth / 6, count).astype(int), len(pool) - 1)
+            judged += [(query_id, pool[rank], 1) for rank in dict.fromkeys(ranks.tolist())]
+    (folder / "qrels.txt").write_text("".join(f"{query_id} 0 {doc_id} {grade}\n" for query_id, doc_id, grade in judged))
+    columns = [list(column) for column in zip(*judged, strict=True)]
+    tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
+    tables.write_table(folder / "queries.parquet", pa.table([query_ids, query_ids], schema=tables.QUERIES))
+
+
+def _lines(query_id: str, doc_ids: Iterable[str], scores: Iterable[str]) -> Iterator[str]:
+    for rank, (doc_id, score) in enumerate(zip(doc_ids, scores, strict=False), start=1):
+        yield f"{query_id} Q0 {doc_id} {rank} {score} x\n"
+
+
+def evaluate_plainly(qrels: str, run_path: str, output: str) -> None:
+    """Evaluate as the documentation of pytrec_eval says, and write the values of every query."""
+    import pytrec_eval
+
+    with open(qrels, encoding="ascii") as lines:
+        judged = pytrec_eval.parse_qrel(lines)
+    with open(run_path, encoding="ascii") as lines:
+        ranked = pytrec_eval.parse_run(lines)
+    values = pytrec_eval.RelevanceEvaluator(judged, set(REQUESTS)).evaluate(ranked)
+    wanted = {query: {ours: row[MEASURES[ours]] for ours in MEASURES} for query, row in values.items()}
+    Path(output).write_text(json.dumps(wanted), encoding="utf-8")
+
+
+def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, str]]:
+    """Compare the stage `evaluate` with the trec_eval program and with plain pytrec_eval, in cost and in numbers."""
+    results, qrels = folder / f"{name}.trec", folder / "qrels.txt"
+    with zipfile.ZipFile(fat_jar()) as jar:
+        program = Path(jar.extract(PROGRAM, folder))
+    program.chmod(0o755)
+    files = {"run": results, "queries": folder / "queries.parquet", "qrels": folder / "qrels.parquet"}
+    files |= {"output": folder / "x.json", "output-per-query": folder / "x.parquet", "output-recall": folder / "x.csv"}
+    words = [word for option, file in files.items() for word in (f"--{option}", file)]
+    stage = (sys.executable, "-m", "cort.evaluate", *words, "--measures", *MEASURES, "--system", "s", "--split", "dev")
+    costs = medians(
+        repeats,
+        {
+            "trec_eval": lambda: run(program, *OPTIONS, qrels, results)[0],
+            "evaluate": lambda: run(*stage)[0],
+        },
+    )
+    plain, _ = run(sys.executable, "-c", PLAIN, qrels, results, folder / "plain.json")
+    printed = dict(line.split("\tall\t") for line in run(program, *OPTIONS, qrels, results)[1].splitlines())
+    cut = run(program, "-c", "-M", 10, "-m", "recip_rank", qrels, results)[1].split()[-1]
+    refuse_differences(folder, {theirs.strip(): value for theirs, value in printed.items()} | {"recip_rank": cut})
+    ours, theirs = costs["evaluate"], costs["trec_eval"]
+    for program_name, cost in (("trec_eval", theirs), ("cort.evaluate", ours), ("pytrec_eval, once", plain)):
+        words_of_cost = f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores, {cost.memory:.0f} MB"
+        yield f"evaluate the run {name}: {program_name}", words_of_cost
+    yield f"evaluate the run {name}: part of trec_eval's time", f"{ours.seconds / theirs.seconds:.2f}"
+
+
+def refuse_differences(folder: Path, printed: Mapping[str, str]) -> None:
+    """End the program if a mean is not the one printed, or a query's value not plain pytrec_eval's to the last bit."""
+    means = json.loads((folder / "x.json").read_text(encoding="utf-8"))["mean"]
+    wrong = [name for name, value in means.items() if f"{value:.4f}" != printed[MEASURES[name]]]
+    plain = json.loads((folder / "plain.json").read_text(encoding="utf-8"))
+    for row in tables.read_table(folder / "x.parquet", tables.PER_QUERY).to_pylist():
+        value = plain.get(row["query_id"], {}).get(row["measure"], 0.0)
+        expected = 0.0 if row["measure"] == "RR@10" and value < 1 / 10 else value
+        if row["value"] != expected:
+            wrong.append(f"{row['measure']} of query {row['query_id']}")
+    if wrong:
+        sys.exit(f"found other numbers than trec_eval's: {', '.join(wrong[:5])}")
+
+
+def write_in_a_loop(path: Path, rankings: list[Ranking], tag: str) -> None:
+    """Write a run as anybody would."""
+    with open(path, "w", encoding="utf-8") as file:
+        for query_id, doc_ids, scores in rankings:
+            for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), start=1):
+                file.write(f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n")
+
+
+def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, str]]:
+    """Compare `write_run` with a loop, both in this process."""
+    rankings = list(read_run(folder / f"{name}.trec"))
+
+    def timed(write: Callable[[], object]) -> Cost:
+        started, cpu = time.perf_counter(), time.process_time()
+        write()
+        return Cost(time.perf_counter() - started, time.process_time() - cpu, 0)
+
+    costs = medians(
+        repeats,
+        {
+            "a Python loop": lambda: timed(lambda: write_in_a_loop(folder / "loop.trec", rankings, "x")),
+            "write_run": lambda: timed(lambda: write_run(folder / "written.trec", rankings, "x")),
+        },
+    )
+    for writer, cost in costs.items():
+        yield f"write the run {name}: {writer}", f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores"
+    loop, ours = costs.values()
+    yield f"write the run {name}: times as fast as the loop", f"{loop.seconds / ours.seconds:.1f}"
+
+
+def measure_interleaving(folder: Path, repeats: int) -> Iterator[tuple[str, str]]:
+    """Cost of the stage `interleave`."""
+    runs = ("--runs", folder / "first.trec", folder / "second.trec")
+    command = (sys.executable, "-m", "cort.interleave", *runs, "--tag", "x", "--output", folder / "interleaved.trec")
+    cost = medians(repeats, {"": lambda: run(*command)[0]})[""]
+    yield "interleave two runs", f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores, {cost.memory:.0f} MB"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=6980)
+    parser.add_argument("--depth", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_world(folder, args.queries, args.depth)
+        rows = [
+            *measure_evaluation(folder, "first", args.repeats),
+            *measure_evaluation(folder, "tied", args.repeats),
+            *measure_interleaving(folder, args.repeats),
+            *measure_writing(folder, "first", args.repeats),
+            *measure_writing(folder, "tied", args.repeats),
+        ]
+    width = max(len(name) for name, _ in rows)
+    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
+
+
+if __name__ == "__main__":
+    main()

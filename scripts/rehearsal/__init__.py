@@ -1,0 +1,1 @@
+"""Every stage at full size, with random artifacts where a GPU would have worked."""

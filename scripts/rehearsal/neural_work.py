@@ -1,0 +1,111 @@
+"""Count the arithmetic of an experiment's neural stages, and say how long it would take on 1, 4 and 8 GPUs.
+
+Operations are counted, hours are their quotient by a speed that is named: nothing here is measured. The speed of the
+CoRT paper's GPU is what its 33 hours of training give for the operations counted here.
+
+Usage: python scripts/neural_work.py --configfile config/msmarco.yaml --report docs/scale.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cort.system import cli
+from scripts.rehearsal.table import put_between
+from workflow.experiment.checks import load
+from workflow.planning.dryrun import dry_run
+from workflow.planning.facts import Model, gather, model_from
+from workflow.planning.quantities import TRANSFORMERS, planned
+from workflow.planning.work import WORK
+
+log = logging.getLogger(__name__)
+
+BEGIN, END = "<!-- counted -->", "<!-- end of counted -->"
+EXA, HOUR = 1e18, 3600.0
+GPUS = (1, 4, 8)
+SHARDED = {"encode"}
+# Models of the hub that are known without asking it: what their config.json says.
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096}
+KNOWN: Mapping[str, Model] = {
+    "albert/albert-base-v2": model_from({"model_type": "albert", "embedding_size": 128, "vocab_size": 30_000}),
+    "google-bert/bert-base-uncased": model_from({}),
+    "google-bert/bert-large-uncased": model_from(LARGE),
+    "google/electra-large-discriminator": model_from(LARGE),
+}
+# CoRT, appendix A.2: hours of training on one RTX 2080 Ti. An H100's peak in bf16, of which 40 % is a common share.
+PAPERS_HOURS, PAPERS_JOB = 33.0, "train cort-e768"
+H100 = 0.4 * 989e12
+
+
+def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
+    """Operations of every neural job: stage -> job -> operations."""
+    config = load(configfile)
+    facts = gather(config, folder)
+    models = {
+        name: KNOWN.get(model.get("pretrained", ""), facts.models[name])
+        for name, model in config["base_models"].items()
+    }
+    facts = replace(facts, models=models)
+    found: dict[str, dict[str, float]] = {}
+    for job in dry_run(["--configfile", configfile, "--cores", "1", "--forceall"], folder).jobs:
+        if job.rule in TRANSFORMERS:
+            found.setdefault(job.rule, {})[job.name] = WORK[job.rule](planned(job, config, facts)).flops
+    return found
+
+
+def hours(stage: str, jobs: Sequence[float], speed: float, gpus: int) -> float:
+    """Hours of independent jobs on some GPUs: none is shorter than the longest job, unless it comes in shards."""
+    longest = 0.0 if stage in SHARDED else max(jobs)
+    return max(sum(jobs) / gpus, longest) / speed / HOUR
+
+
+def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Lines of the table, the sum of all stages last; a stage waits for the one before."""
+    papers = found["train"].get(PAPERS_JOB, max(found["train"].values())) / (PAPERS_HOURS * HOUR)
+    speeds = {f"{papers / 1e12:.1f} TFLOP/s": papers, f"{H100 / 1e12:.0f} TFLOP/s": H100}
+    header = [
+        "stage",
+        "jobs",
+        "EFLOP",
+        *(f"hours on {n} GPU{'s' * (n > 1)} of {name}" for name in speeds for n in GPUS),
+    ]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    totals = [0.0] * (len(header) - 3)
+    for stage, jobs in found.items():
+        operations = list(jobs.values())
+        each = [hours(stage, operations, speed, gpus) for speed in speeds.values() for gpus in GPUS]
+        totals = [total + value for total, value in zip(totals, each, strict=True)]
+        lines.append([f"`{stage}`", str(len(jobs)), f"{sum(operations) / EXA:.3f}", *map(_hours, each)])
+    every = sum(sum(jobs.values()) for jobs in found.values())
+    lines.append(["all", str(sum(map(len, found.values()))), f"{every / EXA:.3f}", *map(_hours, totals)])
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("scripts/neural_work.py", __doc__)
+    parser.add_argument("--configfile", default="config/msmarco.yaml")
+    parser.add_argument("--report", type=Path, metavar="MD", help="put the table there instead of printing it")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Count, write."""
+    lines = table(count(args.configfile, Path.cwd()))
+    if args.report:
+        put_between(args.report, BEGIN, END, lines)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(build_parser(), stage, None))

@@ -1,0 +1,174 @@
+"""Drive every stage on a collection of MS MARCO's size and measure it: time, memory, disk, and how they grow.
+
+For each size a collection with MS MARCO's counts and lengths is made up, and the stages work on it one after the
+other. What is too much for a machine without GPU works on a part, which the table names; what neural stages would make
+is drawn at random for the stages after them. Finished steps are remembered in the folder, so that a call goes on where
+the last one was ended.
+
+Usage: python scripts/rehearsal.py --folder FOLDER --sizes 1/64 1/16 1/4 1 --report docs/scale.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+
+import psutil
+
+from cort.system import cli
+from scripts.rehearsal.steps import steps
+from scripts.rehearsal.synthetic import generate
+from scripts.rehearsal.table import Measurement, write_report
+
+log = logging.getLogger(__name__)
+
+ROOT = Path(__file__).parents[2]
+SECONDS_BETWEEN_SAMPLES = 0.2
+ARCHITECTURE = {
+    "model_type": "bert",
+    "hidden_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "intermediate_size": 256,
+    "max_position_embeddings": 512,
+}
+
+
+def measure(command: Sequence[str], folder: Path) -> tuple[float, float, float, float]:
+    """Run a command; seconds, peak memory without file pages and with them, and growth of the folder, in bytes."""
+    before = size_of(folder)
+    started = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT)
+    own, resident, disk, asked = 0.0, 0.0, 0.0, 0.0
+    while process.poll() is None:
+        now_own, now_resident = memory_of(process.pid)
+        own, resident = max(own, now_own), max(resident, now_resident)
+        if time.perf_counter() - asked > 5 * SECONDS_BETWEEN_SAMPLES:
+            disk, asked = max(disk, size_of(folder) - before), time.perf_counter()
+        time.sleep(SECONDS_BETWEEN_SAMPLES)
+    seconds = time.perf_counter() - started
+    if process.returncode:
+        sys.exit(f"{shlex.join(command)}: status {process.returncode}")
+    return seconds, own, resident, max(disk, size_of(folder) - before)
+
+
+def memory_of(pid: int) -> tuple[float, float]:
+    """Memory of a process and all below it, in bytes: its own, and with pages of files that the system may drop."""
+    own, resident = 0.0, 0.0
+    try:
+        parent = psutil.Process(pid)
+        for process in [parent, *parent.children(recursive=True)]:
+            fields = dict(
+                line.split(":", 1)
+                for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                if ":" in line
+            )
+            own += 1024 * sum(float(fields[name].split()[0]) for name in ("RssAnon", "RssShmem") if name in fields)
+            resident += 1024 * float(fields["VmRSS"].split()[0]) if "VmRSS" in fields else 0
+    except (psutil.Error, OSError):
+        pass
+    return own, resident
+
+
+def size_of(folder: Path) -> float:
+    """Bytes of all files below a folder, of those that stay long enough to be seen."""
+    total = 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += (Path(place) / name).stat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def rehearse(folder: Path, size: Fraction, model: Path, threads: int) -> None:
+    """Go through the steps of one size that were not done before."""
+    place = folder / str(size).replace("/", "-of-")
+    done = {measured.name for measured in read_measurements(folder) if measured.size == str(size)}
+    if "generate" not in done:
+        started = time.perf_counter()
+        counts = generate(place / "raw", size, 42)
+        seconds = time.perf_counter() - started
+        remember(
+            folder,
+            Measurement("generate", str(size), counts["collection.tsv"], "passages", seconds, disk=size_of(place)),
+        )
+    for step in steps(place, size, model, threads):
+        if step.name in done:
+            continue
+        if step.prepare:
+            step.prepare()
+        command = [sys.executable, "-m", f"cort.{step.stage}", *map(str, step.options)]
+        seconds, own, resident, disk = measure(command, place)
+        kept = sum(size_of(path) if path.is_dir() else path.stat().st_size for path in step.outputs)
+        found = Measurement(step.name, str(size), step.n, step.unit, seconds, own, resident, disk, kept, step.note)
+        remember(folder, found)
+        log.info("%s at %s: %.1f s, %.0f MB", step.name, size, seconds, own / 1e6)
+
+
+def make_model(folder: Path, smallest: Fraction) -> Path:
+    """Make the base model that all sizes share, from the passages of the smallest."""
+    model, raw, table = folder / "model", folder / "raw", folder / "passages.parquet"
+    if not (model / "config.json").exists():
+        generate(raw, smallest, 42)
+        run_stage("collection", "--passages", raw / "collection.tsv", "--output", table)
+        run_stage("base_model", "--architecture", json.dumps(ARCHITECTURE), "--passages", table, "--output", model)
+    return model
+
+
+def run_stage(name: str, *options: object) -> None:
+    """Run a stage without measuring it."""
+    subprocess.run([sys.executable, "-m", f"cort.{name}", *map(str, options)], cwd=ROOT, check=True)
+
+
+def read_measurements(folder: Path) -> list[Measurement]:
+    """Read what was measured so far."""
+    path = folder / "measurements.jsonl"
+    return [Measurement(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def remember(folder: Path, measurement: Measurement) -> None:
+    """Append a measurement."""
+    with open(folder / "measurements.jsonl", "a", encoding="utf-8") as handle:
+        handle.write(json.dumps(asdict(measurement)) + "\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = cli.make_parser("scripts/rehearsal.py", __doc__)
+    parser.add_argument("--folder", required=True, type=Path, help="gets everything; 60 GB for the full size")
+    parser.add_argument("--sizes", nargs="+", type=Fraction, default=[Fraction(1, 4**power) for power in (3, 2, 1, 0)])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--report", type=Path, metavar="MD", help="write the table here")
+    return parser
+
+
+def stage(args: argparse.Namespace) -> None:
+    """Rehearse, smallest first; write the report."""
+    folder = args.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    model = make_model(folder, min(*args.sizes, Fraction(1, 64)))
+    for size in sorted(args.sizes):
+        rehearse(folder, size, model, args.threads)
+    if args.report:
+        write_report(args.report, read_measurements(folder))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the rehearsal; the exit status."""
+    return cli.run(build_parser(), stage, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

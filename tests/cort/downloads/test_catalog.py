@@ -1,0 +1,111 @@
+"""The catalogue of public files: whole, and true of the files that are at hand."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cort.downloads.catalog import CATALOG, load_catalog
+from cort.downloads.checks import difference, problem_with, tally_for
+from cort.system.errors import InputError
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "msmarco-meta"
+# Copies of published files by the catalogue's name.
+COPIES = {
+    "msmarco/queries.dev.small.tsv": "queries.dev.small.tsv",
+    "msmarco/queries.eval.small.tsv": "queries.eval.small.tsv",
+    "msmarco/qrels.dev.small.tsv": "qrels.dev.small.tsv",
+    "trec-dl/qrels.2019.txt": "qrels.dl19-passage.txt",
+    "trec-dl/qrels.2020.txt": "qrels.dl20-passage.txt",
+}
+
+
+def test_counts_are_those_of_the_papers():
+    counts = {name: file.lines for name, file in load_catalog().files.items()}
+    assert counts["msmarco/collection.tsv"] == 8_841_823
+    assert counts["msmarco/queries.dev.small.tsv"] == 6_980
+    assert counts["msmarco/qrels.dev.small.tsv"] == 7_437
+    assert counts["msmarco/qrels.train.tsv"] == 532_761
+    assert counts["msmarco/top1000.dev.tsv"] == 6_668_967
+    # All queries there are.
+    assert sum(counts[f"msmarco/queries.{split}.tsv"] for split in ("train", "dev", "eval")) == 1_010_916
+
+
+def test_all_is_fetched_over_encrypted_connections():
+    urls = [url for file in load_catalog().files.values() for url in file.urls]
+    assert urls
+    assert all(url.startswith("https://") for url in urls)
+
+
+def test_every_raw_file_has_a_name_that_tells_its_form():
+    files = load_catalog().files.keys() - load_catalog().archives
+    assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl")) for name in files)
+
+
+def shared(name):
+    for parent in Path(__file__).resolve().parents:
+        path = parent / "shared" / "data" / "msmarco-meta" / COPIES[name]
+        if path.exists():
+            return path
+    return pytest.skip("no copy of the published file here")
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
+    file, content = load_catalog().find(name), shared(name).read_bytes()
+    assert problem_with(shared(name), file) is None
+    # The same, streamed.
+    tally = tally_for(file)
+    for start in range(0, len(content), 1_000):
+        tally.add(content[start : start + 1_000])
+    assert difference(tally, file) is None
+    for wrong in (content[:-1] + b"\n\n", content + b"x\n", content[: len(content) // 2]):
+        (tmp_path / "wrong").write_bytes(wrong)
+        assert problem_with(tmp_path / "wrong", file) is not None
+
+
+BROKEN = {
+    "no urls": ({"size": 1, "md5": "0" * 32}, "found neither, expected urls, or archive and member"),
+    "no checksum": ({"urls": ["https://x"], "size": 1}, "found no checksum"),
+    "no size": ({"urls": ["https://x"], "md5": "0" * 32}, "found no size"),
+    "short checksum": ({"urls": ["https://x"], "size": 1, "md5": "00"}, "found the md5 '00', expected 32"),
+    "a number": ({"urls": ["https://x"], "size": 1, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
+    "no member": ({"archive": "a/b", "size": 1}, "found neither"),
+    "unknown archive": ({"archive": "a/c", "member": "x"}, "found the archive a/c, expected one with urls"),
+    "unknown key": ({"url": "https://x"}, "found no catalogue (KeyError('a/b: url'))"),
+    "no lines": ({"urls": ["https://x"], "size": 1, "md5": "0" * 32, "lines": 0}, "found lines 0, expected"),
+    "no mapping": (3, "found no catalogue"),
+}
+
+
+@pytest.mark.parametrize(("entry", "words"), BROKEN.values(), ids=BROKEN)
+def test_mistakes_in_a_catalogue_are_named(tmp_path, entry, words):
+    path = tmp_path / "catalog.yaml"
+    path.write_text(yaml.safe_dump({"files": {"a/b": entry}}), "utf-8")
+    with pytest.raises(InputError) as error:
+        load_catalog(path)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["plain", "A/b", "a/../b", "a/b/c", "a/.b"])
+def test_names_are_a_source_and_a_file(tmp_path, name):
+    path = tmp_path / "catalog.yaml"
+    path.write_text(yaml.safe_dump({"files": {name: {"urls": ["https://x"], "size": 1, "md5": "0" * 32}}}), "utf-8")
+    with pytest.raises(InputError, match="expected SOURCE/FILE"):
+        load_catalog(path)
+
+
+def test_a_catalogue_that_is_no_yaml_is_one_line(tmp_path):
+    (tmp_path / "catalog.yaml").write_text("files: [", "utf-8")
+    with pytest.raises(InputError, match="found no catalogue"):
+        load_catalog(tmp_path / "catalog.yaml")
+
+
+def test_the_catalogue_is_read_as_it_is_written():
+    # YAML keeps the last of two entries with one name.
+    lines = CATALOG.read_text("utf-8").splitlines()
+    names = [
+        line.strip().partition(": ")[0].rstrip(":") for line in lines if line.startswith("  ") and line[2:3].isalpha()
+    ]
+    assert len(names) == len(set(names))

@@ -1,0 +1,278 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort.evaluation import measures
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import Run, read_run, write_run
+from cort.system.errors import InputError
+
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+CUTS = (5, 10, 15, 20, 30, 100, 200, 500, 1000)
+
+# Our names for what `trec_eval -m all_trec` prints.
+TREC_TO_OURS = {
+    "recip_rank": "RR",
+    "map": "AP",
+    "ndcg": "nDCG",
+    **{f"success_{k}": f"Success@{k}" for k in (1, 5, 10)},
+    **{
+        f"{theirs}_{k}": f"{ours}@{k}"
+        for theirs, ours in (("P", "P"), ("recall", "R"), ("ndcg_cut", "nDCG"), ("map_cut", "AP"))
+        for k in CUTS
+    },
+}
+
+
+def make_run(rankings: dict[str, list[tuple[str, float]]]) -> Run:
+    doc_ids = [doc_id for ranking in rankings.values() for doc_id, _ in ranking]
+    scores = np.array([score for ranking in rankings.values() for _, score in ranking], dtype=np.float64)
+    offsets = np.cumsum([0, *(len(ranking) for ranking in rankings.values())]).astype(np.int64)
+    return Run(list(rankings), offsets, pa.array(doc_ids, pa.string()), scores)
+
+
+def value(rankings, qrels, measure, relevance_level=1):
+    return measures.evaluate_run(make_run(rankings), qrels, [measure], relevance_level)["q"][measure]
+
+
+FIVE = {"q": [("a", 5.0), ("b", 4.0), ("c", 3.0), ("d", 2.0), ("e", 1.0)]}
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("RR", 1 / 3),
+        ("RR@3", 1 / 3),
+        ("RR@2", 0.0),
+        ("P@4", 1 / 4),
+        ("P@10", 2 / 10),
+        ("R@4", 1 / 3),
+        ("R@5", 2 / 3),
+        ("AP", (1 / 3 + 2 / 5) / 3),
+        ("AP@4", (1 / 3) / 3),
+        ("Success@2", 0.0),
+        ("Success@3", 1.0),
+    ],
+)
+def test_known_answers_with_relevant_documents_at_ranks_3_and_5_of_three(measure, expected):
+    assert value(FIVE, {"q": {"c": 1, "e": 1, "missing": 1, "a": 0}}, measure) == pytest.approx(expected, abs=1e-15)
+
+
+def test_ndcg_uses_the_grades_themselves_at_every_level():
+    qrels = {"q": {"b": 3, "d": 1, "missing": 2}}
+    ideal = 3 / math.log2(2) + 2 / math.log2(3) + 1 / math.log2(4)
+    whole = (3 / math.log2(3) + 1 / math.log2(5)) / ideal
+    cut = (3 / math.log2(3)) / (3 / math.log2(2) + 2 / math.log2(3))
+    for level in (1, 2, 3):
+        assert value(FIVE, qrels, "nDCG", level) == pytest.approx(whole)
+        assert value(FIVE, qrels, "nDCG@2", level) == pytest.approx(cut)
+
+
+def test_relevance_level_two_ignores_documents_of_grade_one():
+    qrels = {"q": {"a": 1, "b": 2, "d": 3}}
+    assert value(FIVE, qrels, "RR", 2) == 1 / 2
+    assert value(FIVE, qrels, "AP", 2) == pytest.approx((1 / 2 + 2 / 4) / 2)
+    assert value(FIVE, qrels, "R@2", 2) == 1 / 2
+    assert value(FIVE, qrels, "Success@3", 3) == 0.0
+
+
+def test_equal_scores_are_ordered_by_descending_doc_id_and_the_cut_respects_it():
+    tied = {"q": [("a", 1.0), ("b", 1.0), ("c", 1.0)]}
+    assert value(tied, {"q": {"a": 1}}, "RR") == 1 / 3
+    assert value(tied, {"q": {"a": 1}}, "RR@2") == 0.0
+    assert value(tied, {"q": {"c": 1}}, "RR@1") == 1.0
+
+
+def test_scores_equal_in_single_precision_are_ties():
+    nearly = {"q": [("a", 1.0 + 1e-9), ("b", 1.0)]}
+    assert value(nearly, {"q": {"b": 1}}, "RR") == 1.0
+
+
+def test_queries_without_results_count_zero_and_queries_without_qrels_are_ignored():
+    run = make_run({"unjudged": [("a", 1.0)], "found": [("a", 1.0)]})
+    values = measures.evaluate_run(run, {"lost": {"a": 1}, "found": {"a": 1}}, ["RR@10", "nDCG@20"])
+    assert values == {"lost": {"RR@10": 0.0, "nDCG@20": 0.0}, "found": {"RR@10": 1.0, "nDCG@20": 1.0}}
+    assert list(values) == ["lost", "found"]
+    assert measures.means(values, ["nDCG@20", "RR@10"]) == {"nDCG@20": 1 / 2, "RR@10": 1 / 2}
+
+
+def test_a_query_without_relevant_documents_counts_zero():
+    names = ["RR", "nDCG", "R@5", "AP", "P@5", "Success@5"]
+    values = measures.evaluate_run(make_run(FIVE), {"q": {"a": 0}}, names)
+    assert values == {"q": dict.fromkeys(names, 0.0)}
+
+
+def test_chunks_of_queries_change_nothing(monkeypatch):
+    rng = np.random.default_rng(1)
+    rankings = {f"q{i}": [(f"d{j}", float(s)) for j, s in enumerate(rng.random(30))] for i in range(23)}
+    qrels = {f"q{i}": {f"d{j}": int(rng.integers(0, 4)) for j in range(0, 40, 3)} for i in range(25)}
+    whole = measures.evaluate_run(make_run(rankings), qrels, ["RR@10", "nDCG@20", "AP"])
+    monkeypatch.setattr(measures, "QUERIES_PER_CHUNK", 7)
+    assert measures.evaluate_run(make_run(rankings), qrels, ["RR@10", "nDCG@20", "AP"]) == whole
+
+
+def test_the_same_numbers_as_trec_eval_gets_from_all_ids():
+    import pytrec_eval
+
+    requests = {"recip_rank", "ndcg", "ndcg_cut.5", "map", "map_cut.10", "P.5", "recall.3,20", "success.2"}
+    names = ["RR", "nDCG", "nDCG@5", "AP", "AP@10", "P@5", "R@3", "R@20", "Success@2"]
+    answers = ["recip_rank", "ndcg", "ndcg_cut_5", "map", "map_cut_10", "P_5", "recall_3", "recall_20", "success_2"]
+    rng = np.random.default_rng(4)
+    # Ids that are numbers, as the ranks that stand for documents; few scores, two alike in single precision only.
+    scores = [1.0, 1.0 + 1e-9, 2.0, 2.5, -1.0]
+    for level in (1, 2):
+        rankings = {
+            f"q{i}": [(str(j), scores[rng.integers(5)]) for j in rng.permutation(60)[: rng.integers(0, 40)]]
+            for i in range(60)
+        }
+        qrels = {
+            f"q{i}": {str(j): int(rng.integers(0, 4)) for j in rng.permutation(80)[: rng.integers(1, 30)]}
+            for i in range(0, 65)
+        }
+        found = measures.evaluate_run(make_run(rankings), qrels, names, level)
+        evaluator = pytrec_eval.RelevanceEvaluator(qrels, requests, relevance_level=level)
+        expected = evaluator.evaluate({query_id: dict(ranking) for query_id, ranking in rankings.items()})
+        for query_id in qrels:
+            row = expected.get(query_id, dict.fromkeys(answers, 0.0))
+            assert list(found[query_id].values()) == [row[answer] for answer in answers]
+
+
+def test_recall_at_every_depth_is_the_mean_of_that_measure():
+    rng = np.random.default_rng(5)
+    rankings = {f"q{i}": [(f"d{j}", -float(n)) for n, j in enumerate(rng.permutation(30))] for i in range(20)}
+    qrels = {f"q{i}": {f"d{j}": int(rng.integers(0, 3)) for j in rng.permutation(50)[:9]} for i in range(25)}
+    ranks = measures.judged_ranks(make_run(rankings), qrels)
+    names = [f"R@{k}" for k in range(1, 36)]
+    for level in (1, 2):
+        values = measures.means(measures.evaluate_ranks(ranks, qrels, names, level), names)
+        assert measures.recall_by_depth(ranks, qrels, 35, level) == pytest.approx(list(values.values()), abs=1e-14)
+
+
+def test_equal_recall_is_equal_whatever_queries_it_comes_from():
+    qrels = {q: {f"{q}{number}": 1 for number in range(10)} for q in "abc"}
+    # In floating point, .1 + .2 is not .3.
+    split = {"a": [("a0", 1.0)], "b": [("b0", 2.0), ("b1", 1.0)]}
+    together = {"c": [("c0", 3.0), ("c1", 2.0), ("c2", 1.0)]}
+    first, second = (
+        measures.recall_by_depth(measures.judged_ranks(make_run(run), qrels), qrels, 3) for run in (split, together)
+    )
+    assert first[-1] == second[-1] == 0.1
+    assert measures.recall_by_depth({}, qrels, 0) == []
+
+
+def test_all_unknown_names_are_reported_at_once():
+    with pytest.raises(InputError) as error:
+        measures.parse_measures(["RR@10", "MRR@10", "ndcg@20", "R", "P@0", "R@1000", "AP@x"])
+    for name in ("'MRR@10'", "'ndcg@20'", "'R'", "'P@0'", "'AP@x'"):
+        assert name in str(error.value)
+    assert "'R@1000'" not in str(error.value)
+    assert "nDCG@k" in str(error.value)
+
+
+def test_repeated_or_no_measures_are_refused():
+    with pytest.raises(InputError, match=r"measures: found 'RR' again, expected each measure once"):
+        measures.parse_measures(["RR", "AP", "RR"])
+    with pytest.raises(InputError, match=r"measures: found no measure"):
+        measures.parse_measures([])
+
+
+def test_mean_is_exact_and_refuses_nothing_to_average():
+    assert measures.mean([0.1] * 10) == 0.1
+    with pytest.raises(ValueError, match="no values"):
+        measures.mean([])
+
+
+def qrels_table(rows):
+    return pa.Table.from_pylist(
+        [dict(zip(("query_id", "doc_id", "relevance"), row, strict=True)) for row in rows], tables.QRELS
+    )
+
+
+def test_qrels_by_query_keeps_the_order_of_first_mention():
+    table = qrels_table([("2", "a", 1), ("1", "b", 0), ("2", "c", 3)])
+    assert measures.qrels_by_query(table) == {"2": {"a": 1, "c": 3}, "1": {"b": 0}}
+    assert list(measures.qrels_by_query(table)) == ["2", "1"]
+
+
+def test_qrels_by_query_refuses_repeated_pairs_and_empty_tables():
+    with pytest.raises(InputError, match=r"x\.parquet: row 2: found document 'a' judged again for query '1'"):
+        measures.qrels_by_query(qrels_table([("1", "a", 1), ("1", "a", 2)]), "x.parquet")
+    with pytest.raises(InputError, match="qrels: found no judgement"):
+        measures.qrels_by_query(qrels_table([]))
+
+
+def test_a_written_run_has_the_measures_of_its_order(tmp_path):
+    write_run(tmp_path / "x.trec", [Ranking("q", ["c", "a", "b"], np.array([1.0, 1.0, 1.0]))], "x")
+    values = measures.evaluate_run(read_run(tmp_path / "x.trec"), {"q": {"a": 1}}, ["RR"])
+    assert values["q"]["RR"] == 1 / 2
+
+
+def read_qrels(path):
+    qrels = {}
+    for line in path.read_text().splitlines():
+        query_id, _, doc_id, relevance = line.split()
+        qrels.setdefault(query_id, {})[doc_id] = int(relevance)
+    return qrels
+
+
+def read_trec_run(path, depth=None):
+    """Read the first five fields (results.trunc has junk after them); `depth` cuts as trec_eval -M does."""
+    rankings: dict[str, list[tuple[str, float]]] = {}
+    for line in path.read_text().splitlines():
+        query_id, _, doc_id, _, score = line.split()[:5]
+        rankings.setdefault(query_id, []).append((doc_id, float(score)))
+
+    def key(result):
+        return np.float32(result[1]), result[0]
+
+    return make_run(
+        {query_id: sorted(ranking, key=key, reverse=True)[:depth] for query_id, ranking in rankings.items()}
+    )
+
+
+# Output, qrels, run, -M, -l, -c; what makes each was found by comparing num_ret, num_rel and num_q.
+TREC_EVAL_OUTPUTS = [
+    ("out.test.a", "qrels.test", "results.test", None, 1),
+    ("out.test.aq", "qrels.test", "results.test", None, 1),
+    ("out.test.aqc", "qrels.test", "results.trunc", None, 1),
+    ("out.test.aqcM", "qrels.test", "results.trunc", 100, 1),
+    ("out.test.aql", "qrels.rel_level", "results.test", None, 2),
+]
+
+
+@pytest.mark.skipif(not (DATA / "trec_eval").exists(), reason="trec_eval's own data are not here")
+@pytest.mark.parametrize(("output", "qrels", "run", "depth", "level"), TREC_EVAL_OUTPUTS)
+def test_every_printed_digit_of_trec_eval(output, qrels, run, depth, level):
+    folder = DATA / "trec_eval"
+    names = list(TREC_TO_OURS.values())
+    values = measures.evaluate_run(read_trec_run(folder / run, depth), read_qrels(folder / qrels), names, level)
+    values["all"] = measures.means(dict(values), names)
+    compared = 0
+    for line in (folder / output).read_text().splitlines():
+        name, query_id, printed = line.split()
+        if name in TREC_TO_OURS:
+            assert f"{values[query_id][TREC_TO_OURS[name]]:.4f}" == printed, (name, query_id)
+            compared += 1
+    queries = 1 if output == "out.test.a" else 4
+    assert compared == queries * len(TREC_TO_OURS)
+
+
+@pytest.mark.skipif(not (DATA / "msmarco-meta").exists(), reason="the published runs are not here")
+@pytest.mark.parametrize(
+    ("run", "year", "published"),
+    [
+        ("BM25", 19, ".5058"),
+        ("BM25", 20, ".4796"),
+        ("D_BERT_KD_TASB", 19, ".7210"),
+        ("D_BERT_KD_TASB", 20, ".6854"),
+    ],
+)
+def test_published_ndcg_of_published_runs(run, year, published):
+    folder = DATA / "msmarco-meta"
+    qrels = read_qrels(folder / f"qrels.dl{year}-passage.txt")
+    values = measures.evaluate_run(read_run(folder / f"run.{run}.dl{year}.trec"), qrels, ["nDCG@10"])
+    assert f"{measures.means(values, ['nDCG@10'])['nDCG@10']:.4f}".lstrip("0") == published

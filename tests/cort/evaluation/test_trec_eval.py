@@ -1,0 +1,161 @@
+"""Our measures, those of the trec_eval program, and the MRR of MS MARCO's own script are the same on the same run."""
+
+import platform
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cort import evaluate, import_run
+from cort.evaluation.measures import evaluate_run, means
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+from cort.retrieval.anserini import fat_jar
+
+PROGRAM = "trec_eval/trec_eval-linux-amd64"
+DOCUMENTS = [str(number) for number in range(1, 61)]
+QUERIES = [str(number) for number in range(100, 140)]
+# As in the first table of the CoRT paper, with cuts that fit the small runs; and trec_eval's names.
+TABLE_1 = {"nDCG@20": "ndcg_cut_20", **{f"R@{k}": f"recall_{k}" for k in (5, 10, 20, 1000)}}
+
+
+@pytest.fixture(scope="session")
+def trec_eval(tmp_path_factory):
+    """Run NIST's C program, which Anserini brings: query or "all" -> measure -> value as printed."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        pytest.skip("the program is for Linux on x86_64")
+    with zipfile.ZipFile(fat_jar()) as jar:
+        program = Path(jar.extract(PROGRAM, tmp_path_factory.mktemp("trec_eval")))
+    program.chmod(0o755)
+
+    def run(qrels, results, *options):
+        command = [program, "-q", *map(str, options), qrels, results]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found: dict[str, dict[str, str]] = {}
+        for line in said.splitlines():
+            measure, query_id, value = line.split()
+            found.setdefault(query_id, {})[measure] = value
+        return found
+
+    return run
+
+
+def official_mrr(qrels, lines):
+    """MRR@10 as msmarco_passage_eval.py computes it: by the rank column, over all queries of the qrels."""
+    candidates: dict[int, list[int]] = {}
+    for line in lines:
+        query_id, _, doc_id, rank, _, _ = line.split()
+        # One slot per rank, 0 where there is none.
+        candidates.setdefault(int(query_id), [0] * 1000)[int(rank) - 1] = int(doc_id)
+    total = 0.0
+    for query_id, ranked in candidates.items():
+        relevant = {int(doc_id) for doc_id in qrels.get(str(query_id), ())}
+        for position in range(10):
+            if ranked[position] in relevant:
+                total += 1 / (position + 1)
+                break
+    return total / len(qrels)
+
+
+@pytest.fixture(params=range(4))
+def world(request, tmp_path):
+    """A published run full of ties, in any order, without some queries; grades 0 to 3, some queries with 0 alone."""
+    generator = np.random.default_rng(request.param)
+    qrels = {
+        query_id: {str(doc): int(generator.integers(0, 4)) for doc in generator.permutation(DOCUMENTS)[:8]}
+        for query_id in QUERIES
+    }
+    qrels[QUERIES[0]] = dict.fromkeys(qrels[QUERIES[0]], 0)
+    scores = ["1.0", "1.00000000001", "0.5", "7e-1", "12.25", "-3"]
+    lines = [
+        f"{query_id} Q0 {doc} {rank} {scores[generator.integers(len(scores))]} published"
+        for query_id in QUERIES[:-6]
+        for rank, doc in enumerate(generator.permutation(DOCUMENTS)[: generator.integers(1, 60)], start=1)
+    ]
+    generator.shuffle(lines)
+    (tmp_path / "published.trec").write_text("\n".join([*lines, ""]))
+    rows = [(query_id, doc, grade) for query_id, judged in qrels.items() for doc, grade in judged.items()]
+    (tmp_path / "qrels.txt").write_text("".join(f"{query_id} 0 {doc} {grade}\n" for query_id, doc, grade in rows))
+    tables.write_table(tmp_path / "qrels.parquet", tables.pa.table([*zip(*rows, strict=True)], schema=tables.QRELS))
+    columns = {"query_id": QUERIES, "text": QUERIES}
+    tables.write_table(tmp_path / "queries.parquet", tables.pa.table(columns, schema=tables.QUERIES))
+    columns = {"doc_id": DOCUMENTS, "text": DOCUMENTS}
+    tables.write_table(tmp_path / "passages.parquet", tables.pa.table(columns, schema=tables.PASSAGES))
+    return tmp_path, qrels
+
+
+def imported(folder):
+    files = {"run": "published.trec", "queries": "queries.parquet", "passages": "passages.parquet"}
+    files["output"] = "run.trec"
+    words = [word for name, file in files.items() for word in (f"--{name}", str(folder / file))]
+    assert import_run.main([*words, "--tag", "x"]) == 0
+    return folder / "run.trec"
+
+
+def relevant_only(qrels, level):
+    """What the official script reads: every query, and of its documents those that count as relevant."""
+    return {query: {doc for doc, grade in judged.items() if grade >= level} for query, judged in qrels.items()}
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_mrr_of_an_imported_run_is_the_same_by_all_three(world, trec_eval, level):
+    folder, qrels = world
+    run = imported(folder)
+    options = ("-c", "-M", 10, "-l", level, "-m", "recip_rank")
+    published, written = (trec_eval(folder / "qrels.txt", path, *options) for path in (folder / "published.trec", run))
+    assert published == written
+    ours = evaluate_run(read_run(run), qrels, ["RR@10"], level)
+    # 1/rank is known from four decimals.
+    assert {query: f"{ours[query]['RR@10']:.4f}" for query in QUERIES[:-6]} == {
+        query: values["recip_rank"] for query, values in published.items() if query != "all"
+    }
+    mrr = means(ours, ["RR@10"])["RR@10"]
+    assert f"{mrr:.4f}" == published["all"]["recip_rank"]
+    official = official_mrr(relevant_only(qrels, level), run.read_text().splitlines())
+    assert official == pytest.approx(mrr, abs=1e-15)
+    assert 0 < mrr < 1
+
+
+def test_mrr_of_a_written_run_with_tied_scores_is_the_same_by_all_three(world, trec_eval):
+    folder, qrels = world
+    generator = np.random.default_rng(9)
+    rankings = [
+        Ranking(query_id, generator.permutation(DOCUMENTS).tolist(), np.sort(generator.integers(0, 4, 60))[::-1] / 3)
+        for query_id in QUERIES[3:]
+    ]
+    write_run(folder / "own.trec", rankings, "x")
+    ours = means(evaluate_run(read_run(folder / "own.trec"), qrels, ["RR@10"]), ["RR@10"])["RR@10"]
+    printed = trec_eval(folder / "qrels.txt", folder / "own.trec", "-c", "-M", 10, "-m", "recip_rank")["all"]
+    assert printed["recip_rank"] == f"{ours:.4f}"
+    official = official_mrr(relevant_only(qrels, 1), (folder / "own.trec").read_text().splitlines())
+    assert official == pytest.approx(ours, abs=1e-15)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_the_measures_of_the_papers_are_those_of_the_program_query_by_query(world, trec_eval, level):
+    folder, qrels = world
+    options = ("-c", "-l", level, "-m", "ndcg_cut.20", "-m", "recall.5,10,20,1000", "-m", "map")
+    # The published run has ties; as it stands, and as it is imported.
+    for path in (folder / "published.trec", imported(folder)):
+        printed = trec_eval(folder / "qrels.txt", path, *options)
+        names = [*TABLE_1, "AP"]
+        ours = evaluate_run(read_run(path), qrels, names, level)
+        rows = {**ours, "all": means(ours, names)}
+        for query, values in printed.items():
+            expected = {name: values[(TABLE_1 | {"AP": "map"})[name]] for name in names}
+            assert {name: f"{rows[query][name]:.4f}" for name in names} == expected
+        assert len(printed) == len(QUERIES) - 6 + 1
+
+
+def test_the_stage_itself_gives_the_programs_mean(world, trec_eval):
+    folder, _ = world
+    run = imported(folder)
+    files = {"run": run, "queries": folder / "queries.parquet", "qrels": folder / "qrels.parquet"}
+    files |= {"output": folder / "x.json", "output-per-query": folder / "x.parquet", "output-recall": folder / "x.csv"}
+    words = [str(word) for name, file in files.items() for word in (f"--{name}", file)]
+    assert evaluate.main([*words, "--measures", "RR@10", "--system", "s", "--split", "dev"]) == 0
+    printed = trec_eval(folder / "qrels.txt", run, "-c", "-m", "recall.7")["all"]["recall_7"]
+    assert f"{float((folder / 'x.csv').read_text().splitlines()[7].split(',')[1]):.4f}" == printed

@@ -1,0 +1,230 @@
+import gzip
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import pytrec_eval
+
+from cort.formats import runs
+from cort.formats.records import Ranking
+from cort.formats.runs import Run, order, read_run, strictly_decreasing, write_run
+from cort.system.errors import InputError
+
+
+def write(path, text):
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
+    return path
+
+
+def contents(run):
+    return {ranking.query_id: list(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)) for ranking in run}
+
+
+TEXT = "2 Q0 b 1 0.5 x\n1 Q0 c 9 -1e-3 x\n2 Q0 a 2 0.5 x\n2 Q0 c 3 7 x\n"
+# Queries in order of first mention; results by (-score, doc_id), whatever the order and the ranks in the file.
+EXPECTED = {"2": [("c", 7.0), ("a", 0.5), ("b", 0.5)], "1": [("c", -0.001)]}
+
+
+@pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
+@pytest.mark.parametrize(
+    "form", [str, lambda t: t.replace(" ", "\t"), lambda t: t.replace(" ", "  "), lambda t: t.rstrip("\n")]
+)
+def test_reading_plain_gzipped_and_any_white_space(tmp_path, name, form):
+    run = read_run(write(tmp_path / name, form(TEXT)))
+    assert contents(run) == EXPECTED
+    assert run.query_ids == ["2", "1"]
+    assert len(run) == 2
+
+
+def test_separators_mixed_in_one_file(tmp_path):
+    assert contents(read_run(write(tmp_path / "x", TEXT + "3\tQ0\td\t1\t1\tx\n"))) == EXPECTED | {"3": [("d", 1.0)]}
+
+
+def test_ids_stay_strings(tmp_path):
+    run = read_run(write(tmp_path / "x", '007 Q0 1e3 1 2 x\n7 Q0 "q 1 1 x\n7 Q0 null 1 0 x\n7 Q0 ü 2 -1 x\n'))
+    assert contents(run) == {"007": [("1e3", 2.0)], "7": [('"q', 1.0), ("null", 0.0), ("ü", -1.0)]}
+
+
+def test_access_by_query(tmp_path):
+    lookup = read_run(write(tmp_path / "x", TEXT)).by_query()
+    assert lookup["2"] == ["c", "a", "b"]
+    assert lookup["absent"] == []
+
+
+def test_an_empty_run(tmp_path):
+    run = read_run(write(tmp_path / "x", ""))
+    assert len(run) == 0
+    assert list(run) == []
+    assert run.by_query()["1"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (TEXT + "1 Q0 c\n", "row 5: found 3 fields, expected the 6 fields `query_id Q0 doc_id rank score tag`; mend"),
+        (TEXT + "1 Q0 d e 1 2 x\n", "row 5: found 7 fields"),
+        (TEXT + "1 Q0 d 1 high x\n", "row 5: found the score 'high', expected a number; mend the line"),
+        (TEXT + "1 Q0 d 1 nan x\n", "row 5: found the score nan, expected a finite number"),
+        (TEXT + "1 Q0 d 1 -inf x\n", "row 5: found the score -inf, expected a finite number"),
+        (
+            TEXT + "2 Q0 a 9 0 x\n",
+            "row 5: found document 'a' again in the ranking of query '2', expected each document",
+        ),
+        (TEXT + "\n1 Q0 d 1 nan x\n", "row 5: found 0 fields"),
+        ("\ufeff" + TEXT, "row 1: found a byte order mark"),
+        (TEXT.replace("\n", "\r\n"), "row 1: found a CRLF line end"),
+        (TEXT.encode() + b"1 Q0 d\xff 1 1 x\n", "row 5: found invalid UTF-8"),
+    ],
+)
+def test_bad_files_name_the_row(tmp_path, text, complaint):
+    path = write(tmp_path / "bad.trec", text)
+    with pytest.raises(InputError) as error:
+        read_run(path)
+    assert str(error.value).startswith(f"{path}: {complaint}")
+    assert "\n" not in str(error.value)
+
+
+def random_lines(seed, id_length):
+    """Lines of a run in any order, the queries mixed, with few scores and so with many ties."""
+    generator = random.Random(seed)  # noqa: S311
+    lines = []
+    for query in range(40):
+        docs = {"".join(generator.choices("0123456789", k=generator.randint(1, id_length))) for _ in range(60)}
+        lines += [(f"q{query}", doc_id, generator.choice(["2", "1.5", "-1", "1e-3"])) for doc_id in sorted(docs)]
+    generator.shuffle(lines)
+    return lines
+
+
+@pytest.mark.parametrize("arranged", ["mixed", "by query", "by query and score"])
+@pytest.mark.parametrize(("seed", "id_length"), [(1, 8), (2, 25)])
+def test_any_arrangement_of_lines_is_read_as_sorting_them_gives(tmp_path, monkeypatch, arranged, seed, id_length):
+    lines = random_lines(seed, id_length)
+    if arranged != "mixed":
+        lines.sort(key=lambda line: (line[0], -float(line[2]) * (arranged == "by query and score")))
+    text = "".join(f"{query} Q0 {doc} 1 {score} x\n" for query, doc, score in lines)
+    expected: dict[str, list[tuple[str, float]]] = {query: [] for query, _, _ in lines}
+    for query, doc, score in lines:
+        expected[query].append((doc, float(score)))
+    for results in expected.values():
+        results.sort(key=lambda result: (-result[1], result[0].encode()))
+    for name, size in (("ROWS_PER_SORT", 7), ("BYTES_PER_BLOCK", 1000)):
+        monkeypatch.setattr(runs, name, size)
+        run = read_run(write(tmp_path / "x", text))
+        assert run.query_ids == list(expected)
+        assert contents(run) == expected
+
+
+def test_documents_are_told_apart_by_their_ids_even_where_their_hashes_are_equal(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "hashes", lambda ids: np.zeros(len(ids), dtype=np.uint64))
+    assert contents(read_run(write(tmp_path / "x", TEXT))) == EXPECTED
+    with pytest.raises(InputError, match="row 5: found document 'a' again in the ranking of query '2'"):
+        read_run(write(tmp_path / "x", TEXT + "2 Q0 a 9 0 x\n"))
+
+
+def test_rankings_one_after_the_other_are_lowered_each_by_itself():
+    scores = [[2.0, 2.0, 1.0], [5.0], [-1.0, -1.0], [3e38, 3e38], [-3e38, -3e38], [3e38]]
+    number = np.repeat(np.arange(len(scores)), [len(part) for part in scores])
+    apart = [strictly_decreasing(np.array(part)) for part in scores]
+    assert np.array_equal(strictly_decreasing(np.concatenate(scores), number), np.concatenate(apart))
+
+
+def test_a_truncated_gzip(tmp_path):
+    data = gzip.compress("".join(f"1 Q0 d{i} 1 {i} x\n" for i in range(9000)).encode())
+    with pytest.raises(InputError, match="damaged gzip data after row"):
+        read_run(write(tmp_path / "x", data[: len(data) // 2]).rename(tmp_path / "x.gz"))
+
+
+def test_order_is_by_score_then_doc_id():
+    doc_ids, scores = ["b", "a", "10", "9", "ü", "z"], np.array([1.0, 1, 2, 2, 1, 1])
+    assert [doc_ids[i] for i in order(doc_ids, scores)] == ["10", "9", "a", "b", "z", "ü"]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [3.0, 2.0, 1.0],
+        [1.0] * 1000,
+        [0.0] * 10,
+        [-0.0, 0.0, -0.0],
+        [1e-45, 0.0, 0.0, -1e-45],
+        [16777217.0, 16777216.0],
+        [-1.0, -1.0, -1.0 - 1e-9],
+        [1.0, 1.0, 1.0 - 2**-24, 0.5],
+        [],
+        [4.0],
+    ],
+)
+def test_strictly_decreasing_scores(scores):
+    lowered = strictly_decreasing(np.array(scores))
+    assert lowered.dtype == np.float32
+    assert (np.diff(lowered.astype(np.float64)) < 0).all()
+    assert np.allclose(lowered, np.array(scores, dtype=np.float32), rtol=2e-4, atol=1e-40)
+    assert (lowered <= np.array(scores, dtype=np.float32)).all()
+
+
+def test_strictly_decreasing_takes_the_fewest_steps():
+    step = np.spacing(np.float32(1)) / 2
+    assert strictly_decreasing(np.array([1.0, 1.0, 1.0])).tolist() == [1.0, 1.0 - step, 1.0 - 2 * step]
+    distinct = np.array([2.0, 1.0, -3.0], dtype=np.float32)
+    assert strictly_decreasing(distinct).tolist() == distinct.tolist()
+
+
+def random_rankings(seed):
+    generator = np.random.default_rng(seed)
+    for query in range(20):
+        doc_ids = [f"d{number}" for number in generator.permutation(50)[: generator.integers(1, 50)]]
+        # Few distinct scores of very different sizes: ties everywhere, also of 0.
+        scores = generator.integers(-2, 3, len(doc_ids)) * 10.0 ** generator.integers(-3, 3)
+        by = order(doc_ids, scores)
+        yield Ranking(f"q{query}", [doc_ids[i] for i in by], scores[by])
+
+
+def test_what_is_written_is_read_in_the_same_order_and_by_trec_eval_too(tmp_path):
+    rankings = list(random_rankings(5))
+    lines = write_run(tmp_path / "run.trec", rankings, "tag")
+    assert lines == sum(len(ranking.doc_ids) for ranking in rankings)
+    again = read_run(tmp_path / "run.trec")
+    assert [(r.query_id, r.doc_ids) for r in again] == [(r.query_id, r.doc_ids) for r in rankings]
+    scores = {r.query_id: dict(zip(r.doc_ids, r.scores.tolist(), strict=True)) for r in again}
+    for rank in (1, 2, 10):
+        qrels = {r.query_id: {r.doc_ids[rank - 1]: 1} for r in rankings if len(r.doc_ids) >= rank}
+        values = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(scores)
+        assert {value["recip_rank"] for value in values.values()} == {1 / rank}
+
+
+def test_written_lines_have_six_fields_ranks_from_one_and_decreasing_scores(tmp_path):
+    write_run(tmp_path / "x", [Ranking("1", ["b", "a"], np.array([1.0, 1.0])), Ranking("2", [], np.array([]))], "t")
+    lines = [line.split(" ") for line in (tmp_path / "x").read_text().splitlines()]
+    assert [line[:4] for line in lines] == [["1", "Q0", "b", "1"], ["1", "Q0", "a", "2"]]
+    assert float(lines[0][4]) > float(lines[1][4])
+    assert {line[5] for line in lines} == {"t"}
+
+
+def test_blocks_of_lines_change_no_byte(tmp_path, monkeypatch):
+    write_run(tmp_path / "whole", random_rankings(6), "t")
+    monkeypatch.setattr(runs, "ROWS_PER_BLOCK", 30)
+    write_run(tmp_path / "parts", random_rankings(6), "t")
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_failure_while_writing_leaves_nothing(tmp_path):
+    def rankings():
+        yield Ranking("1", ["a"], np.array([1.0]))
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        write_run(tmp_path / "out" / "x", rankings(), "t")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_no_rankings_make_an_empty_file(tmp_path):
+    assert write_run(tmp_path / "x", [], "t") == 0
+    assert (tmp_path / "x").read_bytes() == b""
+
+
+def test_each_result_knows_its_query_and_rank():
+    run = Run(["a", "none", "b"], np.array([0, 2, 2, 5]), pa.array(list("vwxyz")), -np.arange(5.0))
+    assert run.query_numbers().tolist() == [0, 0, 2, 2, 2]
+    assert run.ranks().tolist() == [1, 2, 1, 2, 3]

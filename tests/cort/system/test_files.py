@@ -1,0 +1,389 @@
+"""Atomic writing, also when several processes write one target and when writers are killed."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cort.system.files import atomic_file, atomic_folder, remove_leftovers, temporary_folder, write_text
+
+ROOT = Path(__file__).parents[3]
+# A writer: its letter, the target, how often. What it writes says by whom it was written, many times over.
+FILE_WRITER = """
+import sys
+from cort.system.files import atomic_file
+
+letter, target, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for _ in range(times):
+    with atomic_file(target) as temporary, open(temporary, "w") as handle:
+        for _ in range(50):
+            handle.write(letter * 2000)
+            handle.flush()
+"""
+FOLDER_WRITER = """
+import sys
+from cort.system.files import atomic_folder
+
+letter, target, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for _ in range(times):
+    with atomic_folder(target) as temporary:
+        (temporary / "deep").mkdir()
+        for name in ("a", "b", "c"):
+            (temporary / name).write_text(letter * 20_000)
+        (temporary / "deep" / letter).write_text(letter)
+"""
+# A writer that says when it is half done, and goes on when told.
+SLOW_WRITER = """
+import sys
+from cort import files
+
+with getattr(files, sys.argv[1])(sys.argv[2]) as temporary:
+    (temporary / "part" if temporary.is_dir() else temporary).write_text("half")
+    print("half", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_only_when_whole(tmp_path):
+    path = tmp_path / "deep" / "er" / "a.txt"
+    with atomic_file(path) as temporary:
+        temporary.write_text("new")
+        assert not path.exists()
+        assert temporary.stat().st_dev == path.parent.stat().st_dev
+    assert path.read_text() == "new"
+    assert names(path.parent) == ["a.txt"]
+
+
+def test_a_failure_leaves_no_file(tmp_path):
+    with pytest.raises(RuntimeError, match="half"), atomic_file(tmp_path / "a.txt") as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("half")
+    assert names(tmp_path) == []
+
+
+def test_a_failure_leaves_the_old_file_as_it_was(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), atomic_file(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_success_replaces_the_old_file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old and longer")
+    before = path.open()
+    write_text(path, "né\n")
+    assert path.read_bytes() == b"n\xc3\xa9\n"
+    # Who has the old file open still reads the whole of it.
+    assert before.read() == "old and longer"
+
+
+def test_forgetting_to_write_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a.txt"):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_folder_appears_only_when_whole(tmp_path):
+    path = tmp_path / "deep" / "model"
+    with atomic_folder(path) as temporary:
+        (temporary / "sub").mkdir()
+        (temporary / "sub" / "a.txt").write_text("new")
+        assert not path.exists()
+    assert (path / "sub" / "a.txt").read_text() == "new"
+    assert names(path.parent) == ["model"]
+
+
+def test_a_failure_leaves_no_folder_or_the_old_one(tmp_path):
+    path = tmp_path / "model"
+
+    def fail():
+        with atomic_folder(path) as temporary:
+            (temporary / "a.txt").write_text("half")
+            raise RuntimeError("half")
+
+    with pytest.raises(RuntimeError, match="half"):
+        fail()
+    assert names(tmp_path) == []
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+    with pytest.raises(RuntimeError, match="half"):
+        fail()
+    assert names(tmp_path) == ["model"]
+    assert names(path) == ["old.txt"]
+
+
+def test_success_replaces_the_whole_old_folder(tmp_path):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+    with atomic_folder(path) as temporary:
+        (temporary / "new.txt").write_text("new")
+    assert names(path) == ["new.txt"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_a_temporary_folder_is_beside_the_target_and_goes(tmp_path):
+    with temporary_folder(tmp_path / "index") as folder:
+        assert names(folder) == []
+        assert folder.stat().st_dev == tmp_path.stat().st_dev
+        (folder / "a.txt").write_text("a")
+    assert names(tmp_path) == []
+
+
+def test_a_target_with_the_longest_name_is_written(tmp_path):
+    path = tmp_path / ("é" * 127)
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+def test_a_folder_that_stands_where_a_file_was_replaces_it(tmp_path):
+    (tmp_path / "model").write_text("old")
+    with atomic_folder(tmp_path / "model") as temporary:
+        (temporary / "new.txt").write_text("new")
+    assert names(tmp_path / "model") == ["new.txt"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_an_interrupted_replacement_leaves_the_old_folder(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+    rename, calls = os.rename, []
+
+    def interrupted(source, target):
+        calls.append(target)
+        # New to target fails, target goes aside, and then somebody presses Ctrl-C.
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path) as temporary:
+        (temporary / "new.txt").write_text("new")
+    assert len(calls) == 4
+    assert names(path) == ["old.txt"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_a_full_disk_names_the_target(tmp_path):
+    with pytest.raises(OSError, match=r"a\.txt") as caught, atomic_file(tmp_path / "a.txt"):
+        # As writing to an open file says it, without a name.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "a.txt"))
+
+
+def test_a_full_disk_that_a_library_has_its_own_exception_for_is_one(tmp_path, mount_disk):
+    disk = mount_disk(tmp_path / "disk", kilobytes=64)
+    with pytest.raises(OSError, match="No space left on device") as caught, atomic_file(disk / "a") as temporary:
+        save_file({"tensor": torch.zeros(1 << 16)}, temporary)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(disk / "a"))
+    assert list(disk.iterdir()) == []
+    # Some say nothing of it.
+    with pytest.raises(OSError, match="No space left on device"), atomic_file(disk / "a") as temporary:
+        with suppress(OSError):
+            temporary.write_bytes(bytes(1 << 16))
+        raise RuntimeError("cannot write")
+    with pytest.raises(RuntimeError, match="cannot write"), atomic_file(tmp_path / "a"):
+        raise RuntimeError("cannot write")
+
+
+# Several writers.
+
+
+def start(code, *arguments, **options):
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **options)
+
+
+def read_folder(path):
+    """Contents of a folder as it was when opened; None if it is not there, or was replaced while we read."""
+    found = []
+    try:
+        top = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        for folder, _, files, descriptor in os.fwalk(".", dir_fd=top, onerror=raise_it):
+            for name in files:
+                handle = os.open(name, os.O_RDONLY, dir_fd=descriptor)
+                with open(handle) as text:
+                    found.append((os.path.join(folder, name), text.read()))
+        replaced = not os.path.samestat(os.fstat(top), os.stat(path))
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(top)
+    return None if replaced else sorted(found)
+
+
+def raise_it(error):
+    raise error
+
+
+def whole_folder(letter):
+    return [*((f"./{name}", letter * 20_000) for name in "abc"), (f"./deep/{letter}", letter)]
+
+
+def watch(writers, read):
+    """Everything distinct that is read while writers live."""
+    seen = []
+    while any(writer.poll() is None for writer in writers):
+        found = read()
+        if found not in seen:
+            seen.append(found)
+    assert [writer.wait() for writer in writers] == [0] * len(writers)
+    return [*seen, read()]
+
+
+def test_readers_see_one_whole_file_while_many_write_it(tmp_path):
+    path = tmp_path / "a.txt"
+    write_text(path, "z" * 100_000)
+    writers = [start(FILE_WRITER, letter, path, 30) for letter in "uvwxyz"]
+    seen = watch(writers, path.read_text)
+    assert {(len(text), len(set(text))) for text in seen} == {(100_000, 1)}
+    assert len(seen) > 2
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_readers_see_one_whole_folder_or_none_while_many_write_it(tmp_path):
+    path = tmp_path / "model"
+    writers = [start(FOLDER_WRITER, letter, path, 30) for letter in "uvwxyz"]
+    seen = watch(writers, lambda: read_folder(path))
+    wholes = [whole_folder(letter) for letter in "uvwxyz"]
+    assert [found for found in seen if found is not None and found not in wholes] == []
+    assert len(seen) > 2
+    assert seen[-1] is not None
+    assert names(tmp_path) == ["model"]
+
+
+@contextmanager
+def halfway(kind, target):
+    """A process that is in the middle of writing; killed at the end if it still lives."""
+    with start(SLOW_WRITER, kind, target, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "half\n"
+            yield writer
+        finally:
+            writer.kill()
+
+
+KINDS = ("atomic_file", "atomic_folder", "temporary_folder")
+
+
+def leftover_of(kind, target):
+    """Kill a writer; the folder it leaves."""
+    before = set(target.parent.iterdir())
+    with halfway(kind, target):
+        pass
+    (leftover,) = set(target.parent.iterdir()) - before
+    return leftover
+
+
+def write(kind, target):
+    with getattr(sys.modules["cort.system.files"], kind)(target) as temporary:
+        (temporary / "part" if temporary.is_dir() else temporary).write_text("whole")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_killed_writer_left_goes_when_the_target_is_written_again(kind, tmp_path):
+    target = tmp_path / "target"
+    others = leftover_of(kind, tmp_path / "other")
+    with halfway(kind, target), halfway(kind, target):
+        pass
+    assert len(list(tmp_path.iterdir())) == 3
+    write(kind, target)
+    assert set(tmp_path.iterdir()) - {target} == {others}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_live_writer_needs_stays(kind, tmp_path):
+    target = tmp_path / "target"
+    with halfway(kind, target) as writer:
+        (own,) = tmp_path.iterdir()
+        write(kind, target)
+        assert remove_leftovers(tmp_path.iterdir()) == []
+        assert own.exists()
+        writer.communicate("go on\n", timeout=60)
+        assert writer.returncode == 0
+    if kind == "temporary_folder":
+        assert names(tmp_path) == []
+    else:
+        # The slower one wins, and it was not disturbed.
+        assert names(tmp_path) == ["target"]
+        assert (target / "part" if target.is_dir() else target).read_text() == "half"
+
+
+def test_a_process_id_that_was_given_anew_protects_nothing(tmp_path):
+    leftover = leftover_of("atomic_file", tmp_path / "a.txt")
+    before, _, random_part = leftover.name.rpartition("-")
+    host = before.rpartition("-")[0]
+    leftover.rename(tmp_path / f"{host}-{os.getpid()}-{random_part}")
+    write_text(tmp_path / "a.txt", "new")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_what_another_host_left_stays(tmp_path, monkeypatch):
+    leftover = leftover_of("atomic_file", tmp_path / "a.txt")
+    monkeypatch.setattr("socket.gethostname", lambda: "another.host")
+    write_text(tmp_path / "a.txt", "new")
+    assert remove_leftovers(tmp_path.iterdir()) == []
+    assert leftover.exists()
+
+
+def test_a_writer_killed_before_it_had_its_lock_is_swept(tmp_path):
+    leftover = leftover_of("atomic_file", tmp_path / "a.txt")
+    (leftover / "lock").unlink()
+    write_text(tmp_path / "a.txt", "new")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_folders_that_are_nobodys_leftovers_stay(tmp_path):
+    for name in (".a.txt.tmp", ".a.txt.123.tmp", "a.txt.tmp", ".a.txt.vm-1-x.tmp", "model"):
+        (tmp_path / name).mkdir()
+    before = names(tmp_path)
+    assert remove_leftovers(tmp_path.iterdir()) == []
+    assert names(tmp_path) == before
+
+
+def test_where_nothing_can_be_locked_files_are_written_and_leftovers_stay(tmp_path, monkeypatch):
+    leftover = leftover_of("atomic_folder", tmp_path / "model")
+
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    write("atomic_folder", tmp_path / "model")
+    assert (tmp_path / "model" / "part").read_text() == "whole"
+    assert set(tmp_path.iterdir()) == {tmp_path / "model", leftover}
+
+
+@pytest.mark.parametrize(("code", "kind"), [(FILE_WRITER, "atomic_file"), (FOLDER_WRITER, "atomic_folder")])
+def test_writers_killed_at_any_moment_harm_nobody(code, kind, tmp_path):
+    target = tmp_path / "target"
+    generator = random.Random(3)  # noqa: S311
+    steady = start(code, "s", target, 150)
+    for letter in "klmnopqr":
+        victim = start(code, letter, target, 10_000)
+        time.sleep(generator.uniform(0.1, 0.4))
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    assert steady.wait(timeout=120) == 0
+    write(kind, target)
+    assert names(tmp_path) == ["target"]
+    assert (target / "part" if target.is_dir() else target).read_text() == "whole"

@@ -1,0 +1,383 @@
+"""A training that is interrupted at any place ends with the very bits of one that was not; all in this process."""
+
+import os
+import random
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cort.system import cli
+from cort.system.interruption import Interrupted, Requests, exit_status
+from cort.training.checkpoints import Checkpoints
+from cort.training.loop import Task, fit
+from cort.training.microbatches import consecutive_chunks
+from cort.training.selection import Validation
+from cort.training.settings import TrainingSettings
+from tests.support.common import logged
+
+pytestmark = pytest.mark.usefixtures("training_process")
+
+EXAMPLES, ACCUMULATE, BATCH = 62, 3, 2
+MINI_BATCHES = EXAMPLES // BATCH
+UPDATES = 11
+SETTINGS = TrainingSettings(
+    batch_size=BATCH,
+    accumulate=ACCUMULATE,
+    learning_rate=0.05,
+    weight_decay=0.1,
+    decay="all",
+    warmup_updates=2,
+    validate_every=4,
+    max_gradient_norm=1.0,
+    precision="fp32",
+    seed=1,
+)
+
+
+class Model(nn.Module):
+    """Dropout, a buffer, and one tensor under two names."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.first, self.second, self.twin = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        for layer in (self.first, self.second):
+            with torch.no_grad():
+                layer.weight.copy_(torch.randn(4, 4, generator=generator))
+                layer.bias.zero_()
+        self.twin.weight = self.second.weight
+        self.unused = nn.Parameter(torch.ones(3))
+        self.dropout = nn.Dropout(0.3)
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, rows):
+        return self.twin(self.second(self.dropout(torch.tanh(self.first(rows))))) * self.scale
+
+
+class Training:
+    """A training that draws from every generator and sends itself a signal at the given mini-batches and validations.
+
+    Called again after an interruption, it starts as a new process would: fresh objects, other random states.
+    """
+
+    def __init__(self, folder=None, identity="this", every=1e9, signals=None, validation_signals=None):
+        self.folder, self.identity, self.every = folder, identity, every
+        self.signals, self.validation_signals = signals or {}, validation_signals or {}
+        self.count = self.validations = 0
+        self.ends, self.saved = [], {}
+        generator = torch.Generator().manual_seed(1)
+        self.rows = torch.randn(EXAMPLES, 4, generator=generator)
+
+    def _send(self, number):
+        if number:
+            os.kill(os.getpid(), number)
+
+    def chunks(self, examples, size, limit):
+        # So long that each mini-batch stands alone.
+        return consecutive_chunks(examples, size, np.full(len(examples), 10**6), limit)
+
+    def losses(self, chunk, forward):
+        self._send(self.signals.pop(self.count, None))
+        self.count += 1
+        self.starts.append(int(chunk.examples[0]))
+        noise = random.random() + np.random.rand() + random.gauss(0, 1) + np.random.normal()  # noqa: NPY002, S311
+        return (forward.model(self.rows[chunk.examples]) + 0.1 * noise).square().mean().reshape(1)
+
+    def validate(self, forward):
+        losses, model = [], forward.model
+        for start in range(0, 20, 5):
+            self._send(self.validation_signals.pop(self.validations, None))
+            self.validations += 1
+            losses.append(model(self.rows[start : start + 5]).square().mean().item())
+        # Chosen so that the best model is not the last one.
+        return Validation(abs(sum(losses) - 3.7))
+
+    def once(self):
+        torch.manual_seed(11)
+        random.seed(11)
+        np.random.seed(11)  # noqa: NPY002
+        model, self.starts, self.saved = Model(), [], {}
+
+        def save(name):
+            self.saved[name] = {key: value.clone() for key, value in model.state_dict().items()}
+
+        checkpoints = self.folder and Checkpoints(self.folder, lambda: self.identity, self.every)
+        curve = fit(Task(model, EXAMPLES, 31, self.chunks, self.losses, self.validate, save), SETTINGS, checkpoints)
+        return [(point.step, point.epoch, point.loss, point.validation_loss, point.learning_rate) for point in curve]
+
+    def run(self):
+        """Call it until it is done; the curve without what is measured, and the models."""
+        while True:
+            try:
+                return self.once(), self.saved
+            except Interrupted as end:
+                self.ends.append(end)
+                assert self.saved == {}
+                torch.rand(1), random.random(), np.random.rand()  # noqa: NPY002, S311
+
+
+def same(one, other):
+    """Compare to the bit."""
+    assert one[0] == other[0]
+    assert set(one[1]) == set(other[1]) == {"best", "last"}
+    for name, weights in one[1].items():
+        assert list(weights) == list(other[1][name])
+        assert all(value.numpy().tobytes() == other[1][name][key].numpy().tobytes() for key, value in weights.items())
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return Training().run()
+
+
+def test_the_undisturbed_training_is_a_fair_test(undisturbed):
+    curve, models = undisturbed
+    assert len(curve) == UPDATES
+    assert [step for step, _, _, loss, _ in curve if loss is not None] == [4, 8, 11]
+    losses = [loss for *_, loss, _ in curve if loss is not None]
+    assert losses.index(min(losses)) == 1
+    assert not torch.equal(models["best"]["first.weight"], models["last"]["first.weight"])
+    same((curve, models), Training().run())
+
+
+def test_checkpoints_alone_change_nothing(undisturbed, tmp_path):
+    same(Training(tmp_path / "c", every=0).run(), undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_at_any_mini_batch_changes_no_bit(undisturbed, tmp_path, number):
+    for at in range(MINI_BATCHES):
+        training = Training(tmp_path / str(at), signals={at: number})
+        same(training.run(), undisturbed)
+        (end,) = training.ends
+        assert end.status == (130 if number == signal.SIGINT else 75)
+        # The last mini-batch of an update completes it; any other is left after its forward pass at the latest.
+        last = (at + 1) % ACCUMULATE == 0 or at == MINI_BATCHES - 1
+        done = at // ACCUMULATE + last
+        path = tmp_path / str(at) / f"checkpoint-{done}.safetensors"
+        name = signal.Signals(number).name
+        assert str(end) == (f"{name}: checkpoint written at update {done} of 11; call it again to resume from {path}")
+        assert training.starts[0] == done * ACCUMULATE * BATCH if done < UPDATES else training.starts == []
+        assert training.count == MINI_BATCHES + (0 if last else at % ACCUMULATE + 1)
+
+
+def test_a_signal_at_any_moment_of_validation_changes_no_bit(undisturbed, tmp_path):
+    for at in range(12):
+        training = Training(tmp_path / str(at), validation_signals={at: signal.SIGTERM})
+        same(training.run(), undisturbed)
+        assert len(training.ends) == 1
+        # Its own batches were not computed to the end, and it was done again.
+        assert training.validations == 12 + at % 4 + 1
+        assert training.count == MINI_BATCHES
+
+
+def test_many_interruptions_at_random_change_no_bit(undisturbed, tmp_path):
+    generator = random.Random(7)  # noqa: S311
+    for number in range(15):
+        signals = {at: signal.SIGUSR1 for at in range(90) if generator.random() < 0.25}
+        validation_signals = {at: signal.SIGINT for at in range(30) if generator.random() < 0.15}
+        every = generator.choice([0.0, 1e9])
+        training = Training(tmp_path / str(number), every=every, signals=signals, validation_signals=validation_signals)
+        same(training.run(), undisturbed)
+        assert len(training.ends) > 2
+
+
+def test_several_signals_at_once_are_one(undisturbed, tmp_path):
+    training = Training(tmp_path / "c")
+    send = training._send
+
+    def twice(number):
+        send(number)
+        send(number and signal.SIGUSR1)
+        send(number)
+
+    training.signals, training._send = {7: signal.SIGTERM}, twice
+    same(training.run(), undisturbed)
+    assert [str(end)[:8] for end in training.ends] == ["SIGTERM:"]
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    training = Training(tmp_path / "c", signals={7: signal.SIGINT})
+    send = training._send
+
+    def twice(number):
+        send(number)
+        send(number)
+
+    training._send = twice
+    with pytest.raises(KeyboardInterrupt):
+        training.run()
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_without_checkpoints_signals_are_not_taken(tmp_path):
+    training = Training(signals={7: signal.SIGINT})
+    with pytest.raises(KeyboardInterrupt):
+        training.run()
+
+
+def test_a_training_that_is_not_asked_to_end_leaves_the_handlers_as_they_were(tmp_path):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)]
+    Training(tmp_path / "c").run()
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == before
+
+
+def test_off_the_main_thread_it_trains_without_handlers(undisturbed, tmp_path):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(Training(tmp_path / "c", every=0).run()))
+    thread.start()
+    thread.join()
+    same(result[0], undisturbed)
+
+
+def test_resuming_says_from_where(tmp_path, caplog):
+    caplog.set_level("INFO")
+    training = Training(tmp_path / "c", signals={10: signal.SIGTERM})
+    training.run()
+    expected = f"resumed at update 3 of 11 from {tmp_path}/c/checkpoint-3.safetensors"
+    assert [line for line in logged(caplog) if "resumed" in line] == [expected]
+
+
+def test_a_checkpoint_is_found_after_a_death_without_warning(undisturbed, tmp_path):
+    """As if the process were killed in update 8: what counts is the checkpoint of the update before."""
+
+    class Killed(BaseException):
+        pass
+
+    training = Training(tmp_path / "c", every=0)
+    losses = training.losses
+
+    def dying(*args):
+        if training.count == 7 * ACCUMULATE + 1:
+            training.count += 1
+            raise Killed
+        return losses(*args)
+
+    training.losses = dying
+    with pytest.raises(Killed):
+        training.run()
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        "checkpoint-6.safetensors",
+        "checkpoint-7.safetensors",
+    ]
+    same(training.run(), undisturbed)
+    assert training.starts[0] == 7 * ACCUMULATE * BATCH
+
+
+def test_damage_costs_one_checkpoint_and_no_bit(undisturbed, tmp_path, caplog):
+    folder = tmp_path / "c"
+    training = Training(folder, every=0, signals={22: signal.SIGTERM})
+    with pytest.raises(Interrupted):
+        training.once()
+    content = bytearray((folder / "checkpoint-7.safetensors").read_bytes())
+    content[-5] ^= 1
+    (folder / "checkpoint-7.safetensors").write_bytes(content)
+    same(training.run(), undisturbed)
+    assert training.starts[0] == 6 * ACCUMULATE * BATCH
+    (line,) = logged(caplog, "WARNING")
+    assert (
+        line
+        == f"{folder}/checkpoint-7.safetensors is no whole checkpoint (its checksum is wrong): the one before is used"
+    )
+
+
+def test_a_checkpoint_of_another_training_is_not_used(undisturbed, tmp_path, caplog):
+    caplog.set_level("INFO")
+    other = Training(tmp_path / "c", identity="another", signals={22: signal.SIGTERM})
+    with pytest.raises(Interrupted):
+        other.once()
+    logged(caplog)
+    training = Training(tmp_path / "c", signals={4: signal.SIGTERM})
+    same(training.run(), undisturbed)
+    lines = [line for line in logged(caplog) if "training" in line]
+    assert lines == [f"{tmp_path}/c/checkpoint-7.safetensors belongs to another training: ignored"]
+    # The first checkpoint of its own took the place of the other.
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint-1.safetensors"]
+
+
+def test_a_full_disk_does_not_end_a_training(undisturbed, tmp_path, caplog, monkeypatch):
+    training = Training(tmp_path / "c", every=0)
+    write = Checkpoints.write
+
+    def full(checkpoints, checkpoint):
+        if checkpoint.step in (5, 6):
+            raise OSError(28, "No space left on device")
+        return write(checkpoints, checkpoint)
+
+    monkeypatch.setattr(Checkpoints, "write", full)
+    same(training.run(), undisturbed)
+    assert logged(caplog, "WARNING") == [
+        f"no checkpoint of update {step}: No space left on device; training goes on" for step in (5, 6)
+    ]
+
+
+@pytest.mark.parametrize(("steps", "then"), [((5, 6, 7), "it resumes at update 4"), (range(20), "it starts anew")])
+def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_path, monkeypatch, steps, then):
+    from cort.system.errors import InputError
+
+    training = Training(tmp_path / "c", every=0, signals={22: signal.SIGUSR1})
+    write = Checkpoints.write
+
+    def full(checkpoints, checkpoint):
+        if checkpoint.step in steps:
+            raise OSError(28, "No space left on device")
+        return write(checkpoints, checkpoint)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "write", full)
+        with pytest.raises(InputError) as error:
+            training.run()
+    assert str(error.value) == (
+        f"{tmp_path}/c/checkpoint-7.safetensors: found No space left on device at SIGUSR1, expected room for a "
+        f"checkpoint; make room and call it again: {then}"
+    )
+    same(training.run(), undisturbed)
+
+
+# Signals
+
+
+def test_a_second_sigint_is_patiently_taken_where_another_process_counts():
+    with Requests(patient=True) as requests:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert requests.received == signal.SIGINT
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Requests() as requests:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert requests.received is None
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_statuses_make_a_scheduler_try_again():
+    assert [exit_status(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == [75, 75, 130]
+
+
+@pytest.mark.parametrize(("message", "lines"), [("it ended", ["it ended"]), ("", [])])
+def test_a_stage_that_ends_early_in_order_has_its_own_status(capsys, message, lines):
+    def stage(args):
+        raise Interrupted(message, 75)
+
+    assert cli.run(cli.make_parser("cort.example", ""), stage, []) == 75
+    err = capsys.readouterr().err.splitlines()[1:]
+    assert [line.split(" ", 2)[1:] for line in err] == [["WARNING", line] for line in lines]
+
+
+def test_a_stage_off_the_main_thread_installs_no_handlers():
+    before, status = signal.getsignal(signal.SIGTERM), []
+    parser = cli.make_parser("cort.example", "")
+    thread = threading.Thread(target=lambda: status.append(cli.run(parser, lambda args: None, [])))
+    thread.start()
+    thread.join()
+    assert status == [0]
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,225 @@
+"""Several processes train as one does; on the CPU, with gloo."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cort import train
+from cort.system.errors import InputError
+from cort.training.parallel.distributed import LAUNCHER, usable_processes
+from cort.training.parallel.launcher import LoopbackRendezvous, options_of
+from tests.conftest import ROOT
+from tests.cort.training.test_resume import Process, results, stage_options  # noqa: F401 - a fixture
+from tests.support.common import logged, read_curve
+
+CPU = {"ACCELERATE_USE_CPU": "true"}
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def no_dropout(lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("no_dropout") / "lm"
+    shutil.copytree(lm, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+# Each passage of a mini-batch is a negative of its queries, whichever process encoded it; activations are not kept.
+ACROSS_PROCESSES = {"loss": "info_nce", "similarity": "cosine", "gradient_checkpointing": True}
+
+
+@slow
+@pytest.mark.parametrize(("stage", "more"), [("train", {}), ("train", ACROSS_PROCESSES), ("train_reranker", {})])
+def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dropout, tmp_path):  # noqa: F811
+    """The processes share every mini-batch; the last update has fewer of them."""
+    changes = {"base_model": no_dropout, "learning_rate": 1e-3, "warmup_updates": 0, "max_gradient_norm": 1.0}
+    # Texts meet others in their batches, which rounds otherwise; of gradients near 0 Adam would make steps of that.
+    changes |= {"adam_epsilon": 1e-3, **more}
+    changes |= {
+        "batch_size": {"train": 16, "train_reranker": 26}[stage],
+        "gradient_accumulation": 5,
+        "validate_every": 3,
+    }
+    if more:
+        plain = stage_options(stage, tmp_path)
+        folder = Path(plain[plain.index("--triples") + 1]).parent
+        changes |= {"qrels": folder / "qrels.train.parquet", "validation_qrels": folder / "qrels.validation.parquet"}
+    curves, weights = [], []
+    for processes in (1, 2):
+        output = tmp_path / str(processes)
+        process = Process(stage, stage_options(stage, output, processes=processes, threads=2, **changes), **CPU)
+        assert process.end() == 0, process.lines[-20:]
+        assert len(process.saying("validation loss")) == 2
+        assert len(process.saying("2 processes of 1 threads")) == processes - 1
+        curves.append(read_curve(output / "curve.csv"))
+        weights.append({path.name: load_file(path) for path in (output / "model" / "last").glob("*.safetensors")})
+        assert (output / "model" / "best").is_dir()
+    assert len(curves[0]) == {"train": 5, "train_reranker": 6}[stage]
+    for one, other in zip(*curves, strict=True):
+        for name in ("step", "epoch", "loss", "validation_loss", "learning_rate"):
+            if one[name] is None:
+                assert other[name] is None
+            else:
+                assert one[name] == pytest.approx(other[name], rel=1e-5)
+    changed = 0.0
+    start = load_file(no_dropout / "model.safetensors")
+    for file, tensors in weights[0].items():
+        for name, tensor in tensors.items():
+            # Softmax does not see a key's bias: its gradient is rounding error, of which Adam makes steps.
+            if name.endswith("key.bias"):
+                continue
+            assert torch.allclose(tensor, weights[1][file][name], rtol=0, atol=1e-6), name
+            before = start.get(name.removeprefix("bert."))
+            changed += (tensor - before).abs().max().item() if before is not None else 0.0
+    # They moved a thousand times farther than they may differ.
+    assert changed > 0.01
+
+
+@slow
+def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path):  # noqa: F811
+    """With dropout, so that the random states of both count. The launcher alone gets the signals."""
+    undisturbed, folder, output, log = (tmp_path / name for name in ("undisturbed", "checkpoints", "out", "a.log"))
+    assert Process("train", stage_options("train", undisturbed, processes=2), **CPU).end() == 0
+    options = stage_options("train", output, processes=2, checkpoints=folder, log=log)
+    for number, every in ((signal.SIGUSR1, 600), (signal.SIGKILL, 0), (signal.SIGINT, 600)):
+        process = Process("train", [*options, "--checkpoint-every", str(every)], **CPU)
+        process.wait_for("validation loss", 2)
+        workers = psutil.Process(process.process.pid).children()
+        assert len(workers) == 2
+        status = process.end(number)
+        assert not output.exists()
+        gone, alive = psutil.wait_procs(workers, timeout=30)
+        assert len(gone) == 2, alive
+        if number == signal.SIGKILL:
+            continue
+        assert status == {signal.SIGUSR1: 75, signal.SIGINT: 130}[number]
+        # One of both speaks, and the log has the same lines.
+        (line,) = process.saying("WARNING", "ERROR", "Traceback")
+        assert line.startswith(f"WARNING {number.name}: checkpoint written at update ")
+        assert [text.split(" ", 1)[1] for text in log.read_text().splitlines()] == process.lines
+    process = Process("train", options, **CPU)
+    assert process.end() == 0
+    assert len(process.saying("resumed at update")) == 1
+    assert len(process.saying("done in")) == 1
+    assert [text.split(" ", 1)[1] for text in log.read_text().splitlines()] == process.lines
+    assert results(output) == results(undisturbed)
+    assert not folder.exists()
+
+
+@slow
+def test_what_all_processes_run_into_is_one_line(stage_options, tmp_path):  # noqa: F811
+    options = stage_options("train", tmp_path, processes=2, passage_length=49)
+    process = Process("train", options, **CPU)
+    assert process.end() == 1
+    (line,) = process.saying("WARNING", "ERROR", "Traceback")
+    assert line == "ERROR passage_length: found 49, expected 3 to 48 tokens for this model; change it"
+    options = stage_options("train", tmp_path, processes=2, learning_rate=1e30, warmup_updates=0)
+    process = Process("train", options, **CPU)
+    assert process.end() == 1
+    (line,) = process.saying("WARNING", "ERROR", "Traceback")
+    assert line.startswith("ERROR update 2: found the loss nan on the examples ")
+
+
+@slow
+def test_a_killed_process_ends_the_others_and_costs_little(stage_options, tmp_path):  # noqa: F811
+    folder, output = tmp_path / "checkpoints", tmp_path / "out"
+    options = [*stage_options("train", output, processes=2, checkpoints=folder), "--checkpoint-every", "0"]
+    process = Process("train", options, **CPU)
+    process.wait_for("validation loss", 2)
+    workers = psutil.Process(process.process.pid).children()
+    second = next(worker for worker in workers if worker.environ()["RANK"] == "1")
+    second.kill()
+    assert process.end() == 128 + signal.SIGKILL
+    (line,) = process.saying("WARNING", "ERROR", "Traceback")
+    assert line == "ERROR process 1 was killed by signal 9 (out of memory?); the others were ended"
+    assert len(psutil.wait_procs(workers, timeout=30)[0]) == 2
+    # One process can go on where two were.
+    process = Process("train", stage_options("train", output, checkpoints=folder))
+    assert process.end() == 0
+    assert len(process.saying("resumed at update")) == 1
+
+
+@slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, number, status):  # noqa: F811
+    process = Process("train", stage_options("train", tmp_path, processes=2), **CPU)
+    process.wait_for("2 processes")
+    deadline = time.monotonic() + 60
+    while len(workers := psutil.Process(process.process.pid).children()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert process.end(number) == status
+    assert not process.saying("Traceback")
+    assert len(psutil.wait_procs(workers, timeout=30)[0]) == 2
+
+
+def test_a_worker_whose_launcher_is_gone_ends_at_once():
+    environment = {**os.environ, LAUNCHER: str(os.getpid() + 1), "RANK": "0"}
+    command = [sys.executable, "-m", "cort.training.parallel.distributed", "cort.train", "--help"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (128 + signal.SIGKILL, "")
+    environment[LAUNCHER] = str(os.getpid())
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0
+    assert "--processes N" in result.stdout
+
+
+def test_a_worker_dies_with_its_launcher(tmp_path):
+    """The launcher is killed while the worker sleeps."""
+    worker = "import os, time; from cort.training.parallel.distributed import die_with; die_with(os.getppid()); "
+    worker += "print(1, flush=True); time.sleep(99)"
+    launcher = f"import subprocess, sys; process = subprocess.Popen([sys.executable, '-c', {worker!r}]); "
+    launcher += "print(process.pid, flush=True); process.wait()"
+    process = subprocess.Popen([sys.executable, "-c", launcher], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pid = int(process.stdout.readline())
+    assert process.stdout.readline() == "1\n"
+    one = psutil.Process(pid)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert psutil.wait_procs([one], timeout=30)[0] == [one]
+
+
+def test_the_store_listens_on_the_loopback_device_only():
+    rendezvous = LoopbackRendezvous()
+    port = rendezvous.next_rendezvous().bootstrap_store_info.master_port
+    listening = [one.laddr for one in psutil.Process().net_connections() if one.status == psutil.CONN_LISTEN]
+    assert [address.ip for address in listening if address.port == port] == ["127.0.0.1"]
+
+
+def test_a_worker_gets_the_options_of_its_launcher():
+    parser = train.build_parser()
+    needed = ["base-model", "triples", "validation-triples", "passages", "queries", "validation-queries"]
+    argv = [part for name in needed for part in (f"--{name}", f"a b$c/{name}")]
+    argv += ["--output", "-o", "--output-curve", "c", "--learning-rate", "1.0000000000000002e-05", "--threads", "7"]
+    argv = [part if part != "-o" else "./-o" for part in argv]
+    args = parser.parse_args([*argv, "--log", "a.log", "--checkpoints", "c", "--processes", "2"])
+    expected = argparse.Namespace(**{**vars(args), "threads": 3, "log": None})
+    assert parser.parse_args(options_of(args, 3)) == expected
+
+
+def test_without_a_gpu_all_is_one_process(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert [usable_processes(wanted) for wanted in (1, 2, 8)] == [1, 1, 1]
+    assert logged(caplog) == [f"{wanted} processes asked for, 0 GPUs found" for wanted in (2, 8)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert [usable_processes(wanted) for wanted in (1, 2, 8)] == [1, 2, 4]
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    assert usable_processes(8) == 8
+    with pytest.raises(InputError, match=r"^--processes: found 0, expected 1 or more; change it$"):
+        usable_processes(0)

@@ -1,0 +1,333 @@
+import argparse
+import csv
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cort.models.batching import Sequences
+from cort.system.errors import InputError
+from cort.training.loop import Task, fit, parameter_groups
+from cort.training.microbatches import consecutive_chunks
+from cort.training.selection import Validation
+from cort.training.settings import TrainingSettings, add_training_arguments, settings_from
+from cort.training.stage import make_deterministic, write_curve
+from cort.training.state import CurvePoint
+
+pytestmark = pytest.mark.usefixtures("training_process")
+
+SETTINGS = TrainingSettings(
+    batch_size=4,
+    gradient_accumulation=2,
+    learning_rate=0.01,
+    weight_decay=0.0,
+    decay="all",
+    warmup_updates=0,
+    validate_every=100,
+    max_gradient_norm=0.0,
+    precision="fp32",
+    seed=1,
+)
+
+
+class Weights(nn.Module):
+    """Two weights; the loss of example i is the inner product with row i, so its gradient is that row."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor(values or (0.5, -0.25)))
+
+    def forward(self, rows):
+        return rows @ self.values
+
+
+class Record:
+    """A task on rows; remembers what was asked of it."""
+
+    def __init__(self, rows, validation=(), model=None, epochs=1):
+        self.rows, self.validation = rows, list(validation)
+        self.model = model or Weights()
+        self.parts, self.saved, self.seen, self.epochs = [], [], [], epochs
+
+    def chunks(self, examples, size, limit):
+        # So long that each mini-batch stands alone.
+        return consecutive_chunks(examples, size, np.full(len(examples), 10**6), limit)
+
+    def losses(self, chunk, forward):
+        start, end = int(chunk.examples[0]), int(chunk.examples[-1]) + 1
+        self.parts.append((start, end))
+        assert forward.model.training
+        return forward.model(self.rows[start:end].to(forward.device)).mean().reshape(1)
+
+    def validate(self, forward):
+        assert not forward.model.training
+        assert not torch.is_grad_enabled()
+        self.seen.append(self.model.values.clone())
+        return Validation(self.validation.pop(0) if self.validation else 1.0)
+
+    def save(self, name):
+        self.saved.append((name, self.model.values.detach().clone()))
+
+    def fit(self, **changes):
+        counts = len(self.rows), len(self.rows) // self.epochs
+        task = Task(self.model, *counts, self.chunks, self.losses, self.validate, self.save)
+        return fit(task, replace(SETTINGS, **changes))
+
+
+def rows(count, scale=1.0):
+    return scale * torch.randn(count, 2, generator=torch.Generator().manual_seed(1))
+
+
+def adam_step(weights, gradient, rate, decay=0.0):
+    """First step of AdamW: both moments, bias corrected, are the gradient and its square."""
+    return weights * (1 - rate * decay) - rate * gradient / (gradient.abs() + 1e-6)
+
+
+def test_the_examples_come_once_in_order_in_mini_batches():
+    record = Record(rows(19))
+    curve = record.fit()
+    # The last three are no whole mini-batch.
+    assert record.parts == [(0, 4), (4, 8), (8, 12), (12, 16)]
+    assert [point.step for point in curve] == [1, 2]
+    assert [point.epoch for point in curve] == [8 / 19, 16 / 19]
+
+
+def test_fewer_examples_than_one_mini_batch_are_one():
+    record = Record(rows(3))
+    record.fit()
+    assert record.parts == [(0, 3)]
+
+
+# Gradients as small as Adam's epsilon: only there does their size show in the step, not their direction alone.
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_one_update_is_a_step_along_the_mean_gradient_of_its_mini_batches(scale, decay):
+    record = Record(rows(8, scale))
+    before = record.model.values.detach().clone()
+    curve = record.fit(weight_decay=decay)
+    expected = adam_step(before, record.rows.mean(0), 0.01, decay)
+    assert torch.allclose(record.model.values, expected, atol=1e-7)
+    assert curve[0].loss == pytest.approx((record.rows @ before).mean().item(), rel=1e-5)
+
+
+def test_a_last_update_of_fewer_mini_batches_takes_the_mean_of_those():
+    # One mini-batch of four where two make an update.
+    record = Record(rows(4, 1e-6))
+    before = record.model.values.detach().clone()
+    curve = record.fit()
+    assert torch.allclose(record.model.values, adam_step(before, record.rows.mean(0), 0.01), atol=1e-7)
+    assert curve[0].loss == pytest.approx((record.rows @ before).mean().item(), rel=1e-5)
+
+
+def test_accumulating_equals_larger_mini_batches():
+    small, large = Record(rows(32, 1e-5)), Record(rows(32, 1e-5))
+    curves = small.fit(batch_size=4, gradient_accumulation=4), large.fit(batch_size=16, gradient_accumulation=1)
+    assert torch.allclose(small.model.values, large.model.values, atol=1e-7)
+    for one, other in zip(*curves, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-4, abs=1e-9)
+
+
+def test_clipping_shortens_long_gradients_only():
+    for scale, norm in ((1e-5, 1e-6), (1e-7, 1e-6)):
+        record = Record(rows(8, scale))
+        before = record.model.values.detach().clone()
+        gradient = record.rows.mean(0)
+        record.fit(max_gradient_norm=norm)
+        # torch divides by the norm plus this much.
+        factor = min(1.0, norm / (gradient.norm().item() + 1e-6))
+        assert torch.allclose(record.model.values, adam_step(before, factor * gradient, 0.01), atol=1e-7)
+
+
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_the_learning_rate_rises_over_the_warmup_and_falls_to_0(warmup):
+    curve = Record(rows(80)).fit(warmup_updates=warmup)
+    updates = 80 // (4 * 2)
+    assert [point.step for point in curve] == list(range(1, updates + 1))
+    for point in curve:
+        # What the update after this one will use.
+        rise = point.step / warmup if point.step < warmup else math.inf
+        fall = (updates - point.step) / (updates - warmup)
+        assert point.learning_rate == pytest.approx(0.01 * min(rise, fall, 1.0))
+
+
+def test_the_first_update_of_a_warmup_is_of_rate_0():
+    record = Record(rows(8))
+    before = record.model.values.detach().clone()
+    record.fit(warmup_updates=3)
+    assert torch.equal(record.model.values, before)
+
+
+def test_best_is_the_model_of_the_lowest_validation_loss_and_last_the_final_one():
+    record = Record(rows(40), validation=[3.0, 2.0, 2.5, 2.0, 9.0])
+    curve = record.fit(validate_every=1)
+    assert [point.validation_loss for point in curve] == [3.0, 2.0, 2.5, 2.0, 9.0]
+    assert [name for name, _ in record.saved] == ["best", "best", "last"]
+    assert torch.equal(record.saved[0][1], record.seen[0])
+    assert torch.equal(record.saved[1][1], record.seen[1])
+    assert torch.equal(record.saved[2][1], record.seen[4])
+    assert not torch.equal(record.seen[1], record.seen[4])
+
+
+def test_validation_is_every_so_many_updates_and_after_the_last():
+    curve = Record(rows(8 * 7)).fit(validate_every=3)
+    assert [point.step for point in curve if point.validation_loss is not None] == [3, 6, 7]
+
+
+def test_a_long_training_has_about_200_points_each_the_mean_since_the_one_before():
+    record = Record(rows(8 * 450))
+    curve = record.fit(learning_rate=0.0, validate_every=1000)
+    assert [point.step for point in curve] == list(range(2, 451, 2))
+    means = (record.rows @ record.model.values.detach()).reshape(225, 16).mean(1)
+    assert [point.loss for point in curve] == pytest.approx(means.tolist(), abs=1e-5)
+
+
+def test_the_epoch_counts_passes_over_the_queries():
+    curve = Record(rows(40), epochs=5).fit()
+    assert [point.epoch for point in curve] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_with_one_line(value):
+    record = Record(rows(24))
+    record.rows[17] = value
+    with pytest.raises(InputError, match=r"^update 3: found the loss (nan|inf|-inf) on the examples 16 to 19, "):
+        record.fit()
+    assert [name for name, _ in record.saved] == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_validation_loss_that_is_no_number_stops_too(value):
+    record = Record(rows(24), validation=[1.0, value])
+    line = rf"^update 2: found the validation loss {value}, expected a finite number; lower learning_rate, set"
+    with pytest.raises(InputError, match=line):
+        record.fit(validate_every=1)
+    assert [name for name, _ in record.saved] == ["best"]
+
+
+def test_fp16_needs_a_gpu():
+    if torch.cuda.is_available():
+        pytest.skip("fp16 is fine here")
+    record = Record(rows(8))
+    with pytest.raises(InputError, match=r"^precision: found fp16 on a CPU, expected fp32 or bf16; change it$"):
+        record.fit(precision="fp16")
+    assert record.parts == []
+
+
+class Linear(nn.Module):
+    """The inner product of three token ids with three weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1, bias=False)
+        nn.init.constant_(self.layer.weight, 1 / 3)
+        self.dtypes = set()
+
+    @property
+    def values(self):
+        return self.layer.weight
+
+    def forward(self, batch):
+        result = self.layer(batch["input_ids"].float())
+        self.dtypes.add(result.dtype)
+        return result.squeeze(-1)
+
+
+class Sums(Record):
+    """The loss of an example is the output for a sequence of three tokens."""
+
+    def losses(self, chunk, forward):
+        frame = np.array([1, 2, 4]), np.zeros(3, dtype=np.int64)
+        outputs = forward(Sequences(np.full(len(chunk.examples), 3), lambda _: frame, 0))
+        self.parts.append((outputs.dtype, (outputs @ outputs).dtype))
+        return outputs.reshape(len(chunk), -1).mean(1)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_the_precision_is_of_the_transformers_products_and_not_of_weights_and_losses(precision, dtype):
+    record = Sums(rows(8), model=Linear())
+    record.fit(precision=precision)
+    assert record.model.dtypes == {dtype}
+    assert record.model.values.dtype == torch.float32
+    assert set(record.parts) == {(torch.float32, torch.float32)}
+
+
+def test_make_deterministic_fixes_seed_threads_and_algorithms():
+    drawn = []
+    for seed in (1, 1, 2):
+        make_deterministic(seed, 1)
+        drawn.append(torch.rand(3))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == 1
+
+
+def test_the_curve_is_written_as_csv_with_absent_values_empty(tmp_path):
+    curve = [CurvePoint(1, 0.5, 2.25, None, None, 0.1, 10.0), CurvePoint(2, 1.0, 1e-9, 0.125, 0.5, 0.0, None)]
+    write_curve(tmp_path / "curve.csv", curve)
+    lines = (tmp_path / "curve.csv").read_bytes().split(b"\n")
+    assert lines == [
+        b"step,epoch,loss,validation_loss,validation_measure,learning_rate,examples_per_second",
+        b"1,0.5,2.25,,,0.1,10.0",
+        b"2,1.0,1e-09,0.125,0.5,0.0,",
+        b"",
+    ]
+    with open(tmp_path / "curve.csv", newline="") as handle:
+        assert float(next(csv.DictReader(handle))["loss"]) == 2.25
+
+
+def test_the_settings_are_read_off_the_arguments():
+    parser = argparse.ArgumentParser()
+    add_training_arguments(parser)
+    args = parser.parse_args(["--output", "o", "--output-curve", "c", "--max-gradient-norm", "1", "--seed", "7"])
+    # The authors' values, but for the seed.
+    assert settings_from(args) == TrainingSettings(6, 100, 2e-5, 0.1, "all", 20, 100, 1.0, "fp32", 7)
+
+
+def test_weight_decay_can_spare_biases_and_layer_normalisation():
+    model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
+    every = parameter_groups(model, replace(SETTINGS, weight_decay=0.3))
+    assert [(len(group["params"]), group["weight_decay"]) for group in every] == [(4, 0.3)]
+    weights, vectors = parameter_groups(model, replace(SETTINGS, weight_decay=0.3, decay="weights"))
+    assert (weights["weight_decay"], vectors["weight_decay"]) == (0.3, 0.0)
+    assert [id(parameter) for parameter in weights["params"]] == [id(model[0].weight)]
+    spared = model[0].bias, model[1].weight, model[1].bias
+    assert list(map(id, vectors["params"])) == list(map(id, spared))
+
+
+def test_gradients_that_are_no_numbers_stop_before_they_reach_the_weights():
+    class Infinite(Weights):
+        """The loss is finite, its slope is not: that of a square root at 0."""
+
+        def forward(self, rows):
+            return torch.sqrt((rows @ self.values - rows @ self.values).abs())
+
+    record = Record(rows(8), model=Infinite())
+    with pytest.raises(InputError, match=r"^update 1: found gradients of norm nan, expected a finite number; lower"):
+        record.fit()
+    assert torch.isfinite(record.model.values).all()
+
+
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_full_memory_names_the_setting_to_lower(gradient_checkpointing):
+    record = Record(rows(8))
+
+    def losses(chunk, forward):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    record.losses = losses
+    line = "^tokens_at_once: found 8192, for whose activations there is too little memory, expected fewer tokens; lower"
+    with pytest.raises(
+        InputError, match=line + (" it$" if gradient_checkpointing else " it, or set gradient_checkpointing if ")
+    ):
+        record.fit(gradient_checkpointing=gradient_checkpointing)
+
+
+def test_another_failure_stays_what_it_is():
+    record = Record(rows(8))
+    record.losses = lambda *_: torch.ones(2) @ torch.ones(3)
+    with pytest.raises(RuntimeError, match="size"):
+        record.fit()

@@ -1,0 +1,180 @@
+"""Mini-batches that go through the model together, and what must not change by it."""
+
+import argparse
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs, PairSettings, new_cross_encoder
+from cort.models.encoder import new_encoder, texts_of
+from cort.models.settings import EncoderSettings
+from cort.models.tokenizer import load_template
+from cort.training.loop import Task, fit
+from cort.training.microbatches import activation_limit, chunks_by_length, consecutive_chunks
+from cort.training.pairs import PairRows, PairTexts, pairs_losses
+from cort.training.selection import Validation
+from cort.training.settings import TrainingSettings
+from cort.training.triples import Judgements, TripleRows, TripleTexts, make_objective, triples_losses
+
+pytestmark = pytest.mark.usefixtures("training_process")
+
+SETTINGS = TrainingSettings(
+    batch_size=6,
+    gradient_accumulation=5,
+    learning_rate=1e-3,
+    weight_decay=0.1,
+    decay="all",
+    warmup_updates=0,
+    validate_every=100,
+    max_gradient_norm=0.0,
+    precision="fp32",
+    seed=1,
+)
+PLAIN = replace(SETTINGS, tokens_at_once=1)
+
+
+def test_consecutive_mini_batches_are_joined_up_to_the_limit():
+    examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
+    chunks = consecutive_chunks(examples, 2, tokens, 20)
+    # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
+    assert [(chunk.examples.tolist(), len(chunk)) for chunk in chunks] == [
+        ([10, 11, 12, 13], 2),
+        ([14, 15], 1),
+        ([16, 17], 1),
+        ([18, 19, 20, 21], 2),
+    ]
+    assert [len(chunk) for chunk in consecutive_chunks(examples, 2, tokens, math.inf)] == [6]
+    assert chunks[0].name(1) == "the examples 12 to 13"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_example_is_lost_and_no_limit_is_passed(seed):
+    generator = np.random.default_rng(seed)
+    size, count, limit = (int(generator.integers(1, high)) for high in (5, 30, 200))
+    tokens = generator.integers(1, 60, size * count)
+    examples = np.arange(size * count) + 7
+    chunks = consecutive_chunks(examples, size, tokens, limit)
+    assert np.concatenate([chunk.examples for chunk in chunks]).tolist() == examples.tolist()
+    totals = [tokens[chunk.examples - 7].sum() for chunk in chunks]
+    assert all(total <= limit or len(chunk) == 1 for total, chunk in zip(totals, chunks, strict=True))
+    # Nor is any chunk smaller than it must be.
+    firsts = [tokens[chunk.examples[:size] - 7].sum() for chunk in chunks]
+    assert all(total + first > limit for total, first in zip(totals, firsts[1:], strict=False))
+
+
+def test_examples_that_do_not_touch_each_other_are_sorted_by_length():
+    chunks = chunks_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
+    assert [chunk.examples.tolist() for chunk in chunks] == [[1, 3], [2, 0, 4]]
+    assert chunks[1].name(1) == "the example 0"
+
+
+def test_what_is_computed_again_need_not_wait():
+    assert activation_limit(replace(SETTINGS, tokens_at_once=100), 3) == 300
+    assert activation_limit(replace(SETTINGS, gradient_checkpointing=True), 3) == math.inf
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same gradients
+
+
+class Exact:
+    """A training in double precision and without dropout, of 30 random triples or pairs."""
+
+    def __init__(self, lm, caches, tmp_path):
+        self.lm, self.qrels = lm, tmp_path / "qrels.parquet"
+        self.template = load_template(lm)
+        self.queries, self.passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
+        generator = np.random.default_rng(4)
+        draw = partial(generator.integers, size=30)
+        self.rows = TripleRows(draw(len(self.queries)), draw(len(self.passages)), draw(len(self.passages)))
+        self.relevance = draw(2).astype(np.int32)
+        ids = {
+            "query_id": self.queries.ids.take(self.rows.queries),
+            "doc_id": self.passages.ids.take(self.rows.positives),
+        }
+        import pyarrow as pa
+
+        columns = [*(ids[name].combine_chunks() for name in ids), pa.repeat(pa.scalar(1, pa.int32()), 30)]
+        tables.write_table(self.qrels, pa.table(columns, schema=tables.QRELS))
+
+    def triples(self, loss):
+        encoder_settings = EncoderSettings("mean", 16, 12, 24)
+        model = new_encoder(self.lm, encoder_settings, 1)
+        texts = TripleTexts(
+            self.rows,
+            texts_of(self.queries, self.template, encoder_settings, "query"),
+            texts_of(self.passages, self.template, encoder_settings, "passage"),
+        )
+        judgements = None
+        options = argparse.Namespace(loss=loss, similarity="angular", margin=0.5)
+        if loss == "multilabel_margin":
+            judgements = Judgements(str(self.qrels), 1, self.queries, self.passages)
+            options.similarity = "inner_product"
+        objective = make_objective(options, judgements)
+
+        def chunks(examples, size, limit):
+            return consecutive_chunks(examples, size, texts.tokens(examples), limit)
+
+        return model, chunks, lambda chunk, forward: triples_losses(texts, chunk, forward, objective)
+
+    def pairs(self):
+        settings = PairSettings(12, 32)
+        model = new_cross_encoder(self.lm, settings, 1)
+        pairs = Pairs(self.queries, self.passages, self.template, settings)
+        texts = PairTexts(PairRows(self.rows.queries, self.rows.positives, self.relevance), pairs)
+
+        def chunks(examples, _, limit):
+            return chunks_by_length(examples, texts.tokens(examples), limit)
+
+        return model, chunks, lambda chunk, forward: pairs_losses(texts, chunk, forward)
+
+    def update(self, kind, settings):
+        """Weights after one update, how many chunks it took, and the loss."""
+        model, chunks, losses = self.pairs() if kind == "pairs" else self.triples(kind)
+        model = model.double()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        found = []
+
+        def counted(*args):
+            found.extend(chunks(*args))
+            return list(found)
+
+        (point,) = fit(Task(model, 30, 30, counted, losses, lambda _: Validation(1.0), lambda _: None), settings)
+        return {name: value.clone() for name, value in model.state_dict().items()}, found, point.loss
+
+
+@pytest.fixture
+def exact(lm, caches, tmp_path):
+    return Exact(lm, caches, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["triplet", "multilabel_margin", "pairs"])
+@pytest.mark.parametrize(
+    "changes",
+    [{"tokens_at_once": 400}, {"tokens_at_once": 10**6}, {"tokens_at_once": 60, "gradient_checkpointing": True}],
+)
+def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, changes):
+    plain, one_by_one, loss = exact.update(kind, PLAIN)
+    together, chunks, same_loss = exact.update(kind, replace(SETTINGS, **changes))
+    assert len(one_by_one) == (30 if kind == "pairs" else 5)
+    assert len(chunks) == {400: {"pairs": 2}.get(kind, 4), 10**6: 1, 60: 1}[changes["tokens_at_once"]]
+    assert same_loss == pytest.approx(loss, abs=1e-12)
+    for name, value in plain.items():
+        # Of what no gradient reaches, Adam makes steps out of rounding errors.
+        if not name.endswith("key.bias"):
+            assert (together[name] - value).abs().max() < 1e-9, name
+
+
+def test_it_would_notice_another_grouping(exact):
+    """Mini-batches of ten triples have more negatives each: another loss."""
+    _, _, loss = exact.update("triplet", PLAIN)
+    _, _, other = exact.update("triplet", replace(PLAIN, batch_size=10, gradient_accumulation=3))
+    assert abs(other - loss) > 0.1

@@ -1,0 +1,160 @@
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+from cort.training.sampling import Pool, Pools, build_pools, draw_distinct, limit_pools, shuffle
+
+NONE = {
+    "queries in the ranking": 0,
+    "dropped: no judged positive": 0,
+    "dropped: ranking too short": 0,
+    "dropped: no negative left on these ranks": 0,
+    "judged positives excluded from the negatives": 0,
+    "queries kept": 0,
+    "queries without results": 0,
+}
+
+
+def qrels(*rows):
+    return pa.Table.from_pylist([dict(zip(tables.QRELS.names, row, strict=True)) for row in rows], schema=tables.QRELS)
+
+
+def run(folder, rankings):
+    ranked = [Ranking(query_id, list(docs), -np.arange(len(docs), dtype=float)) for query_id, docs in rankings.items()]
+    write_run(folder / "run.trec", ranked, "x")
+    return read_run(folder / "run.trec")
+
+
+def judged(positives):
+    """Judgements of grade 1."""
+    return qrels(*((query_id, doc_id, 1) for query_id, doc_ids in positives.items() for doc_id in doc_ids))
+
+
+def test_positives_have_the_level_at_least_and_keep_the_order_of_the_file(tmp_path):
+    table = qrels(("2", "b", 1), ("1", "x", 2), ("2", "a", 3), ("3", "y", 0), ("2", "c", 0), ("4", "z", -1))
+    rankings = run(tmp_path, dict.fromkeys("1234", "def"))
+    for level, expected in ((1, {"1": ["x"], "2": ["b", "a"]}), (2, {"1": ["x"], "2": ["a"]}), (4, {})):
+        pools, _ = build_pools(table, level, rankings, 1, 3, 1)
+        assert {pool.query_id: pool.positives for pool in pools} == expected
+
+
+def test_each_filter_by_hand(tmp_path):
+    rankings = {
+        "unjudged": "abcd",
+        "short": "ab",
+        "exactly": "abc",
+        "all_relevant": "abcd",
+        "some_relevant": "dcbae",
+    }
+    positives = {
+        "short": ["a"],
+        "exactly": ["z"],
+        "all_relevant": ["b", "c", "a"],
+        "some_relevant": ["b", "a", "q"],
+        "not_in_the_run": ["a"],
+        "nor_this_one": ["b"],
+    }
+    pools, counts = build_pools(judged(positives), 1, run(tmp_path, rankings), 2, 3, minimum_results=3)
+    assert list(pools) == [
+        Pool("exactly", ["z"], ["b", "c"], [2, 3]),
+        Pool("some_relevant", ["b", "a", "q"], ["c"], [2]),
+    ]
+    assert counts == {
+        "queries in the ranking": 5,
+        "dropped: no judged positive": 1,
+        "dropped: ranking too short": 1,
+        "dropped: no negative left on these ranks": 1,
+        "judged positives excluded from the negatives": 2 + 1,
+        "queries kept": 2,
+        "queries without results": 2,
+    }
+
+
+def test_ranks_beyond_the_ranking_leave_nothing(tmp_path):
+    pools, counts = build_pools(judged({"q": ["x"]}), 1, run(tmp_path, {"q": "abc"}), 4, 100, 1)
+    assert list(pools) == []
+    assert counts == {**NONE, "queries in the ranking": 1, "dropped: no negative left on these ranks": 1}
+
+
+def test_an_empty_run(tmp_path):
+    pools, counts = build_pools(judged({"q": ["x"]}), 1, run(tmp_path, {}), 1, 100, 1)
+    assert (list(pools), counts) == ([], {**NONE, "queries without results": 1})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pools_against_brute_force(tmp_path, seed):
+    generator = np.random.default_rng(seed)
+    docs = np.array([f"d{number}" for number in range(40)])
+    rankings = {f"q{q}": list(generator.permutation(docs)[: generator.integers(1, 30)]) for q in range(25)}
+    grades = [
+        (f"q{q}", doc, int(generator.integers(0, 3)))
+        for q in range(30)
+        for doc in generator.permutation(docs)[: generator.integers(0, 15)]
+    ]
+    level, first, minimum = (int(generator.integers(1, bound)) for bound in (3, 6, 12))
+    last = first + int(generator.integers(0, 20))
+    pools, counts = build_pools(qrels(*grades), level, run(tmp_path, rankings), first, last, minimum)
+    expected = []
+    for query_id, ranking in rankings.items():
+        relevant = [doc for query, doc, grade in grades if query == query_id and grade >= level]
+        kept = [(doc, i + 1) for i, doc in enumerate(ranking) if first <= i + 1 <= last and doc not in relevant]
+        if relevant and len(ranking) >= minimum and kept:
+            expected.append(Pool(query_id, relevant, [doc for doc, _ in kept], [rank for _, rank in kept]))
+    assert list(pools) == expected
+    assert counts["queries kept"] == len(expected)
+    dropped = sum(count for name, count in counts.items() if name.startswith("dropped"))
+    assert counts["queries in the ranking"] == len(rankings) == dropped + len(expected)
+
+
+def pools_of(*pools):
+    """Pools in columns."""
+    types = (pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.list_(pa.int32()))
+    return Pools(*(pa.array(column, kind) for column, kind in zip(zip(*pools, strict=True), types, strict=True)))
+
+
+def some_pools(count):
+    return pools_of(*(Pool(f"q{number}", ["p"], ["n"], [1]) for number in range(count)))
+
+
+def test_an_epoch_has_every_query_once_in_an_order_of_its_own():
+    pools = some_pools(50)
+    orders = {(seed, epoch): shuffle(pools, seed, epoch)[0].tolist() for seed in (1, 2) for epoch in (0, 1)}
+    for order in orders.values():
+        assert sorted(order) == list(range(50))
+    assert len({tuple(order) for order in orders.values()}) == 4
+    assert shuffle(pools, 1, 0)[0].tolist() == orders[1, 0]
+
+
+@pytest.mark.parametrize("maximum", [1, 7, 19])
+def test_a_limit_draws_that_many_queries_and_keeps_their_order(maximum):
+    pools = some_pools(20)
+    drawn = list(limit_pools(pools, maximum, seed=1))
+    numbers = [int(pool.query_id[1:]) for pool in drawn]
+    assert len(set(numbers)) == maximum
+    assert numbers == sorted(numbers)
+    assert drawn == list(limit_pools(pools, maximum, seed=1))
+    assert any(drawn != list(limit_pools(pools, maximum, seed)) for seed in (2, 3, 4))
+
+
+@pytest.mark.parametrize("maximum", [0, 20, 21])
+def test_no_limit(maximum):
+    pools = some_pools(20)
+    assert limit_pools(pools, maximum, seed=1) is pools
+
+
+def test_different_values_are_drawn_and_every_choice_is_as_likely():
+    lists = pa.array([["a"], list("bcde"), ["f", "g"]])
+    some = np.tile([1, 2, 0, 1], 3_000)
+    drawn = draw_distinct(lists, some, 3, np.random.default_rng(1))
+    names = np.array([*"abcdefg", ""])[drawn]
+    assert {tuple(row) for row in names[2::4]} == {("a", "", "")}
+    assert {tuple(row) for row in names[1::4]} == {("f", "g", ""), ("g", "f", "")}
+    threes, counts = np.unique(names[::4], axis=0, return_counts=True)
+    assert {tuple(row) for row in threes} == set(itertools.permutations("bcde", 3))
+    # Six standard deviations of a binomial count with probability 1/24.
+    assert (abs(counts - 3_000 / 24) < 6 * np.sqrt(3_000 / 24 * 23 / 24)).all()

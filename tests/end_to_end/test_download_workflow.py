@@ -1,0 +1,291 @@
+"""Public files in a config: their names, their place in the plan, and a workflow that fetches its collection."""
+
+import hashlib
+import io
+import re
+import signal
+import socket
+import subprocess
+import tarfile
+
+import pytest
+import yaml
+
+from cort.downloads.catalog import PublicFile, load_catalog
+from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
+from tests.end_to_end.test_workflow import RULES
+from tests.support.misbehaving_server import Step, serving, wait_for
+from tests.workflow.test_costs import job
+from workflow.experiment.checks import complete, find_mistakes, load_schema
+from workflow.experiment.downloads import KEPT, file_pattern, named_files, resolve
+from workflow.planning import downloads, preflight
+from workflow.planning.facts import gather
+
+
+def experiment(**changes):
+    """An experiment on public files."""
+    files = {"queries": "download:msmarco/queries.dev.small.tsv", "qrels": "download:msmarco/qrels.dev.small.tsv"}
+    config = {
+        "dataset": "public",
+        "collection": {"passages": "download:msmarco/collection.tsv"},
+        "splits": {"dev": files, "dl19": {"queries": "mine.tsv", "qrels": "download:trec-dl/qrels.2019.txt"}},
+        "systems": {"bm25": {"retrieve": "bm25"}},
+    }
+    return config | changes
+
+
+def mistakes(**changes):
+    return find_mistakes(experiment(**changes), load_schema())
+
+
+# In the config.
+
+
+def test_public_files_may_stand_wherever_raw_files_do():
+    runs = {"one": {"run": {"dev": "download:msmarco/top1000.dev.tsv"}}}
+    assert mistakes(systems=runs, evaluation={"baseline": "one"}) == []
+
+
+def test_an_unknown_name_is_a_mistake_with_the_nearest_one():
+    [line] = mistakes(collection={"passages": "download:msmarco/colection.tsv"})
+    assert line == (
+        "collection.passages: found download:msmarco/colection.tsv, expected a name in cort/catalog.yaml; "
+        "did you mean download:msmarco/collection.tsv?"
+    )
+
+
+def test_names_are_looked_for_split_by_split():
+    runs = {"bm25": {"retrieve": "bm25"}, "given": {"run": "download:msmarco/top1000.{split}.tsv"}}
+    [line] = mistakes(systems=runs)
+    assert line.startswith("systems.given.run: found download:msmarco/top1000.dl19.tsv, expected a name")
+
+
+def test_an_archive_is_no_raw_file():
+    [line] = mistakes(collection={"passages": "download:msmarco/queries.tar.gz"})
+    assert "found the archive msmarco/queries.tar.gz, expected a file in it; name one of msmarco/queries." in line
+
+
+def test_a_folder_is_text():
+    [line] = mistakes(downloads={"folder": 3})
+    assert line.startswith("downloads.folder: found 3, expected text")
+    assert mistakes(downloads={"folder": "/data"}) == []
+
+
+def test_names_become_paths_and_nothing_else_changes():
+    config = complete(experiment(title="download: a title"), "test")
+    found = resolve(config)
+    assert found["collection"]["passages"] == "results/public/raw/msmarco/collection.tsv"
+    assert found["splits"]["dl19"] == config["splits"]["dl19"] | {"qrels": "results/public/raw/trec-dl/qrels.2019.txt"}
+    assert {key for key in config if config[key] != found[key]} == {"collection", "splits"}
+    assert resolve(found) == found
+    assert len(list(named_files(config))) == 4
+
+
+def test_each_file_is_made_by_one_rule():
+    for file in load_catalog().files.values():
+        path = f"results/public/raw/{file.name}"
+        makers = [extracted for extracted in (True, False) if re.search(f"/({file_pattern(extracted)})$", path)]
+        assert makers == [bool(file.archive)]
+
+
+@pytest.mark.parametrize("rule", ["download", "extract"])
+def test_plan_and_rules_look_into_the_same_folder(rule):
+    assert f"--downloads {KEPT}" in RULES[rule]
+
+
+# In the plan.
+
+
+def fetching(name, rule="extract"):
+    source, _, file = name.partition("/")
+    return job(rule, dataset="public", source=source, file=file)
+
+
+JOBS = [
+    fetching("msmarco/collection.tsv"),
+    fetching("msmarco/qrels.dev.small.tsv"),
+    fetching("trec-dl/qrels.2019.txt", "download"),
+    job("collection"),
+]
+
+
+def missing(folder, **changes):
+    config = complete(experiment(**changes), "test")
+    return [file.name for file in downloads.missing_files(JOBS, config, folder)]
+
+
+def test_an_archive_is_fetched_once_for_all_that_is_in_it(tmp_path):
+    assert missing(tmp_path) == ["msmarco/collectionandqueries.tar.gz", "trec-dl/qrels.2019.txt"]
+
+
+def test_what_is_there_is_not_fetched(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "collection.tsv").touch()
+    # The judgements are still in the archive.
+    assert len(missing(tmp_path, downloads={"folder": "mine"})) == 2
+    (mine / "collectionandqueries.tar.gz").touch()
+    assert missing(tmp_path, downloads={"folder": str(mine)}) == ["trec-dl/qrels.2019.txt"]
+    (tmp_path / KEPT / "trec-dl").mkdir(parents=True)
+    (tmp_path / KEPT / "trec-dl" / "qrels.2019.txt").touch()
+    assert missing(tmp_path, downloads={"folder": str(mine)}) == []
+
+
+def test_archives_take_room_beside_what_is_in_them():
+    files = [load_catalog().find(name) for name in ("msmarco/queries.tar.gz", "msmarco/qrels.train.tsv")]
+    assert downloads.room_for_archives(files) == pytest.approx(18.882551)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    config = complete(experiment(downloads={"folder": "nowhere"}), "test")
+    [line] = downloads.check_folder(config, tmp_path)
+    assert re.match(r"downloads\.folder: found \S+/nowhere, no such folder, expected .*; mend the path", line)
+    assert downloads.check_folder(complete(experiment(), "test"), tmp_path) == []
+
+
+def test_a_mirror_that_answers_is_enough_and_gives_one_byte():
+    with serving() as server:
+        urls = (server.url + "/gone", server.serve("/here", b"content" * 100))
+        assert downloads.check_mirrors([PublicFile("a/b", urls, size=700, md5="0" * 32)]) == []
+        assert server.asked["/here"][0]["Range"] == "bytes=0-0"
+
+
+def test_without_any_mirror_a_line_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(downloads, "PATIENCE", 0.3)
+    with serving() as server, socket.create_server(("127.0.0.1", 0)) as silent:
+        urls = (server.url + "/gone", "http://127.0.0.1:9/x", f"http://127.0.0.1:{silent.getsockname()[1]}/x")
+        file = PublicFile("a/b", urls, size=700, md5="0" * 32)
+        [line] = downloads.check_mirrors([file])
+    host = server.url[7:]
+    assert line.startswith(f"a/b: found no mirror that gives it ({host}: status 404; 127.0.0.1:9: ")
+    assert f"fetch {urls[0]} or " in line
+    assert "`downloads: {folder: ...}`" in line
+
+
+def test_a_file_to_come_is_no_missing_input(tmp_path):
+    config = complete(experiment(), "test")
+    assert [line.split(":")[0] for line in preflight.check_inputs(config, tmp_path)] == ["splits.dl19.queries"]
+
+
+def test_a_collection_to_come_is_as_large_as_the_catalogue_says(tmp_path):
+    facts = gather(complete(experiment(), "test"), tmp_path)
+    assert facts.passages.count == 8_841_823
+    # 3.1 GB.
+    assert 300 < facts.passages.mean < 360
+    assert facts.queries["dev"].count == 6_980
+
+
+# In a workflow.
+
+PLAIN = {"queries": 503, "qrels": 429}
+
+
+def publish(tree, server):
+    """Put the tiny experiment's files onto a server that misbehaves, and into the catalogue of a copy; its config."""
+    data = tree / "tiny" / "data"
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    files, packed = {}, io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name in ("queries.train.tsv", "collection.tsv", "run.test.trec"):
+            archive.add(data / name, name)
+    content = packed.getvalue()
+    urls = [server.url + "/nowhere", server.serve("/tiny.tar.gz", content, Step(cut=1_000), Step())]
+    files["tiny/all.tar.gz"] = {"urls": urls, "bytes": len(content), "md5": md5(content)}
+    for name in ("queries.train.tsv", "collection.tsv", "run.test.trec"):
+        lines = len((data / name).read_bytes().splitlines())
+        files[f"tiny/{name}"] = {"archive": "tiny/all.tar.gz", "member": name, "lines": lines}
+    for name in ("qrels.train.tsv", "queries.test.tsv", "qrels.test.tsv"):
+        content = (data / name).read_bytes()
+        steps = [Step(status=PLAIN[name.split(".")[0]], headers={"Retry-After": "0"}), Step()]
+        files[f"tiny/{name}"] = {"urls": [server.serve(f"/{name}", content, *steps)], "size": 1, "md5": md5(content)}
+        files[f"tiny/{name}"]["size"] = len(content)
+    (tree / "cort" / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
+    # Published numbers are no raw file.
+    config["papers"] = ["mine/paper.yaml"]
+    text = yaml.safe_dump(config).replace("tiny/data/", "download:tiny/")
+    (tree / "public.yaml").write_text(text, "utf-8")
+    # Nothing is taken from there.
+    data.rename(tree / "mine")
+    return "public.yaml"
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()  # noqa: S324
+
+
+RESULTS = ("results/tiny/runs/**/*", "results/tiny/measures/**/*", "results/tiny/encoders/**/*.safetensors")
+
+
+@pytest.mark.slow
+def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built, tmp_path):
+    tree = copy_with_tiny(tmp_path / "tree")
+    with serving() as server:
+        config = publish(tree, server)
+        status, output = snakemake(tree, "--cores", 2, "--configfile", config)
+        assert status == 0, output[-5_000:]
+        # Each once, in spite of all.
+        assert sum(server.sent["/tiny.tar.gz"]) == (tree / KEPT / "tiny" / "all.tar.gz").stat().st_size
+        assert len(server.asked["/queries.test.tsv"]) == 2
+    assert digests(tree, *RESULTS) == digests(built, *RESULTS)
+    assert len(digests(tree, *RESULTS)) > 10
+    status, output = snakemake(tree, "--dry-run", "--configfile", config)
+    assert (status, "Nothing to be done" in output) == (0, True), output
+    # Where files come from decides nothing: not another folder, not other mirrors, not what is deleted.
+    changed = yaml.safe_load((tree / config).read_text("utf-8")) | {"downloads": {"folder": "mine"}}
+    (tree / config).write_text(yaml.safe_dump(changed), "utf-8")
+    (tree / KEPT / "tiny" / "all.tar.gz").unlink()
+    catalog = tree / "cort" / "catalog.yaml"
+    catalog.write_text(catalog.read_text("utf-8").replace("127.0.0.1", "127.0.0.2"), "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", config)
+    assert (status, "Nothing to be done" in output) == (0, True), output
+    # The folder has all, the archive's files one by one.
+    (tree / "results" / "tiny" / "raw").rename(tree / "raw")
+    status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--until", "download", "extract")
+    assert status == 0, output[-5_000:]
+    target = "results/tiny/raw/tiny/collection.tsv"
+    status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--force", target)
+    assert status == 0, output[-5_000:]
+    assert (tree / target).read_bytes() == (tree / "raw" / "tiny" / "collection.tsv").read_bytes()
+    assert not (tree / KEPT / "tiny" / "all.tar.gz").exists()
+
+
+@pytest.mark.slow
+def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
+    tree = copy_with_tiny(tmp_path / "tree")
+    with serving() as server:
+        config = publish(tree, server)
+        size = len(server.files["/tiny.tar.gz"])
+        server.steps["/tiny.tar.gz"] = [Step(stall=2_000), Step()]
+        target = "results/tiny/raw/tiny/collection.tsv"
+        arguments = (target, "--cores", "1", "--configfile", config)
+        running = subprocess.Popen(
+            [executable("snakemake"), *arguments], cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        )
+        wait_for(lambda: server.sent["/tiny.tar.gz"] == [2_000])
+        wait_for(lambda: any(path.stat().st_size == 2_000 for path in (tree / KEPT).rglob("*.part")))
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        status, output = snakemake(tree, *arguments)
+        assert status == 0, output[-5_000:]
+        assert server.sent["/tiny.tar.gz"] == [2_000, size - 2_000]
+    assert (tree / target).read_bytes() == (tree / "mine" / "collection.tsv").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_plan_refuses_what_nobody_has_and_says_what_to_do(tmp_path):
+    tree = copy_with_tiny(tmp_path / "tree")
+    with serving() as server:
+        config = publish(tree, server)
+    command = [executable("python"), "-m", "workflow.plan", "--configfile", config]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert sorted(line.split(":")[0] for line in lines) == [
+        "tiny/all.tar.gz", "tiny/qrels.test.tsv", "tiny/qrels.train.tsv", "tiny/queries.test.tsv"
+    ]  # fmt: skip
+    assert all("found no mirror that gives it (127.0.0.1:" in line and "; fetch http://" in line for line in lines)
+    with open(tree / config, "a", encoding="utf-8") as file:
+        file.write("downloads: {folder: mine}\n")
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^extract +3 ", done.stdout, re.MULTILINE)

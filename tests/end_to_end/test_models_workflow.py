@@ -1,0 +1,122 @@
+"""Models that leave and models that come, in whole experiments."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from cort.formats.runs import read_run
+from cort.formats.tables import TRIPLES, read_table
+from scripts.sandbox import TINY, snakemake
+from tests.end_to_end.test_workflow import planned, released_config
+from tests.stages.test_export_model import card_of, cells
+from tests.support.common import read_curve
+
+pytestmark = pytest.mark.slow
+
+MODEL = "results/tiny/encoders/encoder/best"
+
+
+def test_cards_of_the_models_show_data_settings_and_their_own_systems(built):
+    systems = {"encoder": {"cort", "cort-onng", "cort-hnsw"}, "cross": {"cort+bm25-cross"}}
+    for name, expected in systems.items():
+        _, text = card_of(built / "results" / "tiny" / "models" / name)
+        shown = {row[1].replace("\\", "") for row in cells(text.split("## Quality")[1]) if row[0] == "test"}
+        assert shown == expected
+        assert ["train", "queries kept", "40"] in cells(text)
+        assert ["training.epochs", "2"] in cells(text)
+        assert ["seed", "42"] in cells(text)
+        assert "base_model" not in card_of(built / "results" / "tiny" / "models" / name)[0]
+
+
+def test_an_export_ranks_as_the_experiment_did(built):
+    peer = pytest.importorskip("sentence_transformers")
+    data, folder = built / "tiny" / "data", built / "results" / "tiny"
+    queries, passages = (
+        dict(line.split("\t") for line in (data / name).read_text("utf-8").splitlines())
+        for name in ("queries.test.tsv", "collection.tsv")
+    )
+    model = peer.SentenceTransformer(str(folder / "models" / "encoder"), device="cpu", local_files_only=True)
+    scores = model.similarity(
+        model.encode_query(list(queries.values())), model.encode_document(list(passages.values()))
+    )
+    names = list(passages)
+    for line in (folder / "runs" / "test" / "cort.trec").read_text("utf-8").splitlines():
+        query_id, _, doc_id, rank, *_ = line.split(" ")
+        row = scores[list(queries).index(query_id)]
+        # Its place by these scores, where ties of the last digits may be in any order.
+        better = int((row > row[names.index(doc_id)] + 1e-5).sum())
+        assert better <= int(rank) - 1 <= better + int((row >= row[names.index(doc_id)] - 1e-5).sum())
+
+
+def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    state = {f"transformer.{name}": value for name, value in load_file(folder / MODEL / "model.safetensors").items()}
+    state |= {f"f1.{name}": value for name, value in load_file(folder / MODEL / "projection.safetensors").items()}
+    torch.save({"epoch": 9, "state_dict": state}, folder / "tiny" / "data" / "encoder.ckpt")
+    tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    config = released_config(tiny) | {"dataset": "released"}
+    config["encoders"]["encoder"]["pooling"] = tiny["encoders"]["encoder"]["pooling"]
+    (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    results = "results/released"
+    wanted = [f"{results}/{name}" for name in ("runs/test/cort.trec", "models/encoder/README.md", "provenance.json")]
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "released.yaml", "--", *wanted)
+    assert status == 0, output[-10_000:]
+    jobs = planned(output)
+    assert jobs["import_encoder"] == jobs["export_model"] == 1
+    assert not jobs.keys() & {"train", "triples", "pairs", "bm25_tune"}
+    runs = [folder / "results" / name / "runs" / "test" / "cort.trec" for name in ("tiny", "released")]
+    assert runs[0].read_bytes() == runs[1].read_bytes()
+    inputs = json.loads((folder / "results" / "released" / "provenance.json").read_text("utf-8"))["inputs"]
+    assert "tiny/data/encoder.ckpt" in {one["path"] for one in inputs}
+    _, text = card_of(folder / "results" / "released" / "models" / "encoder")
+    assert "released file tiny/data/encoder.ckpt" in text.replace("\\", "")
+    assert not re.search(r"\| +(training|triples|loss|margin)", text)
+
+
+def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    first = config["encoders"]["encoder"]
+    more = {"start": "encoder", "teacher": "cross", "loss": "margin_mse", "similarity": "inner_product"}
+    training = {**first["training"], "best_model_metric": "RR@10", "pool_depth": 5}
+    config["encoders"]["second"] = {
+        **first,
+        **more,
+        "triples": {**first["triples"], "system": "cort"},
+        "training": training,
+    }
+    config["systems"]["second"] = {"retrieve": "second"}
+    (folder / "second.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    measures = "results/tiny/measures/test/second.json"
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "second.yaml", "--", measures)
+    assert status == 0, output[-10_000:]
+    jobs = planned(output)
+    # Of the first round, only its runs of the training queries are new: its negatives for the second.
+    assert (jobs["triples"], jobs["score_triples"], jobs["train"], jobs["retrieve"]) == (2, 2, 1, 3)
+    assert "train_reranker" not in jobs
+    table = read_table(folder / "results/tiny/triples/second.train.parquet", TRIPLES).to_pylist()
+    results = {row: doc_ids for row, doc_ids, _ in read_run(folder / "results/tiny/runs/train/cort.trec")}
+    assert all(row["negative"] in results[row["query_id"]] for row in table)
+    curve = read_curve(folder / "results/tiny/encoders/second/curve.csv")
+    assert [row["validation_measure"] is None for row in curve] == [row["validation_loss"] is None for row in curve]
+    events = list((folder / "logs/tiny/events/second").glob("events.out.tfevents.*"))
+    assert len(events) == 1
+    assert events[0].stat().st_size > 500
+    assert (folder / measures).is_file()
+
+
+def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path, monkeypatch, capsys):
+    from workflow import plan
+
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = released_config(yaml.safe_load((folder / TINY).read_text("utf-8"))) | {"dataset": "released"}
+    (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    monkeypatch.chdir(folder)
+    assert plan.main(["--configfile", "released.yaml"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")

@@ -1,0 +1,385 @@
+"""The workflow as a whole: its plan, its seam to the stages, and a tiny experiment from raw files to the report."""
+
+import csv
+import importlib
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
+from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
+
+ROOT = Path(__file__).parents[2]
+SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the project with the tiny experiment in it, in which nothing is built."""
+    return copy_with_tiny(tmp_path_factory.mktemp("tree"))
+
+
+def planned(output):
+    """Number of planned jobs per rule, from the first table snakemake prints."""
+    table = output[output.index("Job stats:") :]
+    rows = (line.split() for line in table.splitlines()[3:])
+    jobs = {}
+    for row in rows:
+        if len(row) != 2:
+            break
+        jobs[row[0]] = int(row[1])
+    return jobs
+
+
+# The text of the rules.
+
+
+def rules():
+    """Return name -> text of every rule."""
+    found = {}
+    for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]:
+        parts = re.split(r"^rule (\w+):\n", path.read_text("utf-8"), flags=re.MULTILINE)
+        found |= dict(zip(parts[1::2], parts[2::2], strict=True))
+    return found
+
+
+RULES = {name: text for name, text in rules().items() if name != "all"}
+REPORT_TABLES = ("systems", "comparisons", "lists", "audits", "stages", "latency")
+# What makes raw files; the tiny experiment has its own.
+RAW = {"pydocs", "download", "extract"}
+# What it has no use for besides: its encoder is trained, and by nobody's scores, and nobody measures how long it takes.
+UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
+# One module may serve two rules.
+MODULE_OF = {"encode_queries": "encode", "score_triples": "score"}
+
+
+def module_of(rule):
+    return MODULE_OF.get(rule, rule)
+
+
+def stage_modules():
+    """Names of the modules that are stages, which have a parser of their own."""
+    return {path.stem for path in (ROOT / "cort").glob("*.py") if "\ndef build_parser(" in path.read_text("utf-8")}
+
+
+def test_rules_are_named_as_stages():
+    assert {module_of(rule) for rule in RULES} == stage_modules()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_runs_its_module_and_logs_under_its_name(rule):
+    text = RULES[rule]
+    assert f'script="cort/{module_of(rule)}.py"' in text
+    assert re.search(rf'log:\n +"logs/\{{dataset\}}/{rule}[./]', text)
+    assert re.search(rf'benchmark:\n +"benchmarks/\{{dataset\}}/{rule}/', text)
+    assert "as_py_module()" in text
+    assert re.search(r"message:\n", text)
+    assert "run:" not in text.replace("run:q", "")
+
+
+# The plan.
+
+
+def test_lint_is_clean(tree):
+    status, output = snakemake(tree, "--lint")
+    assert (status, "good condition" in output) == (0, True), output
+
+
+def test_format_is_clean(tree):
+    status, output = snakemake(tree, "--check", "Snakefile", "workflow", program="snakefmt")
+    assert status == 0, output
+
+
+def test_default_experiment_is_planned(tree):
+    status, output = snakemake(tree, "--dry-run", "--quiet", "host")
+    assert status == 0, output
+    config = yaml.safe_load((ROOT / "config" / "pydocs.yaml").read_text("utf-8"))
+    jobs = planned(output)
+    assert jobs["evaluate"] == len(config["systems"])
+    assert jobs["pydocs"] == jobs["collection"] == jobs["report"] == 1
+
+
+def test_tiny_experiment_plans_every_stage_that_needs_no_network(tree):
+    status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml")
+    assert status == 0, output
+    assert RULES.keys() - planned(output).keys() == UNUSED
+
+
+def test_shards_are_a_fact_of_the_machine(tree):
+    status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml", "--set-scatter", "encode=3")
+    assert (status, planned(output)["encode"]) == (0, 3)
+
+
+def write_pretrained(tree):
+    """Write the tiny experiment with BM25 as configured, and with a base model that is somebody else's."""
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    del config["bm25"]
+    config["base_models"]["small"] = {"pretrained": "models/small", "revision": "abc"}
+    (tree / "pretrained.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "pretrained.yaml"
+
+
+def write_public(tree):
+    """Write an experiment on public files, in an archive and not."""
+    files = {"queries": "download:msmarco/queries.dev.small.tsv", "qrels": "download:msmarco/qrels.dev.tsv"}
+    config = {
+        "dataset": "public",
+        "downloads": {"folder": "a folder"},
+        "collection": {"passages": "download:msmarco/collection.tsv"},
+        "splits": {"test": files},
+        "systems": {"bm25": {"retrieve": "bm25"}},
+        "latency": {"split": "test", "systems": ["bm25"]},
+    }
+    (tree / "public.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "public.yaml"
+
+
+def released_config(tiny):
+    """Turn the tiny experiment into one with an encoder that somebody released, and nothing to train."""
+    config = {key: tiny[key] for key in ("dataset", "protect", "collection", "base_models", "depth")}
+    encoder = {"base_model": "small", "released": "tiny/data/encoder.ckpt", "dimension": 16}
+    return config | {
+        "splits": {"test": tiny["splits"]["test"]},
+        "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
+        "exports": ["encoder"],
+    }
+
+
+def write_released(tree):
+    """Write an experiment with an encoder that somebody released."""
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    (tree / "tiny" / "data" / "encoder.ckpt").touch()
+    (tree / "released.yaml").write_text(yaml.safe_dump(released_config(config)), "utf-8")
+    return "released.yaml"
+
+
+def test_every_command_is_one_the_stage_takes(tree):
+    commands = set()
+    configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
+    configfiles += [write_pretrained(tree), write_public(tree), write_released(tree)]
+    for configfile in configfiles:
+        status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
+        assert status == 0, output
+        commands |= set(re.findall(r"^Shell command: (python .*)$", output, re.MULTILINE))
+    modules = set()
+    for command in sorted(commands):
+        # Memory that follows the size of inputs which are still to be made.
+        python, option, module, *arguments = shlex.split(command.replace("'<TBD>'", "1").replace("<TBD>", "1"))
+        assert (python, option) == ("python", "-m")
+        modules.add(module)
+        # Exits with 2 for an option that is unknown, missing or of a wrong type.
+        importlib.import_module(module).build_parser().parse_args(arguments)
+    assert modules == {f"cort.{name}" for name in stage_modules()}
+
+
+def test_an_encoder_can_learn_from_what_its_own_reranker_scores(tree):
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    config["systems"]["teacher"] = {"rerank": "bm25", "reranker": "cross"}
+    config["encoders"]["encoder"]["triples"]["system"] = "teacher"
+    (tree / "taught.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", "taught.yaml")
+    assert status == 0, output
+    # The evaluated split, and both training splits.
+    assert planned(output)["score"] == 3
+
+
+def test_mistakes_are_shown_at_once_and_nothing_runs(tree):
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    config["encoders"]["encoder"]["poling"] = "mean"
+    config["systems"]["cort+bm25"]["interleave"] = ["cort", "bm52"]
+    config["evaluation"]["baseline"] = "none"
+    (tree / "wrong.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", "wrong.yaml")
+    lines = [line for line in output.splitlines() if ": found " in line]
+    assert status == 1
+    assert [re.sub(r"^.*wrong\.yaml: (.*?): found.*; ", r"\1: ", line) for line in lines] == [
+        "encoders.encoder: did you mean pooling?",
+        "evaluation.baseline: add it or mend the name",
+        "systems.cort+bm25.interleave: did you mean bm25?",
+    ]
+    assert "Traceback" not in output
+    assert "Job stats" not in output
+
+
+def test_a_key_given_twice_is_refused(tree):
+    text = (tree / "tiny" / "tiny.yaml").read_text("utf-8")
+    (tree / "twice.yaml").write_text(f"{text}seed: 1\nseed: 2\n", "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", "twice.yaml")
+    assert status == 1
+    assert re.search(r"twice\.yaml: row \d+: found the key 'seed' again", output)
+
+
+def test_nothing_of_the_default_experiment_leaks_into_another(tree):
+    (tree / "short.yaml").write_text("systems: {bm25: {retrieve: bm25}}\n", "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", "short.yaml")
+    assert status == 1
+    for key in ("collection", "dataset", "splits"):
+        assert re.search(rf"short\.yaml: top level: found no key {key}, expected it to be set; add it", output)
+
+
+def test_bad_input_stops_the_build_with_one_line_and_leaves_nothing(tree):
+    lines = (tree / "tiny" / "data" / "collection.tsv").read_bytes().split(b"\n")
+    lines[6] += b"\r"
+    (tree / "crlf.tsv").write_bytes(b"\n".join(lines))
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    config |= {"dataset": "crlf", "collection": {"passages": "crlf.tsv"}}
+    (tree / "crlf.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--cores", 1, "--configfile", "crlf.yaml")
+    line = "crlf.tsv: row 7: found a CRLF line end, expected LF line ends; convert the file (`dos2unix`)"
+    assert status == 1
+    assert line in output
+    assert "Traceback" not in output
+    assert line in (tree / "logs" / "crlf" / "collection.log").read_text("utf-8")
+    # The manifest says what will be where, and waits for nothing.
+    made = [path for path in (tree / "results").rglob("*") if path.is_file() and path.name != "manifest.json"]
+    assert made == []
+
+
+# The tiny experiment, built.
+
+
+def run_lines(path):
+    """Return query -> [(doc, rank, score), ...] in file order."""
+    found = {}
+    for line in path.read_text("utf-8").splitlines():
+        query_id, _, doc_id, rank, score, tag = line.split(" ")
+        assert tag == path.stem
+        found.setdefault(query_id, []).append((doc_id, int(rank), float(score)))
+    return found
+
+
+@pytest.mark.slow
+def test_every_system_has_a_run(built):
+    runs = built / "results" / "tiny" / "runs"
+    names = {str(path.relative_to(runs)) for path in runs.rglob("*.trec")}
+    assert names == {*(f"test/{system}.trec" for system in SYSTEMS), "train/bm25.trec", "validation/bm25.trec"}
+    counts = {"test": QUERIES["test"], "train": QUERIES["train"] - HELD_OUT, "validation": HELD_OUT}
+    for name in sorted(names):
+        rankings = run_lines(runs / name)
+        assert len(rankings) == counts[name.partition("/")[0]]
+        for results in rankings.values():
+            docs, ranks, scores = zip(*results, strict=True)
+            assert len(set(docs)) == len(docs) <= DEPTH
+            assert ranks == tuple(range(1, len(docs) + 1))
+            # trec_eval reads single precision.
+            assert np.all(np.diff(np.array(scores, dtype=np.float32)) < 0)
+
+
+@pytest.mark.slow
+def test_reranking_moves_the_first_candidates_alone(built):
+    runs = built / "results" / "tiny" / "runs" / "test"
+    before, after = run_lines(runs / "cort+bm25.trec"), run_lines(runs / "cort+bm25-cross.trec")
+    for query_id, results in before.items():
+        old, new = ([doc for doc, _, _ in each] for each in (results, after[query_id]))
+        assert set(old[:10]) == set(new[:10])
+        assert old[10:] == new[10:]
+
+
+@pytest.mark.slow
+def test_measures_have_the_promised_form(built):
+    folder = built / "results" / "tiny" / "measures" / "test"
+    for system in SYSTEMS:
+        measures = json.loads((folder / f"{system}.json").read_text("utf-8"))
+        assert (measures["system"], measures["split"], measures["queries"]) == (system, "test", QUERIES["test"])
+        assert list(measures["mean"]) == ["RR@10", "nDCG@20", "R@20", "R@50"]
+        assert all(0 <= value <= 1 for value in measures["mean"].values())
+        assert (folder / f"{system}.parquet").stat().st_size > 0
+    # A query has a word that only its passage has.
+    assert json.loads((folder / "bm25.json").read_text("utf-8"))["mean"]["R@20"] == 1
+
+
+@pytest.mark.slow
+def test_report_tables_and_figures_are_there(built):
+    report = built / "results" / "tiny" / "report"
+    page = (report / "index.html").read_text("utf-8")
+    assert "Tiny &amp; whole" in page
+    assert all(system in page for system in SYSTEMS)
+    tables = {f"tables/{name}.{ending}" for name in REPORT_TABLES for ending in ("csv", "md", "tex")}
+    figures = {f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")}
+    found = {str(path.relative_to(report)) for path in report.rglob("*") if path.is_file()}
+    others = {name for name in found if name.startswith("reproduction/")}
+    assert found - others == {"index.html", *tables, *figures}
+    with open(report / "tables" / "systems.csv", encoding="utf-8", newline="") as handle:
+        assert [row[1] for row in csv.reader(handle)][1:] == list(SYSTEMS)
+    for name in figures:
+        assert "<svg" in (report / name).read_text("utf-8")[:2_000]
+
+
+@pytest.mark.slow
+def test_every_job_has_a_log_and_a_benchmark_under_its_rule(built):
+    ran = RULES.keys() - UNUSED
+    for kind in ("logs", "benchmarks"):
+        folder = built / kind / "tiny"
+        # The curves of all trainings lie together, as TensorBoard wants them.
+        shown = {"events"} if kind == "logs" else set()
+        assert {path.name.removesuffix(".log") for path in folder.iterdir()} == ran | shown
+        assert all(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.slow
+def test_nothing_half_made_is_left(built):
+    assert [path for path in (built / "results").rglob("*") if path.name.endswith(".tmp")] == []
+
+
+@pytest.mark.slow
+def test_second_call_has_nothing_to_do(built):
+    status, output = snakemake(built, "--cores", 2, "--configfile", "tiny/tiny.yaml")
+    assert (status, "Nothing to be done" in output) == (0, True), output
+
+
+@pytest.mark.slow
+def test_snakemake_writes_its_own_report(built, tmp_path):
+    status, output = snakemake(built, "--configfile", "tiny/tiny.yaml", "--report", tmp_path / "report.zip")
+    assert status == 0, output
+    assert shutil.unpack_archive(tmp_path / "report.zip", tmp_path) is None
+    assert list(tmp_path.rglob("*.svg"))
+
+
+@pytest.mark.slow
+def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    names = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
+    options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", "--set-scatter", "encode=3")
+    status, output = snakemake(folder, *names, *options)
+    assert status == 0, output[-10_000:]
+    assert planned(output)["encode"] == 3
+    assert planned(output)["retrieve"] == planned(output)["onng"] == planned(output)["hnsw"] == 1
+    different = [name for name in names if (folder / name).read_bytes() != (built / name).read_bytes()]
+    assert different == []
+
+
+@pytest.mark.slow
+def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    model = folder / "results" / "tiny" / "encoders" / "encoder" / "best" / "model.safetensors"
+    model.unlink()
+
+    def call(**changes):
+        config.update(changes)
+        (folder / TINY).write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+        # Nothing is protected from root, unless it forgoes these rights.
+        rights = "-dac_override,-dac_read_search"
+        command = ["setpriv", "--bounding-set", rights, "--inh-caps", rights, executable("snakemake")]
+        command += ["--cores", "2", "--configfile", TINY, "--", str(model.relative_to(folder))]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    status, output = call(protect=True)
+    assert status == 0, output[-5_000:]
+    assert not model.stat().st_mode & 0o222
+    before = model.read_bytes()
+    config["encoders"]["encoder"]["training"]["learning_rate"] = 0.5
+    status, output = call()
+    assert status == 1
+    assert "ProtectedOutputException" in output
+    assert "Finished jobid" not in output
+    assert model.read_bytes() == before

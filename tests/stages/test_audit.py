@@ -1,0 +1,294 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import audit, evaluate, hnsw, onng, report, retrieve, retrieve_hnsw, retrieve_onng
+from cort.formats import tables
+from cort.formats.audits import Audit, Exact, Milliseconds, Search, read_audit, write_audit
+from cort.formats.embeddings import open_shards
+from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
+from cort.reporting.tables import to_csv, to_markdown
+from tests.support.vectors import names, shard, unit
+
+COUNT, QUERIES = 500, 40
+MEASURES = ["RR@10", "R@20"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Indexes that miss much, queries of which every second has judgements."""
+    folder = tmp_path_factory.mktemp("audit")
+    vectors, queries = unit(1, COUNT), unit(2, QUERIES)
+    passages = [shard(folder / "p1.arrow", names("d", COUNT)[:180], vectors[:180])]
+    passages.append(shard(folder / "p2.arrow", names("d", COUNT)[180:], vectors[180:]))
+    shard(folder / "q.arrow", names("q", QUERIES), queries)
+    best = np.argsort(-(queries @ vectors.T), axis=1)
+    rows = [(f"q{query}", f"d{best[query, rank]}", 1) for query in range(0, QUERIES, 2) for rank in (0, 7, 15)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
+    ids = pa.table([names("q", QUERIES), ["a query"] * QUERIES], schema=tables.QUERIES)
+    tables.write_table(folder / "queries.parquet", ids)
+    options = ["--M", "4", "--ef-construction", "10", "--output", str(folder / "hnsw")]
+    assert hnsw.main(["--passages", *passages, *options]) == 0
+    options = ["--edges", "5", "--outgoing", "3", "--incoming", "4", "--threads", "1", "--output", str(folder / "onng")]
+    assert onng.main(["--passages", *passages, *options]) == 0
+    return folder
+
+
+WIDTHS = {"hnsw": [10, 20, 60], "onng": [-0.3, 0.0, 0.3]}
+
+
+def run(folder, kind, *more, output=None, **replaced):
+    options = {
+        "--passages": [str(folder / name) for name in ("p1.arrow", "p2.arrow")],
+        "--queries": [str(folder / "q.arrow")],
+        "--qrels": [str(folder / "qrels.parquet")],
+        "--kind": [kind],
+        "--index": [str(folder / kind)],
+        "--widths": [str(width) for width in WIDTHS[kind]],
+        "--depths": ["5", "20"],
+        "--measures": MEASURES,
+        "--encoder": ["e"],
+        "--split": ["dev"],
+        "--threads": ["1"],
+        "--output": [str(output or folder / f"{kind}.json")],
+    } | {f"--{name}": value for name, value in replaced.items()}
+    words = [word for option, values in options.items() for word in (option, *values)]
+    return audit.main([*words, *more])
+
+
+def brute_force(query, depth):
+    products = unit(1, COUNT).astype(np.float64) @ unit(2, QUERIES)[query].astype(np.float64)
+    return sorted(range(COUNT), key=lambda number: (-products[number], f"d{number}"))[:depth]
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "onng"])
+def test_recall_is_what_a_loop_counts(folder, kind):
+    assert run(folder, kind) == 0
+    found = read_audit(folder / f"{kind}.json")
+    graph = audit.OPEN[kind](folder / kind)
+    expected = {}
+    for width in WIDTHS[kind]:
+        for depth in (5, 20):
+            if kind == "hnsw" and width < depth:
+                continue
+            shares = []
+            for query in range(0, QUERIES, 2):
+                hits = 0
+                rows = graph.search(unit(2, QUERIES)[query], width, depth).rows.tolist()
+                for number in brute_force(query, depth):
+                    if number in rows:
+                        hits += 1
+                shares.append(hits / depth)
+            expected[width, depth] = sum(shares) / len(shares)
+    assert {(one.width, one.depth): one.recall for one in found.searches} == pytest.approx(expected)
+    # Otherwise nothing was tested.
+    assert min(expected.values()) < 0.9 < max(expected.values())
+    assert (found.queries, found.passages, found.model, found.split, found.encoder) == (20, COUNT, "m", "dev", "e")
+    assert all(one.milliseconds.mean > 0 and one.milliseconds.median > 0 for one in (*found.searches, *found.exact))
+
+
+@pytest.mark.parametrize(("kind", "width"), [("hnsw", 20), ("onng", 0.0)])
+def test_losses_are_differences_of_what_evaluate_says_of_the_runs(folder, tmp_path, kind, width):
+    assert run(folder, kind) == 0
+    found = read_audit(folder / f"{kind}.json")
+    exact, own = tmp_path / "exact.trec", tmp_path / "own.trec"
+    shared = ["--queries", str(folder / "q.arrow"), "--depth", "20", "--tag", "t"]
+    passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
+    assert retrieve.main([*shared, "--passages", *passages, "--device", "cpu", "--output", str(exact)]) == 0
+    search, option = {"hnsw": (retrieve_hnsw, "--ef"), "onng": (retrieve_onng, "--epsilon")}[kind]
+    assert search.main([*shared, "--index", str(folder / kind), option, str(width), "--output", str(own)]) == 0
+    means = []
+    for path in (exact, own):
+        options = ["--run", str(path), "--queries", str(folder / "queries.parquet"), "--system", "s", "--split", "dev"]
+        options += ["--qrels", str(folder / "qrels.parquet"), "--measures", *MEASURES]
+        options += ["--output", str(tmp_path / "m.json"), "--output-per-query", str(tmp_path / "m.parquet")]
+        assert evaluate.main([*options, "--output-recall", str(tmp_path / "r.csv")]) == 0
+        means.append(json.loads((tmp_path / "m.json").read_text())["mean"])
+    (best,) = [one for one in found.exact if one.depth == 20]
+    (some,) = [one for one in found.searches if (one.width, one.depth) == (width, 20)]
+    assert best.measures == means[0]
+    assert some.loss == {name: means[0][name] - means[1][name] for name in MEASURES}
+    assert some.loss["R@20"] > 0
+
+
+def without_times(path):
+    found = json.loads(path.read_text())
+    for one in (*found["exact"], *found["searches"]):
+        assert set(one.pop("milliseconds")) == {"mean", "median"}
+    return found
+
+
+def test_all_but_times_is_the_same_again(folder, tmp_path):
+    for name in ("a.json", "b.json"):
+        assert run(folder, "hnsw", "--sample", "7", output=tmp_path / name) == 0
+    assert without_times(tmp_path / "a.json") == without_times(tmp_path / "b.json")
+    assert without_times(tmp_path / "a.json")["queries"] == 7
+    text = (tmp_path / "a.json").read_text()
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
+
+
+def test_the_sample_is_of_judged_queries_and_of_the_seed(folder):
+    shards = open_shards([folder / "q.arrow"])
+    judged = {f"q{number}": {} for number in range(0, QUERIES, 2)}
+
+    def drawn(number, seed):
+        sample = audit.sample_queries(shards, judged, number, seed)
+        ids, vectors = sample.table["id"].to_pylist(), np.concatenate([block for _, block in sample.blocks()])
+        assert np.array_equal(vectors, unit(2, QUERIES)[[int(one[1:]) for one in ids]])
+        return ids
+
+    assert drawn(None, 1) == drawn(20, 1) == drawn(99, 1) == list(judged)
+    assert len(set(drawn(5, 1))) == 5
+    assert set(drawn(5, 1)) < set(judged)
+    assert drawn(5, 1) == sorted(drawn(5, 1), key=lambda one: int(one[1:])) != drawn(5, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "replaced", "complaint"),
+    [
+        ("hnsw", {"widths": ["10"]}, "--widths: found 10 at most, expected an ef of 20 (the depth) or more"),
+        ("hnsw", {"widths": ["30.5"]}, "--widths: found 30.5, expected whole numbers from 1"),
+        ("onng", {"widths": ["-1"]}, "--widths: found -1, expected epsilons above -1"),
+        ("onng", {"depths": ["20", "5"]}, "--depths: found 20 5, expected increasing numbers from 1"),
+        ("onng", {"sample": ["0"]}, "--sample: found 0, expected 1 or more"),
+        ("onng", {"measures": ["MRR"]}, "measures: found 'MRR', expected "),
+    ],
+)
+def test_bad_options_are_refused(folder, tmp_path, capsys, kind, replaced, complaint):
+    assert run(folder, kind, output=tmp_path / "a.json", **replaced) == 1
+    assert complaint in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_belong_together_is_refused(folder, tmp_path, capsys):
+    few = shard(tmp_path / "few.arrow", names("d", 9), unit(1, 9))
+    other = shard(tmp_path / "other.arrow", names("q", 3), unit(1, 3), model="n")
+    strangers = shard(tmp_path / "strangers.arrow", names("x", 3), unit(1, 3))
+    for replaced, complaint in (
+        ({"passages": [few]}, f"few.arrow: found 9 passages, expected {COUNT} as in {folder}/hnsw"),
+        ({"queries": [other]}, "other.arrow: found embeddings of model n, expected model m"),
+        ({"queries": [strangers]}, "strangers.arrow: found no query with judgements"),
+    ):
+        assert run(folder, "hnsw", output=tmp_path / "a.json", **replaced) == 1
+        assert complaint in capsys.readouterr().err
+        assert not (tmp_path / "a.json").exists()
+
+
+# The width an audit chooses.
+
+
+def made(index="onng", parameter="epsilon", model="m", recalls=None):
+    times = Milliseconds(2.0, 1.5)
+    recalls = recalls or {(0.1, 20): 0.8, (0.2, 20): 0.9, (0.4, 20): 0.9, (0.1, 5): 1.0}
+    searches = [Search(width, depth, recall, times, {"RR@10": 0.5}) for (width, depth), recall in recalls.items()]
+    exact = [Exact(depth, Milliseconds(8.0, 8.0), {"RR@10": 0.75}) for depth in (5, 20)]
+    return Audit("dev", "e", index, parameter, model, COUNT, QUERIES, exact, searches)
+
+
+def chosen(folder, tmp_path, one, wanted):
+    write_audit(tmp_path / "audit.json", one)
+    options = ["--queries", str(folder / "q.arrow"), "--index", str(folder / "onng"), "--depth", "20", "--tag", "t"]
+    options += ["--audit", str(tmp_path / "audit.json"), "--recall", str(wanted)]
+    return retrieve_onng.main([*options, "--output", str(tmp_path / "run.trec")])
+
+
+def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(folder, tmp_path, capsys):
+    for wanted, epsilon in ((0.85, "0.2"), (0.9, "0.2"), (0.5, "0.1")):
+        assert chosen(folder, tmp_path, made(), wanted) == 0
+        assert f"at epsilon {epsilon}\n" in capsys.readouterr().err
+
+
+def test_a_recall_that_none_reaches_is_refused_with_the_best(folder, tmp_path, capsys):
+    assert chosen(folder, tmp_path, made(), 0.95) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith(
+        "audit.json: found as the best epsilon 0.2 with 0.9000 of the exact first 20, expected a recall of 0.95; "
+        "add larger values to audit.epsilons or ask for less"
+    )
+    assert not (tmp_path / "run.trec").exists()
+
+
+def test_audits_of_something_else_are_refused(folder, tmp_path, capsys):
+    for one, wanted, complaint in (
+        (made("hnsw", "ef"), 0.5, "found the audit of an hnsw index of model m, expected of an onng index of model m"),
+        (made(model="n"), 0.5, "found the audit of an onng index of model n"),
+        (made("onng", "ef"), 0.5, "found 'onng' with 'ef' at index"),
+        (made(), 0.0, "--recall: found 0, expected more than 0, at most 1"),
+    ):
+        assert chosen(folder, tmp_path, one, wanted) == 1
+        assert complaint in capsys.readouterr().err
+
+
+# The report.
+
+
+def both():
+    return [made(), made("hnsw", "ef", recalls={(10, 5): 0.5, (50, 20): 0.99})]
+
+
+def test_a_table_has_exact_search_first_and_all_searches_by_depth():
+    table = audits_table(audit_blocks(both()))
+    assert to_csv(table).splitlines() == [
+        "split,encoder,depth,index,width,recall,mean_ms,median_ms,times_faster,loss_RR@10",
+        "dev,e,5,exact,,1.0,8.0,8.0,,",
+        "dev,e,5,onng,0.1,1.0,2.0,1.5,4.0,0.5",
+        "dev,e,5,hnsw,10,0.5,2.0,1.5,4.0,0.5",
+        "dev,e,20,exact,,1.0,8.0,8.0,,",
+        "dev,e,20,onng,0.1,0.8,2.0,1.5,4.0,0.5",
+        "dev,e,20,onng,0.2,0.9,2.0,1.5,4.0,0.5",
+        "dev,e,20,onng,0.4,0.9,2.0,1.5,4.0,0.5",
+        "dev,e,20,hnsw,50,0.99,2.0,1.5,4.0,0.5",
+    ]
+    assert "0.9900" in to_markdown(table)
+
+
+def test_a_panel_has_a_line_per_index_and_exact_search():
+    first, second = audit_panels(audit_blocks(both()))
+    assert first.title == "e, dev, first 5"
+    assert [(line.label, line.kind, line.x, line.y) for line in second.lines] == [
+        ("exact search", "line", [8.0, 8.0], [0.8, 1.0]),
+        ("ONNG", "points", [2.0, 2.0, 2.0], [0.8, 0.9, 0.9]),
+        ("HNSW", "points", [2.0], [0.99]),
+    ]
+    assert second.ticks == [2.0, 5.0, 10.0]
+    assert second.summary.endswith(
+        "Exact search takes 8.00 ms; onng, epsilon 0.2: 0.900 in 2.00 ms; hnsw, ef 50: 0.990 in 2.00 ms."
+    )
+
+
+def test_measures_stand_in_the_order_of_the_experiment(tmp_path):
+    times = Milliseconds(1.0, 1.0)
+    one = Audit("dev", "e", "onng", "epsilon", "m", 9, 9, [Exact(5, times, {"AP": 0.1, "R@5": 0.2, "RR": 0.3})], [])
+    assert audit_blocks([one], ["RR", "R@5", "nDCG"])[0].measures == ["RR", "R@5", "AP"]
+
+
+@pytest.mark.parametrize(
+    ("values", "marks"),
+    [
+        ([0.03], [0.02, 0.05]),
+        ([1.0, 3.0], [1.0, 2.0, 5.0]),
+        ([0.4, 70.0], [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]),
+        ([], [0.1, 1.0]),
+    ],
+)
+def test_marks_are_round_and_hold_all_values(values, marks):
+    assert round_numbers(values) == marks
+
+
+def test_the_page_shows_them(tmp_path):
+    for number, one in enumerate(both()):
+        write_audit(tmp_path / f"{number}.json", one)
+    measures = {"system": "s", "split": "dev", "relevance_level": 1, "queries": QUERIES, "mean": {"RR@10": 0.75}}
+    (tmp_path / "m.json").write_text(json.dumps(measures))
+    options = ["--title", "T", "--dataset", "d", "--measures-files", str(tmp_path / "m.json"), "--baseline", "s"]
+    options += ["--audits", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--output-folder", str(tmp_path / "r")]
+    assert report.main(options) == 0
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert "Graph indexes" in page
+    assert "hnsw, ef 50" in page
+    assert f"e on dev: {QUERIES} queries, {COUNT} passages" in page
+    assert "exact search" in (tmp_path / "r" / "figures" / "audits.svg").read_text()
+    assert (tmp_path / "r" / "tables" / "audits.csv").read_text().count("\n") == 9

@@ -1,0 +1,311 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cort import base_model
+from cort.base_model import ALPHABET, SPECIAL_TOKENS, train_tokenizer
+from cort.formats import tables
+
+FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+TINY = {
+    "model_type": "bert",
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def scratch(world, output, architecture=TINY, *options):
+    argument = architecture if isinstance(architecture, str) else json.dumps(architecture)
+    passages = ["--passages", world.path("passages.parquet"), "--vocabulary-size", "160"]
+    return ["--architecture", argument, *passages, "--output", str(output), *options]
+
+
+def pretrained(folder, output, *options):
+    return ["--pretrained", str(folder), "--output", str(output), *options]
+
+
+def train_on(texts, size):
+    return train_tokenizer(lambda: iter([texts]), size)
+
+
+# From scratch
+
+
+def test_a_folder_of_four_files_that_transformers_loads(lm):
+    from transformers import AutoModel, AutoTokenizer
+
+    assert sorted(contents(lm)) == FILES
+    model = AutoModel.from_pretrained(lm)
+    assert (model.config.model_type, model.config.hidden_size, model.config.num_hidden_layers) == ("bert", 32, 2)
+    assert model.config.vocab_size == 160
+    assert model.config.pad_token_id == 0
+    tokenizer = AutoTokenizer.from_pretrained(lm, use_fast=True)
+    assert len(tokenizer) == 160
+    assert (tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id) == (0, 2, 3)
+
+
+def test_the_same_seed_gives_the_same_bytes(lm, make_base_model):
+    assert contents(make_base_model(seed=1)) == contents(lm)
+
+
+def test_another_seed_gives_other_weights_and_the_same_tokenizer(lm, make_base_model):
+    other, one = contents(make_base_model(seed=2)), contents(lm)
+    assert other["model.safetensors"] != one["model.safetensors"]
+    assert other["tokenizer.json"] == one["tokenizer.json"]
+
+
+@pytest.mark.slow
+def test_another_process_gives_the_same_bytes(world, tmp_path, python):
+    for name in ("one", "two"):
+        python("cort.base_model", *scratch(world, tmp_path / name))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_tokenizers_of_other_processes_are_the_same_with_many_ties():
+    # Hash tables of the trainer are in an order of their own in every process; every count here is tied.
+    code = """
+import hashlib
+from cort.base_model import train_tokenizer
+letters = [chr(0x3b1 + i) for i in range(20)] + [chr(0x4e00 + 7 * i) for i in range(1500)]
+texts = [a + b + c for a in letters[:20] for b in letters[:20] for c in letters[:7]] + letters
+print(hashlib.sha256(train_tokenizer(lambda: iter([texts]), 1300).to_str().encode()).hexdigest())
+"""
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+    root = Path(__file__).parents[2]
+    runs = [
+        subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, check=True)
+        for _ in range(3)
+    ]
+    assert len({run.stdout for run in runs}) == 1
+
+
+def test_the_vocabulary_is_special_tokens_characters_and_merges():
+    tokenizer = train_on(["Hab hab habt", "den den hab, 漢字"], 30)
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    assert [number for _, number in vocabulary] == list(range(len(vocabulary)))
+    tokens = [token for token, _ in vocabulary]
+    assert tokens[:5] == list(SPECIAL_TOKENS)
+    single = {"h", "a", "b", "t", "d", "e", "n", ",", "漢", "字"}
+    assert single <= set(tokens)
+    # Punctuation and Chinese characters are words of their own and so never continue one.
+    assert {f"##{character}" for character in single - {",", "漢", "字"}} <= set(tokens)
+    assert not {"##,", "##漢", "##字"} & set(tokens)
+    assert tokenizer.encode("HAB den", add_special_tokens=False).tokens == ["hab", "den"]
+    assert tokenizer.encode("habx").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+    assert tokenizer.encode("##b", add_special_tokens=False).tokens == ["[UNK]", "[UNK]", "b"]
+
+
+def test_the_vocabulary_size_is_kept(world):
+    assert [train_on(world.texts, size).get_vocab_size() for size in (100, 150)] == [100, 150]
+
+
+def test_only_the_most_frequent_characters_are_known():
+    rare, frequent = (chr(0x4E00 + number) for number in (5000, 6000))
+    others = [chr(0x4E00 + number) for number in range(ALPHABET - 1)]
+    tokenizer = train_on([rare, frequent * 3, " ".join(others * 2)], 3000)
+    assert tokenizer.token_to_id(frequent) is not None
+    assert tokenizer.token_to_id(rare) is None
+    assert tokenizer.get_vocab_size() == len(SPECIAL_TOKENS) + ALPHABET
+
+
+def test_texts_and_pairs_are_framed_as_berts():
+    tokenizer = train_on(["a b c"], 20)
+    assert tokenizer.encode("a b").tokens == ["[CLS]", "a", "b", "[SEP]"]
+    pair = tokenizer.encode("a b", "c")
+    assert pair.tokens == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
+    assert pair.type_ids == [0, 0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "found"),
+    [
+        ({**TINY, "model_type": "nope"}, "Unrecognized model identifier: nope."),
+        ({}, "found {} (ValueError: "),
+        ([1], "found [1] (TypeError: "),
+        ({**TINY, "hidden_sise": 16}, "found the unknown setting 'hidden_sise', expected model_type and settings of a"),
+        ({**TINY, "hidden_size": "x"}, "Field 'hidden_size' expected int, got str"),
+        ({**TINY, "hidden_size": 17}, "The hidden size (17) is not a multiple of the number of attention heads (2)"),
+        ({**TINY, "hidden_size": -4}, "negative dimension -4"),
+        ({**TINY, "hidden_act": "nope"}, "(KeyError: "),
+        ({**TINY, "vocab_size": 9}, "multiple values for keyword argument 'vocab_size'"),
+        ({"model_type": "t5"}, "found a t5, which has no max_position_embeddings"),
+    ],
+)
+def test_a_wrong_architecture_is_refused(world, tmp_path, complaint, architecture, found):
+    line = complaint(base_model.main, scratch(world, tmp_path / "m", architecture), tmp_path / "m")
+    assert line.startswith("--architecture: found ")
+    assert found in line
+    assert line.endswith("; mend it")
+
+
+def test_other_arguments_are_checked(world, tmp_path, complaint):
+    output = tmp_path / "m"
+    line = complaint(base_model.main, ["--architecture", json.dumps(TINY), "--output", output], output)
+    assert line == "--passages: found nothing, expected the table to train the tokenizer on; name it"
+    options = ["--architecture", json.dumps(TINY), "--output", output]
+    assert "none.parquet" in complaint(base_model.main, [*options, "--passages", tmp_path / "none.parquet"], output)
+    for wrong in (["--architecture", "{"], [], ["--architecture", "{}", "--pretrained", "x"]):
+        with pytest.raises(SystemExit) as status:
+            base_model.main([*wrong, "--output", str(output)])
+        assert status.value.code == 2
+
+
+# Pretrained
+
+
+@pytest.fixture
+def folder(lm, tmp_path):
+    """A copy of the model to spoil."""
+    shutil.copytree(lm, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_a_pretrained_folder_comes_back_the_same(lm, world, tmp_path):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    assert base_model.main(pretrained(lm, tmp_path / "m")) == 0
+    assert sorted(contents(tmp_path / "m")) == FILES
+    before, after = (AutoModel.from_pretrained(folder).state_dict() for folder in (lm, tmp_path / "m"))
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    one, two = (AutoTokenizer.from_pretrained(folder) for folder in (lm, tmp_path / "m"))
+    assert all(one(text)["input_ids"] == two(text)["input_ids"] for text in world.texts)
+    # And from there on the bytes stay.
+    assert base_model.main(pretrained(tmp_path / "m", tmp_path / "again")) == 0
+    assert contents(tmp_path / "again") == contents(tmp_path / "m")
+
+
+def test_a_missing_pooler_is_drawn_from_the_seed(folder, tmp_path):
+    from transformers import AutoModel, BertModel
+
+    BertModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(folder)
+    for name, seed in {"one": "1", "two": "1", "other": "2"}.items():
+        assert base_model.main(pretrained(folder, tmp_path / name, "--seed", seed)) == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert contents(tmp_path / "one")["model.safetensors"] != contents(tmp_path / "other")["model.safetensors"]
+    assert AutoModel.from_pretrained(tmp_path / "one").pooler is not None
+
+
+def test_a_folder_without_config(folder, tmp_path, complaint):
+    (folder / "config.json").unlink()
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line == f"{folder}: found no config.json, expected a transformers model folder; name the folder of the model"
+
+
+class Payload:
+    """Unpickled, it writes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("decoy", [False, True])
+def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
+    import torch
+    from transformers import AutoModel
+
+    # In the one case code, in the other honest weights, which transformers would load if it were let.
+    weights = AutoModel.from_pretrained(folder).state_dict() if decoy else Payload(tmp_path / "opened")
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").rename(folder / "adapter.safetensors")
+    if not decoy:
+        (folder / "adapter.safetensors").unlink()
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    if decoy:
+        assert line.startswith(f"--pretrained: cannot load '{folder}' at revision None (")
+    else:
+        assert line == (
+            f"{folder}: found no safetensors weights, expected model.safetensors; "
+            "convert it with save_pretrained; pickles are refused"
+        )
+    assert not (tmp_path / "opened").exists()
+
+
+def test_a_hub_name_needs_its_revision(tmp_path, complaint):
+    line = complaint(base_model.main, pretrained("albert/albert-base-v2", tmp_path / "m"), tmp_path / "m")
+    assert line == (
+        "--pretrained: found 'albert/albert-base-v2', no folder, without a revision, "
+        "expected a folder, or a hub name with its revision; name the commit to use"
+    )
+
+
+def test_a_hub_that_cannot_be_reached(tmp_path, complaint):
+    options = pretrained("example/no-such-model", tmp_path / "m", "--revision", "0123abc")
+    line = complaint(base_model.main, options, tmp_path / "m")
+    assert line.startswith("--pretrained: cannot load 'example/no-such-model' at revision 0123abc (")
+    assert line.endswith("check name, revision and network, or name a local folder")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize("kept", [0, 3, 1000])
+def test_damaged_files_are_refused(folder, tmp_path, complaint, name, kept):
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: min(kept, len(content) - 10)])
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line.startswith(f"--pretrained: cannot load '{folder}' at revision None (")
+
+
+def test_a_folder_without_tokenizer_is_refused(folder, tmp_path, complaint):
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line == f"{folder}: found no vocabulary, expected a tokenizer beside the weights; save it there"
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(folder, world, tmp_path, complaint):
+    from cort.base_model import build_from_scratch
+
+    build_from_scratch(TINY, 170, world.path("passages.parquet"), "raw", 1, tmp_path / "large")
+    shutil.copyfile(tmp_path / "large" / "tokenizer.json", folder / "tokenizer.json")
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line == f"{folder}: found 170 tokens, expected at most the model's 160; use its own tokenizer"
+
+
+def test_missing_weights_are_refused(folder, tmp_path, complaint):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line.startswith(f"{folder}: found no weights 'encoder.layer.2.attention.output.LayerNorm.bias', expected")
+
+
+def test_weights_of_another_shape_are_refused(folder, tmp_path, complaint):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line.startswith(f"--pretrained: cannot load '{folder}'")
+
+
+def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):
+    import torch
+    from transformers import AutoModel
+
+    from cort.models.transformer import load_transformer
+
+    AutoModel.from_pretrained(folder).half().save_pretrained(folder)
+    assert base_model.main(pretrained(folder, tmp_path / "m")) == 0
+    assert next(load_transformer(tmp_path / "m").parameters()).dtype == torch.float32
+
+
+def test_an_empty_table_of_passages(tmp_path, world):
+    empty = pa.table({"doc_id": [], "text": []}, schema=tables.PASSAGES)
+    tables.write_table(tmp_path / "none.parquet", empty)
+    options = ["--architecture", json.dumps(TINY), "--passages", str(tmp_path / "none.parquet")]
+    assert base_model.main([*options, "--output", str(tmp_path / "m")]) == 0
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["vocab_size"] == len(SPECIAL_TOKENS)

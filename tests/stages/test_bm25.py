@@ -1,0 +1,328 @@
+import json
+import math
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cort import bm25, bm25_index, bm25_tune
+from cort.evaluation.measures import evaluate_run
+from cort.formats import tables
+from cort.formats.runs import read_run
+from cort.retrieval.anserini import temporary_folder
+from cort.system.errors import InputError
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad"
+
+# Words that neither the stemmer nor the stop word list changes; fewer than 40 per passage, because Lucene keeps longer
+# lengths only roughly.
+WORDS = ("oil", "war", "gas", "map", "king", "rock", "ship", "gold", "tax")
+PASSAGES = {
+    **{f"d{n}": " ".join(WORDS[(n * step) % 9] for step in range(1, 4 + n % 5)) for n in range(40)},
+    "empty": " ",
+    "éé": "oil oil map",
+    "z/9": "zebra",
+    "z/10": "zebra",
+    "z/1": "zebra",
+}
+QUERIES = {
+    "q:numpy/lib/x.py:average": "oil war",
+    "none": "nonesuch",
+    "10": "gold, tax & ship gold",
+    "empty": "",
+    "2": "tax\tgas\r\n\u2028\x00rock",
+    "stop": "the of and",
+    "ties": "Zebras",
+    "syntax": '"king AND (map" : - ~ *',
+}
+TERMS = {
+    "q:numpy/lib/x.py:average": ["oil", "war"],
+    "10": ["gold", "tax", "ship", "gold"],
+    "2": ["tax", "gas", "rock"],
+    "ties": ["zebra"],
+    "syntax": ["king", "map"],
+}
+
+
+def write(path, schema, rows):
+    tables.write_table(path, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bm25")
+    write(folder / "passages.parquet", tables.PASSAGES, PASSAGES.items())
+    write(folder / "queries.parquet", tables.QUERIES, QUERIES.items())
+    assert index(folder, folder / "lucene") == 0
+    return folder
+
+
+def index(folder, output, *options):
+    passages = ["--passages", str(folder / "passages.parquet"), "--memory-mb", "256"]
+    return bm25_index.main([*passages, "--output", str(output), *options])
+
+
+def search(data, output, *options, queries="queries.parquet"):
+    files = ["--index", str(data / "lucene"), "--queries", str(data / queries), "--output", str(output)]
+    return bm25.main([*files, "--tag", "bm25", "--memory-mb", "256", *options])
+
+
+def last_error(capsys):
+    """The last line of the log, which must be an error, without its time."""
+    _, level, message = capsys.readouterr().err.splitlines()[-1].split(" ", 2)
+    assert level == "ERROR", message
+    return message
+
+
+def brute_force(terms, k1, b):
+    """BM25 as Lucene has it: (doc_id, score), best first, ties by doc id."""
+    bags = {doc_id: Counter(text.split()) for doc_id, text in PASSAGES.items() if text.strip()}
+    average = sum(bag.total() for bag in bags.values()) / len(bags)
+    scores = Counter()
+    for term in terms:
+        having = [doc_id for doc_id, bag in bags.items() if bag[term]]
+        idf = math.log(1 + (len(bags) - len(having) + 0.5) / (len(having) + 0.5))
+        for doc_id in having:
+            frequency = bags[doc_id][term]
+            norm = k1 * (1 - b + b * bags[doc_id].total() / average)
+            scores[doc_id] += idf * frequency / (frequency + norm)
+    # Equal scores of different passages may differ in the last bits of this sum.
+    return sorted(scores.items(), key=lambda item: (-round(item[1], 5), item[0]))
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (0.82, 0.68), (1.2, 1.0)])
+def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp_path, k1, b):
+    assert search(data, tmp_path / "run.trec", "--k1", str(k1), "--b", str(b)) == 0
+    rankings = list(read_run(tmp_path / "run.trec"))
+    assert [ranking.query_id for ranking in rankings] == [query_id for query_id in QUERIES if query_id in TERMS]
+    for ranking in rankings:
+        expected = brute_force(TERMS[ranking.query_id], k1, b)
+        assert ranking.doc_ids == [doc_id for doc_id, _ in expected]
+        # Four decimals, then ties lowered by .000001 each.
+        assert ranking.scores == pytest.approx([score for _, score in expected], abs=2e-4)
+    assert [doc_id for ranking in rankings if ranking.query_id == "ties" for doc_id in ranking.doc_ids] == [
+        *("z/1", "z/10", "z/9")
+    ]
+
+
+def test_queries_without_results_are_counted(data, tmp_path, capsys):
+    assert search(data, tmp_path / "run.trec") == 0
+    lines = len((tmp_path / "run.trec").read_text(encoding="utf-8").splitlines())
+    assert f"{lines} results written; 3 queries have none" in capsys.readouterr().err
+
+
+def test_run_without_any_result(data, tmp_path):
+    write(data / "nothing.parquet", tables.QUERIES, [("a", "the"), ("b", "nonesuch")])
+    assert search(data, tmp_path / "run.trec", queries="nothing.parquet") == 0
+    assert (tmp_path / "run.trec").read_bytes() == b""
+
+
+def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
+    assert search(data, tmp_path / "one.trec", "--depth", "5") == 0
+    monkeypatch.setattr(bm25, "queries_per_command", lambda queries, depth, memory_mb: 4)
+    assert search(data, tmp_path / "two.trec", "--depth", "5", "--threads", "2") == 0
+    assert (tmp_path / "one.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
+    assert max(len(ranking.doc_ids) for ranking in read_run(tmp_path / "one.trec")) == 5
+
+
+@pytest.mark.parametrize(
+    ("queries", "depth", "memory_mb", "expected"),
+    [
+        # 2 GB hold 10 M results of 200 bytes: 10,000 rankings of 1,000.
+        (10_000, 1000, 2000, 10_000),
+        (10_001, 1000, 2000, 5_001),
+        (10_570, 1000, 3000, 10_570),
+        (0, 1000, 2000, 1),
+        (3, 10**6, 1, 1),
+    ],
+)
+def test_queries_are_shared_out_among_the_fewest_commands(queries, depth, memory_mb, expected):
+    assert bm25.queries_per_command(queries, depth, memory_mb) == expected
+
+
+def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25_index, "ROWS_PER_PART", 1)
+    assert index(data, data / "other", "--threads", "3") == 0
+    assert search(data, tmp_path / "one.trec") == 0
+    assert search(data, tmp_path / "two.trec", "--index", str(data / "other")) == 0
+    assert (tmp_path / "one.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
+
+
+def test_index_counts_passages_and_leaves_nothing_beside_it(data, tmp_path, capsys):
+    assert index(data, tmp_path / "lucene") == 0
+    assert f"{len(PASSAGES) - 1} passages indexed, 1 empty ones left out" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["lucene"]
+
+
+@pytest.mark.parametrize("damage", ["shorten", "delete"])
+def test_a_damaged_index_is_refused(data, tmp_path, capsys, damage):
+    shutil.copytree(data / "lucene", tmp_path / "lucene")
+    part = next((tmp_path / "lucene").glob("*.cfs"), None) or next((tmp_path / "lucene").glob("*.si"))
+    size = part.stat().st_size
+    if damage == "shorten":
+        os.truncate(part, size - 1)
+    else:
+        part.unlink()
+    found = f"{size - 1} bytes" if damage == "shorten" else "no file"
+    assert search(data, tmp_path / "run.trec", "--index", str(tmp_path / "lucene")) == 1
+    assert last_error(capsys) == (
+        f"{part}: found {found}, expected {size} bytes; delete the folder and build it with `bm25_index`"
+    )
+
+
+def test_index_of_nothing_but_empty_passages_is_refused(tmp_path, capsys):
+    write(tmp_path / "passages.parquet", tables.PASSAGES, [("a", ""), ("b", "\n")])
+    assert index(tmp_path, tmp_path / "lucene") == 1
+    assert last_error(capsys) == (
+        f"{tmp_path / 'passages.parquet'}: found after indexing 0 indexed, 0 unindexable, 2 empty, "
+        "0 skipped, 0 errors, expected 2 indexed or empty, and some indexed; mend these passages"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["passages.parquet"]
+
+
+def test_lost_passages_are_noticed():
+    lines = [
+        "2026 INFO [main] index.AbstractIndexer (A.java:1) - indexed:        8,841,822",
+        "2026 INFO [main] index.AbstractIndexer (A.java:2) - errors:                 1",
+    ]
+    counters = bm25_index.parse_counters(lines)
+    assert counters == {"indexed": 8_841_822, "errors": 1}
+    bm25_index.check_counters(counters, 8_841_822, "p.parquet")
+    with pytest.raises(InputError) as error:
+        bm25_index.check_counters(counters, 8_841_823, "p.parquet")
+    assert str(error.value) == (
+        "p.parquet: found after indexing 8841822 indexed, 1 errors, "
+        "expected 8841823 indexed or empty, and some indexed; mend these passages"
+    )
+
+
+def test_parts_hold_any_text_in_ascii(tmp_path):
+    batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
+    assert bm25_index.write_parts([batch, batch], "raw", tmp_path) == 4
+    parts = sorted(tmp_path.iterdir())
+    assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
+    rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]
+    assert rows == [{"id": "é 1", "contents": "naïve\t\u2028\n😀"}, {"id": "2", "contents": '"'}]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; mend the value"),
+        (["--k1", "-1"], "k1: found -1.0, expected a number from 0; mend the value"),
+        (["--k1", "nan"], "k1: found nan, expected a number from 0; mend the value"),
+        (["--depth", "0"], "--depth: found 0, expected 1 or more; give the number of documents to keep"),
+        (["--index", "{data}"], "{data}: found no whole manifest.json, expected the folder of an index; "
+                                "build it with `bm25_index`"),
+        (["--k1", "1", "--parameters", "x.json"],
+         "--parameters: found --k1 or --b beside it, expected one of the two; leave one out"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused(data, tmp_path, capsys, options, complaint):
+    assert search(data, tmp_path / "run.trec", *(option.format(data=data) for option in options)) == 1
+    assert last_error(capsys) == complaint.format(data=data)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"k1": 0.9}', '{"k1": 0.9, "b": null}'])
+def test_unreadable_parameters_are_refused(tmp_path, text):
+    path = tmp_path / "tuned.json"
+    path.write_text(text)
+    with pytest.raises(
+        InputError, match=r'tuned.json: found .*, expected JSON with the numbers "k1" and "b"; name the'
+    ):
+        bm25.read_parameters(path)
+
+
+def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
+    write(data / "long.parquet", tables.QUERIES, [("a", "oil"), ("b", " ".join(f"w{n}" for n in range(1100)))])
+    assert search(data, tmp_path / "run.trec", queries="long.parquet") == 1
+    complaint = last_error(capsys)
+    assert "TooManyClauses" in complaint
+    assert complaint.endswith("shorten the queries that have more than 1024 different words")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_grid_is_checked_and_ascending():
+    assert bm25.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
+
+
+def test_samples_are_those_of_the_seed():
+    ids = [str(n) for n in range(100)]
+    samples = bm25_tune.draw_samples(ids, 3, 10, 42)
+    assert samples == bm25_tune.draw_samples(ids, 3, 10, 42) != bm25_tune.draw_samples(ids, 3, 10, 43)
+    assert [len(set(sample)) for sample in samples] == [10, 10, 10]
+    assert sorted(bm25_tune.draw_samples(ids, 1, 1000, 42)[0]) == sorted(ids)
+
+
+def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
+    pairs = bm25.make_grid([0.8, 0.9], [0.6, 0.7])
+    values = {pair: {"a": 0.0, "b": 0.5, "c": 0.0} for pair in pairs}
+    values[pairs[3]] = {"a": 1.0, "b": 0.5, "c": 0.0}
+    summary = bm25_tune.summarise(values, [["a", "c"], ["b", "c"], ["b"]], "R@10")
+    assert summary["best"] == [{"k1": 0.9, "b": 0.7}, {"k1": 0.8, "b": 0.6}, {"k1": 0.8, "b": 0.6}]
+    assert (summary["k1"], summary["b"]) == (round((0.9 + 0.8 + 0.8) / 3, 4), round((0.7 + 0.6 + 0.6) / 3, 4))
+    assert len(summary["grid"]) == 3 * 4
+    assert summary["grid"][3] == {"k1": 0.9, "b": 0.7, "sample": 0, "value": (1.0 + 0.0) / 2}
+
+
+@pytest.mark.slow
+def test_tuning_measures_what_bm25_writes(data, tmp_path, monkeypatch):
+    qrels = {"10": {"d6": 1, "d3": 2}, "2": {"d7": 1}, "ties": {"z/9": 1}, "stop": {"d1": 1}, "syntax": {"d1": 0}}
+    rows = [(query, doc, grade) for query, grades in qrels.items() for doc, grade in grades.items()]
+    write(data / "qrels.parquet", tables.QRELS, rows)
+    monkeypatch.setattr(bm25_tune, "RESULTS_PER_COMMAND", 3 * 20)
+    files = [(name, str(data / file)) for name, file in (("--index", "lucene"), ("--queries", "queries.parquet"))]
+    arguments = [word for pair in files for word in pair] + ["--qrels", str(data / "qrels.parquet")]
+    arguments += ["--k1", "0.6", "1.2", "--b", "0.4", "0.9", "--samples", "2", "--sample-size", "99"]
+    arguments += ["--measure", "RR@10", "--depth", "20", "--memory-mb", "256", "--output", str(tmp_path / "tuned.json")]
+    assert bm25_tune.main(arguments) == 0
+    tuned = json.loads((tmp_path / "tuned.json").read_text())
+    judged = {query: grades for query, grades in qrels.items() if query != "syntax"}
+    assert len(tuned["grid"]) == 2 * 4
+    for entry in tuned["grid"][1:3]:
+        options = ("--depth", "20", "--k1", str(entry["k1"]), "--b", str(entry["b"]))
+        assert search(data, tmp_path / "run.trec", *options) == 0
+        values = evaluate_run(read_run(tmp_path / "run.trec"), judged, ["RR@10"])
+        assert entry["value"] == pytest.approx(sum(value["RR@10"] for value in values.values()) / 4)
+    assert search(data, tmp_path / "tuned.trec", "--parameters", str(tmp_path / "tuned.json")) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.trec", "tuned.json", "tuned.trec"]
+
+
+def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
+    qrels = write(data / "irrelevant.parquet", tables.QRELS, [("10", "d1", 0)])
+    files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]
+    assert bm25_tune.main([*files, "--k1", "1", "--b", "1", "--output", str(tmp_path / "tuned.json")]) == 1
+    assert last_error(capsys) == (
+        f"{qrels}: found no query with a relevant document, expected some; name the qrels of these queries"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_searching_leaves_no_file_behind(data, tmp_path):
+    searcher = bm25.open_searcher(data / "lucene", 3, 1, 256)
+    with temporary_folder(tmp_path / "x") as folder:
+        runs = dict(searcher.search(["oil", "nonesuch", "war"], bm25.make_grid([0.9, 1], [0.4]), folder))
+        assert list(folder.iterdir()) == []
+    assert [run.query_ids for run in runs.values()] == [["000000000", "000000002"]] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data")
+def test_squad_gives_the_known_mrr(tmp_path):
+    def rows(name):
+        with open(DATA / name, encoding="utf-8") as handle:
+            return [line.rstrip("\n").split("\t") for line in handle]
+
+    write(tmp_path / "passages.parquet", tables.PASSAGES, rows("collection.tsv"))
+    write(tmp_path / "queries.parquet", tables.QUERIES, rows("queries.dev.tsv")[:1000])
+    assert index(tmp_path, tmp_path / "lucene", "--threads", "2") == 0
+    assert search(tmp_path, tmp_path / "run.trec", "--k1", "0.82", "--b", "0.68", "--depth", "10") == 0
+    qrels = {query_id: {doc_id: int(grade)} for query_id, _, doc_id, grade in rows("qrels.dev.tsv")[:1000]}
+    values = evaluate_run(read_run(tmp_path / "run.trec"), qrels, ["RR@10"])
+    # From Anserini's and pyserini's own commands.
+    assert sum(value["RR@10"] for value in values.values()) / 1000 == pytest.approx(0.8734, abs=5e-5)

@@ -1,0 +1,100 @@
+"""The stage collection: order, refusals, nothing half-written."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from cort import collection
+from cort.formats.raw import iter_passages
+from cort.formats.tables import PASSAGES, ROW_GROUP, read_table
+from tests.support.common import logged
+
+pytestmark = pytest.mark.usefixtures("record_messages")
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+def run(tmp_path, text, name="collection.tsv"):
+    source, output = tmp_path / name, tmp_path / "out" / "passages.parquet"
+    source.write_text(text, encoding="utf-8")
+    return collection.main(["--passages", str(source), "--output", str(output)]), source, output
+
+
+def test_passages_keep_the_order_of_the_file(tmp_path, caplog):
+    status, source, output = run(tmp_path, "9\t b c\n10\tä\na\tx\n")
+    assert status == 0
+    assert read_table(output, PASSAGES).to_pydict() == {"doc_id": ["9", "10", "a"], "text": ["b c", "ä", "x"]}
+    assert f"3 passages from {source}" in logged(caplog)
+
+
+def test_row_groups_are_bounded_and_bytes_repeat(tmp_path):
+    text = "".join(f"{number}\ttext {number}\n" for number in range(ROW_GROUP + 1))
+    _, _, output = run(tmp_path, text)
+    metadata = pq.read_metadata(output)
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [ROW_GROUP, 1]
+    first = output.read_bytes()
+    run(tmp_path, text)
+    assert output.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        (
+            "c.tsv",
+            "a\tx\nb\tx\nc\tx\nb\ty\nc\ty\n",
+            "row 4: found doc_id 'b' again (it is already in row 2), expected each doc_id once; "
+            "remove one of the two rows",
+        ),
+        (
+            "c.jsonl",
+            '{"_id": "a", "text": "x"}\n{"_id": "a", "text": "x"}\n',
+            "row 2: found doc_id 'a' again (it is already in row 1), expected each doc_id once; "
+            "remove one of the two rows",
+        ),
+        (
+            "c.tsv",
+            "",
+            "found no passages, expected one passage to a line; name the file that holds the passages",
+        ),
+        ("c.tsv", "a\tx\nb\t\n", "row 2: found an empty text, expected at least one character; remove the row"),
+    ],
+)
+def test_bad_collections_leave_nothing_behind(tmp_path, caplog, name, text, complaint):
+    status, source, output = run(tmp_path, text, name)
+    assert status == 1
+    assert logged(caplog, "ERROR") == [f"{source}: {complaint}"]
+    assert list(output.parent.iterdir()) == []
+
+
+def test_duplicate_across_row_groups_is_found(tmp_path, caplog):
+    text = "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10)) + "7\tx\n"
+    status, source, output = run(tmp_path, text)
+    assert status == 1
+    assert (
+        f"{source}: row {ROW_GROUP + 11}: found doc_id '7' again (it is already in row 8)" in logged(caplog, "ERROR")[0]
+    )
+    assert not output.exists()
+
+
+def test_earlier_table_survives_a_bad_collection(tmp_path):
+    _, _, output = run(tmp_path, "a\tx\n")
+    before = output.read_bytes()
+    assert run(tmp_path, "a\tx\na\tx\n")[0] == 1
+    assert output.read_bytes() == before
+
+
+def test_missing_file_is_named(tmp_path, caplog):
+    absent = tmp_path / "absent.tsv"
+    assert collection.main(["--passages", str(absent), "--output", str(tmp_path / "p.parquet")]) == 1
+    assert logged(caplog, "ERROR") == [f"{absent}: No such file or directory"]
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
+def test_real_collection_survives_the_round_trip(tmp_path):
+    source, output = DATA / "nfcorpus" / "collection.tsv", tmp_path / "passages.parquet"
+    assert collection.main(["--passages", str(source), "--output", str(output)]) == 0
+    rows = read_table(output, PASSAGES).to_pylist()
+    assert rows == [passage._asdict() for _, passage in iter_passages(source)]
+    assert len(rows) == 3_633

@@ -1,0 +1,213 @@
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import compare
+from cort.evaluation.measures import mean
+from cort.formats import tables
+
+MEASURES = ("RR@10", "R@5")
+QUERIES = [f"q{number}" for number in range(40)]
+
+
+def values_of(seed, better=0.0):
+    return np.clip(np.random.default_rng(seed).random((len(QUERIES), len(MEASURES))) + better, 0, 1)
+
+
+SYSTEMS = {"bm25": values_of(1), "same": values_of(1), "noise": values_of(2), "best": values_of(1, 0.2)}
+RECALL = {"bm25": [0.2, 0.4, 0.5], "same": [0.2, 0.4, 0.5], "noise": [0.1, 0.2], "best": [0.4, 0.5, 0.6, 0.7]}
+
+
+def write_values(path, values, queries=QUERIES, measures=MEASURES):
+    columns = [np.repeat(queries, len(measures)), np.tile(measures, len(queries)), values.ravel()]
+    tables.write_table(path, pa.table([pa.array(column) for column in columns], schema=tables.PER_QUERY))
+
+
+def write_recall(path, recall):
+    path.write_text("depth,recall\n" + "".join(f"{k},{value!r}\n" for k, value in enumerate(recall, start=1)))
+
+
+@pytest.fixture
+def call(tmp_path):
+    for name, values in SYSTEMS.items():
+        write_values(tmp_path / f"{name}.parquet", values)
+        write_recall(tmp_path / f"{name}.csv", RECALL[name])
+    queries = pa.table([QUERIES, [f"what is {query}" for query in QUERIES]], schema=tables.QUERIES)
+    tables.write_table(tmp_path / "queries.parquet", queries)
+
+    def words(*more, names=tuple(SYSTEMS), baseline="bm25", folder="out"):
+        files = [
+            option
+            for kind, ending in (("per-query", "parquet"), ("recall", "csv"))
+            for option in (f"--{kind}", *(str(tmp_path / f"{name}.{ending}") for name in names))
+        ]
+        outputs = {"output": "x.json", "output-table": "x.csv", "output-queries": "x.queries.csv"}
+        written = [word for name, file in outputs.items() for word in (f"--{name}", str(tmp_path / folder / file))]
+        named = ["--baseline", baseline, "--systems", *names, "--queries", str(tmp_path / "queries.parquet")]
+        return [*named, *files, *written, "--split", "dev", "--seed", "1", "--resamples", "2000", *more]
+
+    return words
+
+
+@pytest.fixture
+def found(call, tmp_path):
+    assert compare.main(call()) == 0
+    return json.loads((tmp_path / "out/x.json").read_text())
+
+
+def row_of(found, system, measure="RR@10"):
+    return next(row for row in found["comparisons"] if (row["system"], row["measure"]) == (system, measure))
+
+
+def test_every_system_but_the_baseline_is_compared_by_every_measure(found):
+    assert [(row["system"], row["measure"]) for row in found["comparisons"]] == [
+        (name, measure) for name in ("same", "noise", "best") for measure in MEASURES
+    ]
+    assert (found["split"], found["baseline"], found["queries"], found["resamples"]) == ("dev", "bm25", 40, 2000)
+
+
+def test_means_differences_and_counts_are_those_of_the_values(found):
+    row, base, best = row_of(found, "best"), SYSTEMS["bm25"][:, 0], SYSTEMS["best"][:, 0]
+    assert (row["mean"], row["baseline_mean"]) == (mean(best), mean(base))
+    assert row["difference"] == pytest.approx((best - base).mean())
+    assert (row["won"], row["tied"], row["lost"]) == ((best > base).sum(), (best == base).sum(), (best < base).sum())
+    assert row["won"] > 30
+
+
+def test_intervals_hold_the_means(found):
+    for row in found["comparisons"]:
+        assert row["mean_low"] <= row["mean"] <= row["mean_high"]
+        assert row["baseline_low"] <= row["baseline_mean"] <= row["baseline_high"]
+        assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+    best, noise = row_of(found, "best"), row_of(found, "noise")
+    # The difference of systems that go together is known better than that of others.
+    assert best["difference_high"] - best["difference_low"] < (noise["difference_high"] - noise["difference_low"]) / 3
+
+
+def test_identical_systems_do_not_differ(found):
+    row = row_of(found, "same")
+    assert (row["t_test"], row["randomization_test"], row["randomization_test_holm"]) == (1, 1, 1)
+    assert (row["difference_low"], row["difference"], row["difference_high"]) == (0, 0, 0)
+    assert (row["won"], row["tied"], row["lost"], row["significant"]) == (0, 40, 0, False)
+
+
+def test_a_clear_difference_is_significant_after_correction_over_the_systems(found):
+    row = row_of(found, "best")
+    assert row["randomization_test"] == 1 / 2001
+    assert row["randomization_test_holm"] == pytest.approx(3 / 2001)
+    assert row["significant"]
+    assert not row_of(found, "noise")["significant"]
+
+
+def test_alpha_decides_what_is_significant(call, tmp_path):
+    assert compare.main(call("--alpha", "0.001")) == 0
+    assert not any(row["significant"] for row in json.loads((tmp_path / "out/x.json").read_text())["comparisons"])
+
+
+def test_another_system_changes_corrected_values_alone(call, found, tmp_path):
+    assert compare.main(call(names=("bm25", "best"), folder="less")) == 0
+    less = row_of(json.loads((tmp_path / "less/x.json").read_text()), "best")
+    more = row_of(found, "best")
+    changed = {name for name in more if more[name] != less[name]}
+    assert changed == {"t_test_holm", "randomization_test_holm"}
+
+
+def test_the_shortest_list_with_the_recall_of_the_baselines_longest(found):
+    lengths = {row.pop("system"): row for row in found["list_lengths"]}
+    assert lengths == {
+        "same": {"depth": 3, "recall": 0.5, "baseline_depth": 3, "baseline_recall": 0.5},
+        "noise": {"depth": None, "recall": None, "baseline_depth": 3, "baseline_recall": 0.5},
+        "best": {"depth": 2, "recall": 0.5, "baseline_depth": 3, "baseline_recall": 0.5},
+    }
+
+
+def test_tables_say_the_same_as_the_json(found, tmp_path):
+    with open(tmp_path / "out/x.csv", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [{name: str(value) for name, value in row.items()} for row in found["comparisons"]] == rows
+
+
+def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path):
+    with open(tmp_path / "out/x.queries.csv", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert {row["system"] for row in rows} == {"noise", "best"}
+    noise = [row for row in rows if (row["system"], row["measure"]) == ("noise", "RR@10")]
+    gaps = SYSTEMS["noise"][:, 0] - SYSTEMS["bm25"][:, 0]
+    shown = [float(row["difference"]) for row in noise]
+    assert shown == pytest.approx([*sorted(gaps[gaps > 0])[::-1][:10], *sorted(gaps[gaps < 0])[:10]])
+    assert noise[0]["query"] == f"what is {noise[0]['query_id']}"
+    assert float(noise[0]["value"]) - float(noise[0]["baseline"]) == float(noise[0]["difference"])
+
+
+def test_same_input_same_bytes(call, found, tmp_path):
+    assert compare.main(call(folder="again")) == 0
+    for name in ("x.json", "x.csv", "x.queries.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_one_query_and_one_system(call, tmp_path):
+    for name in SYSTEMS:
+        write_values(tmp_path / f"{name}.parquet", SYSTEMS[name][:1], QUERIES[:1])
+    assert compare.main(call()) == 0
+    row = row_of(json.loads((tmp_path / "out/x.json").read_text()), "best")
+    assert (row["t_test"], row["t_test_holm"], row["randomization_test"], row["significant"]) == (
+        None,
+        None,
+        1.0,
+        False,
+    )
+    assert row["mean_low"] == row["mean"] == row["mean_high"]
+    assert compare.main(call(names=("bm25",))) == 0
+    assert json.loads((tmp_path / "out/x.json").read_text())["comparisons"] == []
+
+
+def test_an_empty_run_of_the_baseline(call, tmp_path):
+    write_recall(tmp_path / "bm25.csv", [])
+    assert compare.main(call()) == 0
+    lengths = json.loads((tmp_path / "out/x.json").read_text())["list_lengths"]
+    assert [row["depth"] for row in lengths] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"queries": QUERIES[::-1]}, "found 40 queries, others than those of"),
+        ({"measures": ("RR@10", "R@6")}, "found 2 measures, others than those of"),
+    ],
+)
+def test_systems_measured_otherwise_are_refused(call, complaint, tmp_path, change, words):
+    write_values(tmp_path / "best.parquet", SYSTEMS["best"], **change)
+    line = complaint(compare.main, call(), tmp_path / "out/x.json")
+    assert line.startswith(f"{tmp_path / 'best.parquet'}: {words}")
+
+
+def test_damaged_files_are_refused(call, complaint, tmp_path):
+    table = tables.read_table(tmp_path / "best.parquet", tables.PER_QUERY)
+    tables.write_table(tmp_path / "best.parquet", table.slice(0, 79))
+    assert "found 79 rows, expected every measure of every query" in complaint(compare.main, call())
+    tables.write_table(tmp_path / "best.parquet", table.take(list(range(80))[::-1]))
+    assert "others than those of" in complaint(compare.main, call())
+    tables.write_table(tmp_path / "best.parquet", table.take([1, 0, *range(2, 80)]))
+    assert "found" in complaint(compare.main, call())
+    write_values(tmp_path / "best.parquet", SYSTEMS["best"])
+    for text in ("", "depth,recall\n2,0.5\n", "depth,recall\n1,x\n", "depth,recall\n1\n", "k,r\n1,1\n"):
+        (tmp_path / "best.csv").write_text(text)
+        assert "best.csv: found another table, expected the columns depth" in complaint(compare.main, call())
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--baseline", "none"), "--baseline: found 'none', expected one of bm25, same, noise, best; name a system"),
+        (("--systems", "bm25", "same"), "--per-query: found 4 files, expected 2, one per system"),
+        (("--systems", "bm25", "same", "same", "best"), "--systems: found 'same' twice, expected each system once"),
+        (("--confidence", "1"), "--confidence: found 1.0, expected a number between 0 and 1"),
+        (("--alpha", "0"), "--alpha: found 0.0, expected a number between 0 and 1"),
+        (("--resamples", "0"), "--resamples: found 0, expected 1 or more"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(call, complaint, tmp_path, words, line):
+    assert complaint(compare.main, call(*words), tmp_path / "out/x.json").startswith(line)

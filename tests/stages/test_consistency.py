@@ -1,0 +1,100 @@
+import json
+import random
+
+import numpy as np
+import pytest
+
+from cort import consistency
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+
+
+def write(path, rankings):
+    rankings = [Ranking(query, docs, -np.arange(len(docs), dtype=float)) for query, docs in rankings.items()]
+    write_run(path, rankings, "t")
+    return path
+
+
+@pytest.fixture
+def call(tmp_path):
+    def call(run, reference, *depths):
+        files = {"run": write(tmp_path / "f.trec", run), "reference": write(tmp_path / "r.trec", reference)}
+        options = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+        output = tmp_path / "out.json"
+        options += ["--reference-name", "official", "--system", "f", "--split", "dev", "--output", str(output)]
+        return consistency.main([*options, "--depths", *map(str, depths)]), output
+
+    return call
+
+
+def test_known_answer(call):
+    status, output = call({"1": list("abcd"), "2": list("xy")}, {"2": list("y"), "1": list("dab")}, 1, 2, 3, 4)
+    assert status == 0
+    assert json.loads(output.read_text()) == {
+        "system": "f",
+        "split": "dev",
+        "reference": "official",
+        "queries": 2,
+        "depths": [1, 2, 3, 4],
+        "consistency": pytest.approx([(1 + 0) / 2, (1 + 1 / 2) / 2, (2 / 3 + 1 / 2) / 2, (3 / 4 + 1 / 2) / 2]),
+    }
+
+
+def test_documents_of_another_query_do_not_count(call):
+    _, output = call({"1": ["a"], "2": ["b"]}, {"1": ["b"], "2": ["a"]}, 1)
+    assert json.loads(output.read_text())["consistency"] == [0]
+
+
+def test_a_query_the_reference_lacks_counts_nothing(call):
+    _, output = call({"1": ["a"], "2": ["a"]}, {"1": ["a"]}, 1)
+    assert json.loads(output.read_text())["consistency"] == [0.5]
+
+
+def test_a_run_is_consistent_with_itself(call):
+    run = {"1": list("abc"), "2": list("cab")}
+    _, output = call(run, run, 1, 2, 3, 100)
+    assert json.loads(output.read_text())["consistency"] == [1, 1, 1, 1]
+
+
+def test_only_the_first_thousand_of_the_reference_count(tmp_path):
+    reference = read_run(write(tmp_path / "r.trec", {"1": ["a", "b", "c"]}))
+    run = read_run(write(tmp_path / "f.trec", {"1": ["c", "b"]}))
+    assert consistency.consistency(run, reference, [1, 2], reference_depth=2) == [0, 0.5]
+    assert consistency.REFERENCE_DEPTH == 1000
+
+
+def test_the_same_as_equation_5_on_random_runs(tmp_path):
+    generator = random.Random(3)  # noqa: S311
+    documents = [f"d{number}" for number in range(60)]
+
+    def draw():
+        return {
+            f"q{number}": generator.sample(documents, generator.randint(1, 40))
+            for number in generator.sample(range(20), 15)
+        }
+
+    run, reference = draw(), draw()
+    depths, limit = [1, 3, 10, 50], 12
+    expected = [
+        np.mean([len({*docs[:n]} & {*reference.get(query, [])[:limit]}) / len(docs[:n]) for query, docs in run.items()])
+        for n in depths
+    ]
+    files = read_run(write(tmp_path / "f.trec", run)), read_run(write(tmp_path / "r.trec", reference))
+    assert consistency.consistency(*files, depths, limit) == pytest.approx(expected)
+    assert 0 < expected[0] < 1
+
+
+@pytest.mark.parametrize(
+    ("run", "reference", "depths", "complaint"),
+    [
+        ({"1": ["a"]}, {"1": ["a"]}, [0, 1], "--depths: found 0 1, expected increasing numbers from 1"),
+        ({"1": ["a"]}, {"1": ["a"]}, [2, 1], "--depths: found 2 1"),
+        ({}, {"1": ["a"]}, [1], "f.trec: found an empty run, expected at least one result"),
+        ({"1": ["a"]}, {}, [1], "r.trec: found an empty run"),
+    ],
+)
+def test_bad_input_is_refused(call, capsys, run, reference, depths, complaint):
+    status, output = call(run, reference, *depths)
+    assert status == 1
+    assert complaint in capsys.readouterr().err
+    assert not output.exists()

@@ -1,0 +1,114 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import depths, rerank
+from cort.evaluation import measures
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five candidates a..e each; query 1's relevant document is e (scored best), query 2's is b (scored worst)."""
+    docs = ["a", "b", "c", "d", "e"]
+    write_run(tmp_path / "run.trec", [Ranking(q, docs, np.arange(5.0, 0, -1)) for q in ("1", "2")], "x")
+    rows = [("1", d, s) for d, s in zip(docs, (1, 1, 3, 4, 5), strict=True)]
+    rows += [("2", d, s) for d, s in zip(docs, (3, 0, 2, 4, 1), strict=True)]
+    columns = dict(zip(("query_id", "doc_id", "score"), map(list, zip(*rows, strict=True)), strict=True))
+    tables.write_table(tmp_path / "scores.parquet", pa.table(columns, schema=tables.SCORES))
+    qrels = {"query_id": ["1", "2", "3"], "doc_id": ["e", "b", "a"], "relevance": [1, 2, 1]}
+    tables.write_table(tmp_path / "qrels.parquet", pa.table(qrels, schema=tables.QRELS))
+    return tmp_path
+
+
+def run(folder, *more, numbers=(1, 2, 4, 8), names=("RR@10", "R@10")):
+    output = folder / "out" / "x.json"
+    files = {"candidates": "run.trec", "scores": "scores.parquet", "qrels": "qrels.parquet"}
+    options = [part for key, file in files.items() for part in (f"--{key}", str(folder / file))]
+    options += ["--depths", *map(str, numbers), "--measures", *names, "--system", "s", "--split", "dev"]
+    return depths.main([*options, "--output", str(output), *more]), output
+
+
+def test_only_the_first_candidates_count_at_each_depth(folder):
+    status, output = run(folder)
+    assert status == 0
+    summary = json.loads(output.read_text())
+    assert (summary["system"], summary["split"], summary["queries"]) == ("s", "dev", 3)
+    assert summary["depths"] == [1, 2, 4, 8]
+    # Query 2: b is 2nd of 2, 4th of 4, 5th of 5; query 1: e comes in with the fifth candidate, and is the best then.
+    assert summary["measures"]["RR@10"] == pytest.approx([0, (1 / 2) / 3, (1 / 4) / 3, (1 + 1 / 5) / 3])
+    assert summary["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 2 / 3])
+    assert summary["saturation"] == {"RR@10": 2, "R@10": 2}
+
+
+def test_relevance_level(folder):
+    _, output = run(folder, "--relevance-level", "2")
+    assert json.loads(output.read_text())["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_equals_reranking_and_evaluating_cut_rankings():
+    generator = np.random.default_rng(3)
+    rankings = {str(q): [f"d{d}" for d in generator.permutation(30)[:20]] for q in range(6)}
+    candidates = make_run(rankings)
+    scores = generator.integers(0, 4, len(candidates.doc_ids)).astype(float)
+    qrels = {q: {f"d{d}": int(generator.integers(0, 3)) for d in range(0, 30, 2)} for q in rankings}
+    names = ["RR@10", "nDCG@5", "AP"]
+    columns = depths.measure_depths(candidates, scores, qrels, [1, 7, 20, 50], names)
+    for position, depth in enumerate([1, 7, 20, 50]):
+        expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank.rerank_run(candidates, scores, depth)})
+        values = measures.evaluate_run(expected, qrels, names)
+        assert {name: columns[name][position] for name in names} == measures.means(values, names)
+
+
+def make_run(rankings):
+    flat = [doc_id for docs in rankings.values() for doc_id in docs]
+    offsets = np.cumsum([0, *map(len, rankings.values())]).astype(np.int64)
+    scores = np.concatenate([-np.arange(len(docs), dtype=float) for docs in rankings.values()])
+    return depths.Run(list(rankings), offsets, pa.array(flat, pa.string()), scores)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "values", "expected"),
+    [
+        ([1, 2, 4, 8], [0.1, 0.2, 0.3, 0.4], None),
+        ([1, 2, 4, 8], [0.1, 0.2, 0.2 * 1.004, 0.4], 2),
+        ([1, 2, 4, 8], [0.1, 0.2, 0.2 * 1.006, 0.2 * 1.006], 4),
+        ([1, 2, 4], [0.3, 0.2, 0.4], 1),
+        ([512, 1000], [0.3, 0.3], None),
+        ([4, 1, 2], [0.2, 0.1, 0.2], 2),
+        ([1, 2], [0.0, 0.0], None),
+        ([1], [0.5], None),
+        ([], [], None),
+    ],
+)
+def test_saturation(numbers, values, expected):
+    assert depths.saturation(numbers, values) == expected
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (2, 1), (1, 1)])
+def test_bad_depths_are_refused(folder, capsys, numbers):
+    status, output = run(folder, numbers=numbers)
+    assert status == 1
+    found = " ".join(map(str, numbers))
+    assert f"--depths: found {found}, expected increasing numbers from 1" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_unknown_measures_are_refused(folder, capsys):
+    status, output = run(folder, names=("MRR",))
+    assert status == 1
+    assert "measures: found 'MRR'" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_a_candidate_without_score_is_refused(folder, capsys):
+    rankings = [*read_run(folder / "run.trec"), Ranking("3", ["z"], np.array([1.0]))]
+    write_run(folder / "run.trec", rankings, "x")
+    status, output = run(folder)
+    assert status == 1
+    assert "scores.parquet: found no score for document 'z' of query '3'" in capsys.readouterr().err
+    assert not output.exists()

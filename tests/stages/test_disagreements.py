@@ -1,0 +1,126 @@
+import json
+
+import pyarrow as pa
+import pytest
+
+from cort import disagreements
+from cort.disagreements import Disagreement, compare, largest
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
+from cort.reporting.inputs import read_comparison
+
+
+def disagreement(query_id: str, advantage: float) -> Disagreement:
+    return Disagreement(query_id, advantage, "d", 1, None, "d", None)
+
+
+def test_compare_takes_the_difference_of_reciprocal_ranks() -> None:
+    found = compare("q", ["a", "b", "r"], ["x", "r"], {"r": 1, "a": 0})
+    assert found == Disagreement("q", 1 / 3 - 1 / 2, "r", 3, 2, "a", "x")
+
+
+def test_compare_counts_what_was_not_retrieved_as_zero() -> None:
+    assert compare("q", ["r"], [], {"r": 1}) == Disagreement("q", 1 - 0, "r", 1, None, "r", None)
+    assert compare("q", ["a"], ["r"], {"r": 1}) == Disagreement("q", 0 - 1, "r", None, 1, "a", "r")
+    assert compare("q", ["a"], ["b"], {"r": 1}) is None
+
+
+def test_compare_shows_the_best_relevant_passage_of_the_system_ahead() -> None:
+    # Both rank a relevant passage first: no disagreement, although they rank each of the two differently.
+    assert compare("q", ["r", "s"], ["s", "r"], {"r": 1, "s": 1}) is None
+    found = compare("q", ["r", "s"], ["x", "s", "r"], {"r": 1, "s": 1})
+    assert found is not None
+    assert (found.advantage, found.doc_id, found.rank_first, found.rank_second) == (1 - 1 / 2, "r", 1, 3)
+
+
+def test_compare_obeys_the_relevance_level() -> None:
+    judged = {"r": 1, "s": 2}
+    found = compare("q", ["r", "s"], ["s"], judged, relevance_level=2)
+    assert found is not None
+    assert found.advantage == 1 / 2 - 1
+
+
+def test_largest_takes_both_sides_and_breaks_ties_by_query_id() -> None:
+    found = [disagreement(*one) for one in (("c", 0.5), ("b", -1.0), ("a", 0.5), ("e", 0.25), ("d", -0.1), ("f", -1.0))]
+    assert [one.query_id for one in largest(found, 2)] == ["a", "c", "b", "f"]
+    assert [one.query_id for one in largest(found, 9)] == ["a", "c", "e", "b", "f", "d"]
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    def table(name, schema, rows):
+        columns = dict(zip(schema.names, zip(*rows, strict=True), strict=True))
+        write_table(tmp_path / name, pa.table({key: list(value) for key, value in columns.items()}, schema=schema))
+
+    table("queries.parquet", QUERIES, [("1", "first query"), ("2", "second <query>"), ("3", "third")])
+    table("qrels.parquet", QRELS, [("1", "p1", 1), ("1", "p2", 0), ("2", "p3", 2), ("3", "p1", 1)])
+    table("passages.parquet", PASSAGES, [(f"p{number}", f"text {number}") for number in range(1, 9)])
+    (tmp_path / "first.trec").write_text("1 Q0 p1 1 9 a\n1 Q0 p2 2 8 a\n2 Q0 p4 1 7 a\n3 Q0 p1 1 5 a\n")
+    (tmp_path / "second.trec").write_text("1 Q0 p2 1 9 b\n1 Q0 p1 2 8 b\n2 Q0 p3 1 7 b\n3 Q0 p1 1 5 b\n9 Q0 p1 1 5 b\n")
+    names = {"--first": "first.trec", "--second": "second.trec", "--output": "examples.json"}
+    names |= {f"--{name}": f"{name}.parquet" for name in ("queries", "qrels", "passages")}
+    argv = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
+    return [*argv, "--first-name", "cort", "--second-name", "bm25", "--split", "test", "--number", "5"]
+
+
+def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
+    assert disagreements.main(arguments) == 0
+    content = json.loads((tmp_path / "examples.json").read_text())
+    assert {key: content[key] for key in content if key != "examples"} == {
+        "split": "test", "first": "cort", "second": "bm25", "queries": 3, "better_first": 1, "better_second": 1,
+    }  # fmt: skip
+    assert content["examples"] == [
+        {
+            "query_id": "1",
+            "query": "first query",
+            "advantage": 1 - 1 / 2,
+            "relevant": {"doc_id": "p1", "text": "text 1", "rank_first": 1, "rank_second": 2},
+            "top_first": {"doc_id": "p1", "text": "text 1", "relevant": True},
+            "top_second": {"doc_id": "p2", "text": "text 2", "relevant": False},
+        },
+        {
+            "query_id": "2",
+            "query": "second <query>",
+            "advantage": -1.0,
+            "relevant": {"doc_id": "p3", "text": "text 3", "rank_first": None, "rank_second": 1},
+            "top_first": {"doc_id": "p4", "text": "text 4", "relevant": None},
+            "top_second": {"doc_id": "p3", "text": "text 3", "relevant": True},
+        },
+    ]
+
+
+def test_stage_is_deterministic(arguments, tmp_path) -> None:
+    disagreements.main(arguments)
+    once = (tmp_path / "examples.json").read_bytes()
+    disagreements.main(arguments)
+    assert (tmp_path / "examples.json").read_bytes() == once
+
+
+def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) -> None:
+    rows = pa.table({"doc_id": ["p1", "p2", "p3"], "text": ["a", "b", "c"]}, schema=PASSAGES)
+    write_table(tmp_path / "passages.parquet", rows)
+    assert disagreements.main(arguments) == 1
+    assert f"{tmp_path / 'passages.parquet'}: found no doc_id 'p4', expected every id" in capsys.readouterr().err
+    assert not (tmp_path / "examples.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (["--number", "0"], "--number: found 0, expected at least 1"),
+        (["--second-name", "cort"], "--second-name: found 'cort' again, expected two different names"),
+    ],
+)
+def test_stage_refuses_bad_arguments(arguments, tmp_path, capsys, change, complaint) -> None:
+    assert disagreements.main([*arguments, *change]) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "examples.json").exists()
+
+
+def test_the_report_reads_what_the_stage_writes(arguments, tmp_path) -> None:
+    disagreements.main(arguments)
+    comparison = read_comparison(tmp_path / "examples.json")
+    assert (comparison.first, comparison.better_second) == ("cort", 1)
+    assert [(one.query, one.rank_first, one.rank_second) for one in comparison.examples] == [
+        ("first query", 1, 2),
+        ("second <query>", None, 1),
+    ]

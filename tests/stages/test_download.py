@@ -1,0 +1,239 @@
+"""The stage download: from a folder, from earlier downloads, from the network; killed, interrupted, in company."""
+
+import gzip
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cort import download
+from cort.downloads import sources
+from tests.support.misbehaving_server import Step, serving, wait_for
+
+ROOT = Path(__file__).parents[2]
+TEXT = "".join(f"{number}\ta line of text\n" for number in range(150_000)).encode()
+PACKED = gzip.compress(TEXT, 1, mtime=0)
+CONTENT = random.Random(1).randbytes(4_000_000)  # noqa: S311
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()  # noqa: S324
+
+
+@pytest.fixture
+def server():
+    with serving() as one:
+        yield one
+
+
+@pytest.fixture
+def catalog(server, tmp_path):
+    """A catalogue of four files on the server; its path."""
+    files = {
+        "test/text.tsv": {"bytes": len(TEXT), "md5": md5(TEXT), "lines": 150_000},
+        "test/text.tsv.gz": {"size": len(PACKED), "md5": md5(PACKED), "lines": 150_000},
+        "test/counted.tsv.gz": {"size": len(PACKED), "md5": md5(PACKED), "lines": 149_999},
+        "test/large.bin": {"bytes": len(CONTENT), "md5": md5(CONTENT)},
+    }
+    contents = [TEXT, PACKED, PACKED, CONTENT]
+    for (name, entry), content in zip(files.items(), contents, strict=True):
+        entry["urls"] = [server.serve(f"/published-{Path(name).name}", content)]
+    path = tmp_path / "catalog.yaml"
+    path.write_text(yaml.safe_dump({"files": files}), "utf-8")
+    return path
+
+
+@pytest.fixture
+def arguments(catalog, tmp_path):
+    def make(name, folder="", **more):
+        named = {"name": name, "catalog": catalog, "downloads": tmp_path / "own", "folder": folder}
+        named |= {"output": tmp_path / "raw" / "file", **more}
+        return [str(part) for option, value in named.items() for part in (f"--{option}", value)]
+
+    return make
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "raw" / "file"
+
+
+def processes(arguments, number=1):
+    command = [sys.executable, "-m", "cort.download", *arguments]
+    return [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(number)]
+
+
+# From the network.
+
+
+def test_a_file_is_put_in_its_place(server, arguments, output):
+    assert download.main(arguments("test/text.tsv")) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_another_experiment_takes_what_was_fetched_before(server, arguments, output, tmp_path):
+    again = tmp_path / "other" / "file"
+    assert download.main(arguments("test/text.tsv")) == download.main(arguments("test/text.tsv", output=again)) == 0
+    assert len(server.sent["/published-text.tsv"]) == 1
+    # One disk, one copy.
+    assert os.path.samefile(output, again)
+
+
+def test_lines_of_a_compressed_file_are_those_of_its_text(arguments, complaint, output):
+    assert download.main(arguments("test/text.tsv.gz")) == 0
+    line = complaint(download.main, arguments("test/counted.tsv.gz", output=output.with_name("other")))
+    assert "150000 lines, expected" in line
+
+
+def test_a_member_of_an_archive_is_none_of_this_stage(complaint, tmp_path):
+    argv = ["--name", "msmarco/collection.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
+    line = complaint(download.main, argv)
+    assert line.startswith("msmarco/collection.tsv: found a member of msmarco/collectionandqueries.tar.gz, expected")
+
+
+def test_an_unknown_name_gets_the_nearest(arguments, complaint, output):
+    line = complaint(download.main, arguments("test/txt.tsv"), output)
+    assert line.endswith("did you mean test/text.tsv?")
+
+
+# From a folder.
+
+
+@pytest.mark.parametrize("place", ["test/text.tsv", "text.tsv", "published-text.tsv"])
+def test_a_file_that_somebody_has_is_taken_under_any_of_its_names(server, arguments, output, tmp_path, place):
+    mine = tmp_path / "mine" / place
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(TEXT)
+    assert download.main(arguments("test/text.tsv", mine.parents[place.count("/")])) == 0
+    assert output.read_bytes() == TEXT
+    assert not server.sent
+    assert mine.read_bytes() == TEXT
+
+
+def test_a_file_of_somebody_else_is_copied(server, arguments, output, tmp_path, monkeypatch):
+    (tmp_path / "text.tsv").write_bytes(TEXT)
+    (tmp_path / "text.tsv").chmod(0o444)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    assert output.read_bytes() == TEXT
+    assert not os.path.samefile(output, tmp_path / "text.tsv")
+
+
+def test_where_links_cannot_be_made_a_copy_is(arguments, output, tmp_path, monkeypatch):
+    (tmp_path / "text.tsv").write_bytes(TEXT)
+    (tmp_path / "link.tsv").symlink_to(tmp_path / "text.tsv")
+
+    def fail(*_):
+        raise OSError("another disk")
+
+    monkeypatch.setattr(os, "link", fail)
+    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_a_link_in_the_folder_is_followed(arguments, output, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "real").write_bytes(TEXT)
+    (tmp_path / "data" / "text.tsv").symlink_to(tmp_path / "real")
+    assert download.main(arguments("test/text.tsv", tmp_path / "data")) == 0
+    assert output.read_bytes() == TEXT
+    assert not output.is_symlink()
+
+
+@pytest.mark.parametrize(("content", "found"), [(TEXT[:-1] + b"!", "the md5 "), (TEXT[:-15], "4138875 bytes")])
+def test_a_wrong_file_of_somebody_is_refused_and_left_alone(
+    server, arguments, complaint, output, tmp_path, content, found
+):
+    mine = tmp_path / "text.tsv"
+    mine.write_bytes(content)
+    line = complaint(download.main, arguments("test/text.tsv", tmp_path), output)
+    assert line.startswith(f"{mine}: found ")
+    assert "expected test/text.tsv (" in line
+    assert line.endswith("or move it out of that folder")
+    assert mine.read_bytes() == content
+    assert not server.sent
+
+
+def test_a_right_file_counts_more_than_a_wrong_one_of_the_same_name(arguments, output, tmp_path):
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "text.tsv").write_bytes(b"another one\n")
+    (tmp_path / "text.tsv").write_bytes(TEXT)
+    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_a_folder_that_is_not_there_is_refused(arguments, complaint, output, tmp_path):
+    line = complaint(download.main, arguments("test/text.tsv", tmp_path / "nowhere"), output)
+    assert line.startswith(f"{tmp_path / 'nowhere'}: found no such folder")
+
+
+@pytest.mark.parametrize("option", ["stall", "attempts"])
+def test_impossible_patience_is_refused(arguments, complaint, output, option):
+    assert "expected more than 0" in complaint(download.main, arguments("test/text.tsv", **{option: 0}), output)
+
+
+# Killed and interrupted.
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_what_was_ended_in_the_middle_goes_on_from_there(server, arguments, output, number, tmp_path):
+    # The rest comes slowly: half a minute for all of it.
+    path = "/published-large.bin"
+    server.steps[path] = [Step(pause=0.1), Step()]
+    [process] = processes(arguments("test/large.bin"))
+    wait_for(lambda: server.sent[path] and server.sent[path][0] >= 1_000_000)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+    assert "Traceback" not in said
+    if number == signal.SIGINT:
+        assert "bytes are kept, call again to go on from there" in said
+    kept = next((tmp_path / "own").rglob("*.part")).stat().st_size
+    assert kept > 500_000
+    assert not output.exists()
+    assert download.main(arguments("test/large.bin")) == 0
+    assert output.read_bytes() == CONTENT
+    assert server.asked[path][1]["Range"] == f"bytes={kept}-"
+    # Not one byte twice.
+    assert server.sent[path][1] == len(CONTENT) - kept
+
+
+def test_of_two_that_want_one_file_one_fetches_it(server, arguments, tmp_path):
+    path = "/published-large.bin"
+    server.steps[path] = [Step(pause=0.01), Step()]
+    (one,) = processes(arguments("test/large.bin", output=tmp_path / "one"))
+    wait_for(lambda: server.sent[path])
+    (two,) = processes(arguments("test/large.bin", output=tmp_path / "two"))
+    said = [process.communicate(timeout=120)[1] for process in (one, two)]
+    assert (one.returncode, two.returncode) == (0, 0), said
+    assert server.sent[path] == [len(CONTENT)]
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == CONTENT
+    assert "another process is fetching test/large.bin" in said[1]
+
+
+def test_one_that_waits_goes_on_where_the_other_was_killed(server, arguments, tmp_path):
+    path = "/published-large.bin"
+    server.steps[path] = [Step(stall=2_000_000), Step()]
+    (one,) = processes(arguments("test/large.bin", output=tmp_path / "one"))
+    wait_for(lambda: server.sent[path] == [2_000_000])
+    (two,) = processes(arguments("test/large.bin", output=tmp_path / "two"))
+    wait_for(lambda: any("waiting for it" in line for line in iter(two.stderr.readline, "")))
+    one.kill()
+    one.communicate(timeout=60)
+    two.communicate(timeout=60)
+    assert two.returncode == 0
+    assert (tmp_path / "two").read_bytes() == CONTENT
+    assert sum(server.sent[path]) < len(CONTENT) + 1_000_000
+
+
+def test_where_files_cannot_be_locked_each_has_a_part_of_its_own(server, arguments, output, monkeypatch, tmp_path):
+    monkeypatch.setattr(sources, "try_lock", lambda _: None)
+    assert download.main(arguments("test/large.bin")) == 0
+    assert output.read_bytes() == CONTENT
+    assert sorted(path.name for path in (tmp_path / "own" / "test").iterdir()) == ["large.bin", "large.bin.lock"]

@@ -1,0 +1,112 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cort import evaluate
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import write_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three judged queries (q2 without results, q3 with its relevant document at rank 2) and one unjudged."""
+    queries = pa.table({"query_id": ["q1", "q2", "q3", "q4"], "text": ["a", "b", "c", "d"]}, schema=tables.QUERIES)
+    qrels = pa.table(
+        {"query_id": ["q3", "q1", "q2"], "doc_id": ["b", "a", "c"], "relevance": [2, 1, 1]}, schema=tables.QRELS
+    )
+    tables.write_table(tmp_path / "queries.parquet", queries)
+    tables.write_table(tmp_path / "qrels.parquet", qrels)
+    rankings = [Ranking(query_id, ["a", "b"], np.array([2.0, 1.0])) for query_id in ("q1", "q3", "q4")]
+    write_run(tmp_path / "run.trec", rankings, "x")
+    return tmp_path
+
+
+def arguments(folder, *more, run="run.trec", names=("RR@10", "R@1", "nDCG")):
+    files = {"run": run, "queries": "queries.parquet", "qrels": "qrels.parquet", "output": "out/x.json"}
+    files |= {"output-per-query": "out/x.parquet", "output-recall": "out/x.csv"}
+    options = [part for name, file in files.items() for part in (f"--{name}", str(folder / file))]
+    return [*options, "--measures", *names, "--system", "s", "--split", "dev", *more]
+
+
+def test_means_are_over_all_judged_queries_and_keep_full_precision(folder):
+    assert evaluate.main(arguments(folder)) == 0
+    summary = json.loads((folder / "out/x.json").read_text())
+    assert list(summary) == ["system", "split", "relevance_level", "queries", "mean"]
+    assert (summary["system"], summary["split"], summary["relevance_level"], summary["queries"]) == ("s", "dev", 1, 3)
+    assert list(summary["mean"]) == ["RR@10", "R@1", "nDCG"]
+    assert summary["mean"]["RR@10"] == (1 + 1 / 2) / 3
+    assert summary["mean"]["R@1"] == 1 / 3
+    assert summary["mean"]["nDCG"] == pytest.approx((1 + 1 / np.log2(3)) / 3, abs=1e-15)
+
+
+def test_per_query_values_in_the_order_of_qrels_and_measures(folder):
+    evaluate.main(arguments(folder, names=("R@1", "RR")))
+    table = tables.read_table(folder / "out/x.parquet", tables.PER_QUERY)
+    assert pq.read_schema(folder / "out/x.parquet").equals(tables.PER_QUERY)
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        ("q3", "R@1", 0.0),
+        ("q3", "RR", 1 / 2),
+        ("q1", "R@1", 1.0),
+        ("q1", "RR", 1.0),
+        ("q2", "R@1", 0.0),
+        ("q2", "RR", 0.0),
+    ]
+
+
+def test_relevance_level_is_used_and_recorded(folder):
+    assert evaluate.main(arguments(folder, "--relevance-level", "2", names=("RR@10",))) == 0
+    summary = json.loads((folder / "out/x.json").read_text())
+    assert summary["relevance_level"] == 2
+    assert summary["mean"] == {"RR@10": (1 / 2) / 3}
+
+
+def test_same_input_same_bytes(folder):
+    evaluate.main(arguments(folder))
+    first = [(folder / name).read_bytes() for name in ("out/x.json", "out/x.parquet")]
+    evaluate.main(arguments(folder))
+    assert [(folder / name).read_bytes() for name in ("out/x.json", "out/x.parquet")] == first
+
+
+def test_recall_at_every_depth_of_the_longest_ranking(folder):
+    assert evaluate.main(arguments(folder)) == 0
+    assert (folder / "out/x.csv").read_text() == f"depth,recall\n1,{1 / 3!r}\n2,{2 / 3!r}\n"
+    assert evaluate.main(arguments(folder, "--relevance-level", "2")) == 0
+    assert (folder / "out/x.csv").read_text() == f"depth,recall\n1,0.0\n2,{1 / 3!r}\n"
+
+
+def test_a_run_of_another_split_is_refused(folder, capsys):
+    write_run(folder / "other.trec", [Ranking(q, ["a"], np.array([1.0])) for q in ("q1", "q9", "q8")], "x")
+    assert evaluate.main(arguments(folder, run="other.trec")) == 1
+    assert (
+        f"other.trec: found query 'q9' (2 such queries), expected queries of {folder}/queries"
+        in capsys.readouterr().err
+    )
+    assert not (folder / "out").exists()
+
+
+def test_all_unknown_measures_are_named_before_anything_is_read(folder, capsys):
+    assert evaluate.main(arguments(folder, run="absent.trec", names=("MRR@10", "RR", "NDCG"))) == 1
+    assert "measures: found 'MRR@10', 'NDCG', expected RR" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_an_error_of_one_line(folder, capsys):
+    assert evaluate.main(arguments(folder, run="absent.trec")) == 1
+    assert "absent.trec: No such file or directory" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+def test_an_empty_run_measures_zero(folder):
+    (folder / "empty.trec").write_text("")
+    assert evaluate.main(arguments(folder, run="empty.trec")) == 0
+    assert json.loads((folder / "out/x.json").read_text())["mean"] == {"RR@10": 0.0, "R@1": 0.0, "nDCG": 0.0}
+
+
+def test_help_loads_no_heavy_library():
+    code = "import sys, cort.evaluate; sys.exit(any(name in sys.modules for name in ('pytrec_eval', 'torch')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,367 @@
+"""Models for others: the folder loads in sentence-transformers and gives the vectors and logits of this project."""
+
+import ast
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import yaml
+
+from cort import export_model, tokenize
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import (
+    Pairs,
+    PairSettings,
+    load_cross_encoder,
+    new_cross_encoder,
+    save_cross_encoder,
+)
+from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_of
+from cort.models.settings import EncoderSettings
+from cort.models.tokenizer import fingerprint
+from tests.support.common import contents
+
+CPU = torch.device("cpu")
+TOLERANCE = 1e-6
+# Longer than any limit, nothing at all, letters that mean a special token elsewhere, letters a filter leaves out.
+STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]
+TICKS = "\\`" * 3
+
+
+def options_of(named):
+    return [str(word) for key, value in named.items() for word in (f"--{key.replace('_', '-')}", *value)]
+
+
+def export(folder, model, **changes):
+    named = {"model": [model], "name": ["it"], "dataset": ["world"], "output": [folder]}
+    assert export_model.main(options_of(named | changes)) == 0
+    return folder
+
+
+@pytest.fixture
+def tokens_of(tmp_path):
+    """Token cache of texts, as `tokenize` makes it."""
+
+    def make(model, texts, form="raw"):
+        table, cache = tmp_path / "texts.parquet", tmp_path / f"{len(list(tmp_path.iterdir()))}.arrow"
+        ids = [str(number) for number in range(len(texts))]
+        tables.write_table(table, pa.table({"query_id": ids, "text": texts}, schema=tables.QUERIES))
+        named = {"tokenizer": [model], "texts": [table], "text": [form], "output": [cache]}
+        assert tokenize.main(options_of(named)) == 0
+        return Tokens(cache, fingerprint(model))
+
+    return make
+
+
+@pytest.fixture
+def make_model(make_base_model, lm, tmp_path):
+    """Save a new encoder, or a re-ranker, on a base model of some architecture; its folder."""
+
+    def make(settings, **architecture):
+        model = make_base_model(**architecture) if architecture else lm
+        folder = tmp_path / f"model{len(list(tmp_path.iterdir()))}"
+        if isinstance(settings, PairSettings):
+            save_cross_encoder(new_cross_encoder(model, settings, 4), model, folder)
+        else:
+            save_encoder(new_encoder(model, settings, 3), model, folder)
+        return folder
+
+    return make
+
+
+def own_vectors(model, tokens, kind):
+    encoder, template = load_encoder(model)
+    with torch.inference_mode():
+        texts = texts_of(tokens, template, encoder.settings, kind)
+        vectors = texts.encode(encoder, np.arange(len(tokens)), CPU, 4_096)
+    if encoder.settings.similarity == "angular":
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
+    return vectors.numpy()
+
+
+def difference(found, expected):
+    """Largest difference of two arrays; of numbers above 1, whose last digit is larger, relative to the largest."""
+    return np.abs(found - expected).max() / max(np.abs(expected).max(), 1)
+
+
+def own_logits(model, queries, passages):
+    reranker, template = load_cross_encoder(model)
+    pairs = Pairs(queries, passages, template, reranker.settings)
+    rows = np.arange(len(queries))
+    with torch.inference_mode():
+        return pairs.score(reranker, rows, rows, CPU, 4_096).numpy()
+
+
+# In sentence-transformers.
+
+
+@pytest.fixture
+def peer():
+    return pytest.importorskip("sentence_transformers")
+
+
+def load(peer, kind, folder):
+    return getattr(peer, kind)(str(folder), device="cpu", local_files_only=True)
+
+
+ENCODERS = {
+    "CoRT": (EncoderSettings("cls", 8, 12, 16), {}),
+    "CoRT, mean": (EncoderSettings("mean", 32, 20, 48), {}),
+    "RepBERT": (EncoderSettings("mean", 32, 12, 16, "inner_product", False, 0), {}),
+    "the other segment": (EncoderSettings("cls", 8, 12, 16, query_segment=0, passage_segment=1), {}),
+    "ALBERT": (EncoderSettings("cls", 8, 12, 16), {"model_type": "albert", "embedding_size": 16}),
+    "ELECTRA": (EncoderSettings("mean", 8, 12, 16), {"model_type": "electra", "embedding_size": 16}),
+    "no segments": (EncoderSettings("mean", 8, 12, 16), {"model_type": "roberta", "max_position_embeddings": 50}),
+    "no segments, no pooler": (
+        EncoderSettings("cls", 8, 12, 16, "inner_product"),
+        {"model_type": "distilbert", "dim": 32, "hidden_dim": 64, "intermediate_size": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_gives_the_same_vectors_of_queries_and_passages(peer, make_model, world, tokens_of, tmp_path, name):
+    settings, architecture = ENCODERS[name]
+    model = make_model(settings, **architecture)
+    loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model))
+    texts = [*world.query_texts, *world.texts[:20], *STRANGE]
+    expected = {kind: own_vectors(model, tokens_of(model, texts), kind) for kind in ("query", "passage")}
+    assert difference(loaded.encode_query(texts), expected["query"]) <= TOLERANCE
+    assert difference(loaded.encode_document(texts), expected["passage"]) <= TOLERANCE
+    assert difference(loaded.encode(texts), expected["passage"]) <= TOLERANCE
+    # Else the two would be the same by luck.
+    assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
+    assert loaded.similarity_fn_name == ("cosine" if settings.similarity == "angular" else "dot")
+    ranked = expected["query"] @ expected["passage"].T
+    assert np.abs(loaded.similarity(expected["query"], expected["passage"]).numpy() - ranked).max() <= 1e-5
+
+
+@pytest.mark.parametrize("form", ["raw", "cort"])
+def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, tokens_of, tmp_path, form):
+    model = make_model(EncoderSettings("mean", 8, 12, 16))
+    loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, text=[form]))
+    texts = [*STRANGE, "ba—ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
+    vectors = loaded.encode_query(texts)
+    assert difference(vectors, own_vectors(model, tokens_of(model, texts, form), "query")) <= TOLERANCE
+    other = own_vectors(model, tokens_of(model, texts, "cort" if form == "raw" else "raw"), "query")
+    assert np.abs(vectors - other).max() > 1e-3
+
+
+def test_the_weights_are_there_once_for_queries_and_passages(peer, make_model, tmp_path):
+    model = make_model(EncoderSettings("cls", 8, 12, 16))
+    folder = export(tmp_path / "export", model)
+    routes = load(peer, "SentenceTransformer", folder)[0].sub_modules
+    assert routes["query"][1] is routes["document"][0]
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*.safetensors")}
+    assert sizes["transformer/model.safetensors"] == (model / "model.safetensors").stat().st_size
+    # One number per token and position, and a header.
+    assert sizes["query/model.safetensors"] < 4 * (160 + 12 + 4) + 1_000
+
+
+def test_what_sentence_transformers_saves_again_is_the_same_model(peer, make_model, tmp_path):
+    loaded = load(
+        peer, "SentenceTransformer", export(tmp_path / "export", make_model(EncoderSettings("cls", 8, 12, 16)))
+    )
+    loaded.save_pretrained(str(tmp_path / "again"))
+    again = load(peer, "SentenceTransformer", tmp_path / "again")
+    for name in ("encode_query", "encode_document"):
+        assert np.array_equal(getattr(loaded, name)(STRANGE), getattr(again, name)(STRANGE))
+
+
+RERANKERS = {
+    "BERT": (PairSettings(12, 32), {}),
+    "long queries": (PairSettings(24, 32), {}),
+    "no segments": (PairSettings(12, 32), {"model_type": "roberta", "max_position_embeddings": 50}),
+}
+
+
+@pytest.mark.parametrize("name", RERANKERS)
+def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tmp_path, name):
+    settings, architecture = RERANKERS[name]
+    model = make_model(settings, **architecture)
+    loaded = load(peer, "CrossEncoder", export(tmp_path / "export", model))
+    queries = [*world.query_texts, *STRANGE[1:], "ba " * settings.query_length]
+    kept = tokens_of(model, queries)
+    # Only the project itself cuts queries.
+    short = kept.lengths <= settings.query_length - 2
+    assert not short.all()
+    queries = [query for query, keep in zip(queries, short, strict=True) if keep]
+    passages = [*world.texts, *STRANGE, "ba " * 200][-len(queries) :]
+    expected = own_logits(model, tokens_of(model, queries), tokens_of(model, passages))
+    assert difference(loaded.predict(list(zip(queries, passages, strict=True))), expected) <= TOLERANCE
+    # Logits: a sigmoid gives none below 0.
+    assert expected.min() < 0
+
+
+# The folder.
+
+
+def test_the_folder_is_a_model_of_this_project_too(make_model, world, tokens_of, tmp_path):
+    model = make_model(EncoderSettings("mean", 8, 12, 16))
+    folder = export(tmp_path / "export", model) / "transformer"
+    tokens = tokens_of(model, world.texts)
+    # It tokenizes as before, but marks and cuts besides, so its caches have another name.
+    assert [list(tokens[row]) for row in range(9)] == [list(tokens_of(folder, world.texts)[row]) for row in range(9)]
+    vectors = own_vectors(folder, tokens_of(folder, world.texts), "query")
+    assert np.array_equal(vectors, own_vectors(model, tokens, "query"))
+    pairs = make_model(PairSettings(12, 32))
+    again = export(tmp_path / "pairs", pairs) / "transformer"
+    texts = world.query_texts
+    expected = own_logits(pairs, tokens_of(pairs, texts), tokens_of(pairs, texts))
+    assert np.array_equal(own_logits(again, tokens_of(again, texts), tokens_of(again, texts)), expected)
+
+
+@pytest.mark.parametrize("settings", [EncoderSettings("cls", 8, 12, 16), PairSettings(12, 32)])
+def test_the_folder_is_safetensors_and_text_and_has_the_same_bytes_again(make_model, tmp_path, settings):
+    model = make_model(settings)
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    (model / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "code.Model"}}), "utf-8")
+    folder = export(tmp_path / "export", model)
+    first = contents(folder)
+    assert {name.rpartition(".")[2] for name in first} == {"md", "json", "safetensors"}
+    assert not any(b"auto_map" in content or b"remote" in content for content in first.values())
+    assert contents(export(tmp_path / "export", model)) == first
+    assert contents(export(tmp_path / "elsewhere", model)) == first
+    assert {oct(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()} == {oct(0o100644)}
+
+
+def test_an_exported_tokenizer_marks_and_cuts_texts(make_model, tmp_path):
+    from transformers import AutoTokenizer
+
+    for segment in (0, 1):
+        model = make_model(EncoderSettings("cls", 8, 12, 16, query_segment=segment, passage_segment=1 - segment))
+        folder = export(tmp_path / f"export{segment}", model)
+        for name, length, expected in (("query", 12, segment), ("transformer", 16, 1 - segment)):
+            tokenizer = AutoTokenizer.from_pretrained(folder / name, local_files_only=True)
+            encoded = tokenizer(["ba " * 200, "ba"], truncation=True, padding=True)
+            assert encoded["token_type_ids"][0] == [expected] * length
+            assert sum(encoded["attention_mask"][1]) == 3
+
+
+# The card.
+
+
+def write_measures(path, system="cort", split="dev|test", value=0.25):
+    mean = {"RR@10": value, "R@1000": 0.5}
+    content = {"system": system, "split": split, "relevance_level": 1, "queries": 7, "mean": mean}
+    path.write_text(json.dumps(content), "utf-8")
+    return path
+
+
+def card_of(folder):
+    _, header, text = (folder / "README.md").read_text("utf-8").split("---\n", 2)
+    return yaml.safe_load(header), text
+
+
+def cells(text):
+    """Rows of all tables, cut at the bars that are not escaped."""
+    rows = (line.replace("\\|", "\0") for line in text.splitlines() if line.startswith("| "))
+    return [[cell.strip().replace("\0", "|") for cell in row.strip("|").split("|")] for row in rows]
+
+
+@pytest.fixture
+def card(make_model, tmp_path):
+    """Header and text of an encoder's card with everything in it."""
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"queries kept": 123, "dropped: a|b": 4}), "utf-8")
+    measures = [write_measures(tmp_path / "1.json"), write_measures(tmp_path / "2.json", "cort_onng*", value=0.5)]
+    settings = {"loss": "multilabel_margin", "projection": True, "training": {"epochs": 9, "note": "a|b `c`\n# d"}}
+    model = make_model(EncoderSettings("cls", 8, 12, 16))
+    folder = export(
+        tmp_path / "export",
+        model,
+        name=["cort-e8"],
+        base_model=["albert/albert-base-v2"],
+        revision=["8e2f239"],
+        settings=[json.dumps(settings)],
+        counts=[f"train={counts}"],
+        measures_files=measures,
+    )
+    return card_of(folder)
+
+
+def test_the_header_is_what_the_hub_reads(card):
+    header, _ = card
+    assert header["library_name"] == "sentence-transformers"
+    assert header["pipeline_tag"] == "sentence-similarity"
+    assert header["base_model"] == "albert/albert-base-v2"
+    assert "license" not in header
+
+
+def test_the_card_tells_data_settings_measures_and_whom_to_cite(card):
+    _, text = card
+    found = cells(text)
+    assert ["train", "queries kept", "123"] in found
+    assert ["train", "dropped: a|b", "4"] in found
+    assert ["projection", "true"] in found
+    assert ["training.epochs", "9"] in found
+    assert ["dev|test", "cort", "7", "1", "0.250", "**0.500**"] in found
+    assert ["dev|test", "cort\\_onng\\*", "7", "1", "**0.500**", "**0.500**"] in found
+    assert 'SentenceTransformer("cort-e8")' in text
+    assert "Wrzalik, Marco" in text
+    assert "Zhan, Jingtao" in text
+    assert "albert/albert-base-v2 at revision 8e2f239" in text
+
+
+def test_nothing_in_a_cell_breaks_the_card(card):
+    _, text = card
+    assert ["training.note", "a|b \\`c\\` # d"] in cells(text)
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == ["# cort-e8", "## Use", "## Training", "## Quality", "## Versions", "## Citation"]
+    assert len({len(row) for row in cells(text)}) == 3
+
+
+def test_no_name_breaks_the_code_in_a_card(make_model, tmp_path):
+    name = 'a"); import os  # ```\n```'
+    _, text = card_of(export(tmp_path / "export", make_model(PairSettings(12, 32)), name=[name]))
+    snippets = [part.split("\n```\n")[0] for part in text.split("```python\n")[1:]]
+    calls = [node for snippet in snippets for node in ast.walk(ast.parse(snippet)) if isinstance(node, ast.Call)]
+    paths = [node.args[0].value for node in calls if node.args and isinstance(node.args[0], ast.Constant)]
+    assert paths == [name, f"{name}/transformer"]
+    assert f'# a"); import os # {TICKS} {TICKS}\n' in text
+
+
+def test_code_in_a_card_can_be_run(peer, card, make_model, tmp_path, monkeypatch, capsys):
+    for kind, settings in (("it", EncoderSettings("cls", 8, 12, 16)), ("pairs", PairSettings(12, 32))):
+        folder = export(tmp_path / kind, make_model(settings), name=[kind])
+        _, text = card_of(folder)
+        snippets = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+        assert len(snippets) == 2
+        monkeypatch.chdir(tmp_path)
+        for snippet in snippets:
+            exec(snippet, {})  # noqa: S102 - that is what readers do with it
+        assert "[" in capsys.readouterr().out
+
+
+def test_the_card_of_a_reranker(make_model, tmp_path):
+    folder = export(tmp_path / "export", make_model(PairSettings(12, 32)), text=["fixed"])
+    header, text = card_of(folder)
+    assert header["pipeline_tag"] == "text-ranking"
+    assert "cut to 12 tokens" in text
+    assert "ftfy.fix_encoding" in text
+    assert "Nogueira" in text
+    assert "base_model" not in header
+
+
+# Bad input.
+
+
+def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_path):
+    model = make_model(EncoderSettings("cls", 8, 12, 16))
+    named = {"model": [model], "name": ["it"], "dataset": ["world"], "output": [tmp_path / "new"]}
+
+    def refused(**changes):
+        return complaint(export_model.main, options_of(named | changes), tmp_path / "new")
+
+    assert "neither cort.json nor reranker.json" in refused(model=[lm])
+    assert "--settings: found no JSON" in refused(settings=["{"])
+    assert "--settings: found a JSON list" in refused(settings=["[]"])
+    assert "--counts: found 'train', expected NAME=VALUE" in refused(counts=["train"])
+    path = write_measures(tmp_path / "1.json")
+    path.write_text(path.read_text("utf-8")[:40], "utf-8")
+    assert "1.json: found unreadable content" in refused(measures_files=[path])
+    (model / "model.safetensors").write_bytes(b"cut off")
+    assert "no whole model" in refused()

@@ -1,0 +1,303 @@
+"""The stage extract: one member of an archive and nothing else, whatever the archive has in it."""
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cort import extract
+from cort.downloads import archives
+from tests.support.misbehaving_server import serving
+
+TEXT = "".join(f"{number}\ttext {number * 7919 % 10_007}\n" for number in range(20_000)).encode()
+
+
+def entry(name, content=TEXT, **fields):
+    """A member of a tar archive."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, content
+
+
+def tar(*entries):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for info, content in entries:
+            archive.addfile(info, io.BytesIO(content) if info.isreg() else None)
+    return packed.getvalue()
+
+
+def zipped(*entries, compression=zipfile.ZIP_DEFLATED):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", compression) as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def link(name, target, kind=tarfile.SYMTYPE):
+    return entry(name, b"", type=kind, linkname=target)
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    """Write a folder with an archive of this content, and a catalogue that knows a file in it; the options."""
+
+    def make(content, suffix="tar.gz", urls=("http://127.0.0.1:9/archive",), name="archive", **known):
+        folder = tmp_path / "mine"
+        folder.mkdir(exist_ok=True)
+        if name:
+            (folder / f"{name}.{suffix}").write_bytes(content)
+        archive = {"urls": list(urls), "size": len(content), "md5": hashlib.md5(content).hexdigest()}  # noqa: S324
+        known = {"member": "file.tsv", "lines": 20_000, "size": len(TEXT)} | known
+        member = {"archive": f"test/archive.{suffix}"} | {key: value for key, value in known.items() if value}
+        files = {f"test/archive.{suffix}": archive, "test/taken.tsv": member}
+        (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
+        named = {"name": "test/taken.tsv", "catalog": tmp_path / "catalog.yaml", "downloads": tmp_path / "own"}
+        named |= {"folder": folder, "output": tmp_path / "raw" / "taken.tsv", "attempts": 1}
+        return [str(part) for option, value in named.items() for part in (f"--{option}", value)]
+
+    return make
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "raw" / "taken.tsv"
+
+
+@pytest.fixture
+def refused(arguments, complaint, output, tmp_path):
+    """Extract in vain, leaving nothing; the line."""
+
+    def run(content, suffix="tar.gz", **known):
+        argv = arguments(content, suffix, **known)
+        before = {path for path in tmp_path.rglob("*") if path.is_file()}
+        line = complaint(extract.main, argv, output)
+        assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+        return line
+
+    return run
+
+
+# What goes well.
+
+
+@pytest.mark.parametrize("name", ["file.tsv", "./file.tsv"])
+def test_only_the_member_asked_for_is_extracted(arguments, output, name):
+    content = tar(entry("other.tsv", b"x" * 50_000), entry(name), entry("more/after.tsv"))
+    assert extract.main(arguments(content)) == 0
+    assert output.read_bytes() == TEXT
+    assert [path.name for path in output.parent.iterdir()] == ["taken.tsv"]
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_a_member_of_a_zip_is_extracted(arguments, output, compression):
+    content = zipped(("set/other", b"x"), ("set/file.tsv", TEXT), compression=compression)
+    assert extract.main(arguments(content, "zip", member="set/file.tsv")) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_a_last_line_without_an_end_is_a_line(arguments, output):
+    assert extract.main(arguments(tar(entry("file.tsv", TEXT[:-1])))) == 0
+    assert output.read_bytes() == TEXT[:-1]
+
+
+def test_the_archive_is_fetched_if_nobody_has_it_and_then_kept(arguments, output):
+    content = tar(entry("file.tsv"))
+    with serving() as server:
+        argv = arguments(content, urls=[server.serve("/a.tar.gz", content)], name="")
+        assert extract.main(argv) == 0
+        output.unlink()
+        assert extract.main(argv) == 0
+        assert server.sent["/a.tar.gz"] == [len(content)]
+    assert output.read_bytes() == TEXT
+
+
+@pytest.mark.parametrize("name", ["taken.tsv", "file.tsv", "test/taken.tsv"])
+def test_a_member_that_somebody_has_is_taken_without_the_archive(arguments, output, tmp_path, name):
+    argv = arguments(b"nobody has it", name="")
+    (tmp_path / "mine" / "test").mkdir()
+    (tmp_path / "mine" / name).write_bytes(TEXT)
+    assert extract.main(argv) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_a_member_that_nothing_is_known_of_is_taken_from_the_archive_alone(arguments, output, tmp_path):
+    argv = arguments(tar(entry("file.tsv")), lines=None)
+    (tmp_path / "mine" / "file.tsv").write_bytes(b"another file of that name\n")
+    assert extract.main(argv) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_a_member_with_other_lines_is_refused_and_left_alone(arguments, complaint, output, tmp_path):
+    argv = arguments(tar(entry("file.tsv")))
+    mine = tmp_path / "mine" / "file.tsv"
+    mine.write_bytes(TEXT + b"one more\n")
+    line = complaint(extract.main, argv, output)
+    assert line.startswith(f"{mine}: found 20001 lines, expected test/taken.tsv (20000 lines)")
+    assert mine.exists()
+
+
+def test_without_network_and_folder_the_line_names_the_archive(arguments, complaint, output):
+    line = complaint(extract.main, arguments(b"x", name=""), output)
+    assert line.startswith("test/archive.tar.gz: found no mirror that gives it (127.0.0.1:9: ")
+    assert "fetch http://127.0.0.1:9/archive elsewhere and put it into the folder" in line
+
+
+def test_a_file_in_no_archive_is_none_of_this_stage(complaint, tmp_path):
+    argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
+    assert "expected a member of one; use cort.download" in complaint(extract.main, argv)
+
+
+# What is hostile.
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        entry("../escaped"),
+        entry("/tmp/cort-escaped"),  # noqa: S108
+        entry("raw/../../escaped"),
+        link("raw", "/"),
+        link("escaped", "/etc/passwd"),
+        link("escaped", "/etc/passwd", tarfile.LNKTYPE),
+        entry("escaped", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=3),
+        entry("escaped", b"", type=tarfile.FIFOTYPE),
+    ],
+    ids=lambda one: f"{one[0].type.decode()} {one[0].name}",
+)
+def test_other_members_are_never_unpacked(arguments, output, tmp_path, hostile):
+    assert extract.main(arguments(tar(hostile, entry("file.tsv")))) == 0
+    assert output.read_bytes() == TEXT
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "raw", "catalog.yaml"}
+    assert [path.name for path in output.parent.iterdir()] == ["taken.tsv"]
+    assert not Path("/tmp/cort-escaped").exists()  # noqa: S108
+
+
+@pytest.mark.parametrize("name", ["../file.tsv", "/file.tsv", "raw/../file.tsv", ".//../file.tsv"])
+def test_a_path_that_leads_elsewhere_is_another_name(refused, name):
+    assert "found no 'file.tsv' in it" in refused(tar(entry(name)))
+    assert "found no 'file.tsv' in it" in refused(zipped((name, TEXT)), "zip")
+
+
+@pytest.mark.parametrize(
+    ("member", "found"),
+    [
+        (link("file.tsv", "/etc/passwd"), "a link to '/etc/passwd'"),
+        (link("file.tsv", "/etc/passwd", tarfile.LNKTYPE), "a link to '/etc/passwd'"),
+        (entry("file.tsv", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "a device"),
+        (entry("file.tsv", b"", type=tarfile.BLKTYPE), "a device"),
+        (entry("file.tsv", b"", type=tarfile.FIFOTYPE), "a device"),
+        (entry("file.tsv", b"", type=tarfile.DIRTYPE), "no plain file"),
+    ],
+    ids=["symbolic", "hard", "character", "block", "pipe", "folder"],
+)
+def test_a_member_that_is_no_plain_file_is_refused(refused, member, found):
+    assert f"found file.tsv, {found}, expected a plain file" in refused(tar(member))
+
+
+def test_a_sparse_member_is_refused(refused, monkeypatch):
+    monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
+    assert "expected a plain file" in refused(tar(entry("file.tsv")))
+
+
+@pytest.mark.parametrize(("mode", "found"), [(stat.S_IFLNK, "a link"), (stat.S_IFCHR, "a folder or device")])
+def test_a_member_of_a_zip_that_is_no_plain_file_is_refused(refused, mode, found):
+    info = zipfile.ZipInfo("file.tsv")
+    info.external_attr = (mode | 0o777) << 16
+    assert f"found file.tsv, {found}" in refused(zipped((info, "/etc/passwd")), "zip")
+
+
+def test_an_encrypted_member_is_refused(refused):
+    content = bytearray(zipped(("file.tsv", TEXT)))
+    for offset in (6, content.rindex(b"PK\x01\x02") + 8):
+        content[offset] |= 1
+    assert "found file.tsv, encrypted" in refused(bytes(content), "zip")
+
+
+def test_a_member_much_larger_than_known_is_refused_before_it_fills_a_disk(refused, monkeypatch):
+    monkeypatch.setattr(archives, "_read", lambda _: pytest.fail("it was read"))
+    assert f"found file.tsv of {len(TEXT) * 10} bytes, expected" in refused(tar(entry("file.tsv", TEXT * 10)))
+    assert f"found file.tsv of {len(TEXT) * 10} bytes, expected" in refused(zipped(("file.tsv", TEXT * 10)), "zip")
+
+
+@pytest.mark.parametrize("suffix", ["tar.gz", "zip"])
+def test_a_bomb_of_unknown_size_is_refused(refused, suffix):
+    zeros = bytes(50_000_000)
+    content = tar(entry("file.tsv", zeros)) if suffix == "tar.gz" else zipped(("file.tsv", zeros))
+    assert len(content) < 60_000
+    assert "found file.tsv of 50000000 bytes, expected" in refused(content, suffix, size=None)
+
+
+def test_a_bomb_before_the_member_is_refused(refused):
+    content = tar(entry("other", bytes(50_000_000)), entry("file.tsv"))
+    assert "found more than 100 times its size when unpacked" in refused(content)
+
+
+def test_a_bomb_in_a_header_is_refused(refused):
+    # A header that is read as a whole.
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        info = tarfile.TarInfo("header")
+        info.type, info.size = tarfile.XHDTYPE, 50_000_000
+        archive.fileobj.write(info.tobuf())
+        archive.fileobj.write(bytes(50_000_256))
+    assert len(packed.getvalue()) < 60_000
+    assert "found more than 100 times its size when unpacked" in refused(packed.getvalue())
+
+
+# What is damaged.
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_a_truncated_archive_is_one_line(refused, share):
+    content = tar(entry("file.tsv"))
+    assert "found a damaged archive (" in refused(content[: int(len(content) * share)])
+    content = zipped(("file.tsv", TEXT))
+    assert "found a damaged archive (" in refused(content[: int(len(content) * share)], "zip")
+
+
+def test_a_flipped_byte_is_one_line(refused):
+    content = bytearray(tar(entry("file.tsv")))
+    content[len(content) // 2] ^= 0xFF
+    assert ": found " in refused(bytes(content))
+    content = bytearray(zipped(("file.tsv", TEXT)))
+    content[len(content) // 2] ^= 0xFF
+    assert "found a damaged archive (" in refused(bytes(content), "zip")
+
+
+@pytest.mark.parametrize("suffix", ["tar.gz", "zip"])
+def test_what_is_no_archive_is_one_line(refused, suffix):
+    assert "found a damaged archive (" in refused(b"<html>not found</html>" * 50, suffix)
+    assert ": found " in refused(gzip.compress(b"not found"), suffix)
+
+
+def test_a_member_that_is_missing_is_named(refused):
+    assert "found no 'file.tsv' in it, expected that file" in refused(tar(entry("other.tsv")))
+    assert "found no 'file.tsv' in it, expected that file" in refused(zipped(("other.tsv", TEXT)), "zip")
+
+
+@pytest.mark.parametrize("content", [TEXT + b"one more\n", TEXT[:-100]])
+def test_a_member_with_another_number_of_lines_is_refused(refused, content):
+    assert "found file.tsv with " in refused(tar(entry("file.tsv", content)))
+    assert " lines, expected 20000 lines; it is another version" in refused(zipped(("file.tsv", content)), "zip")
+
+
+def test_a_member_with_another_checksum_is_refused(refused):
+    assert "with the md5 " in refused(tar(entry("file.tsv")), md5="0" * 32, lines=None)
+
+
+def test_a_full_disk_is_one_line(arguments, complaint, mount_disk, output):
+    mount_disk(output.parent, 64)
+    line = complaint(extract.main, arguments(tar(entry("file.tsv", os.urandom(300_000))), lines=None))
+    assert "No space left" in line
+    assert not output.exists()

@@ -1,0 +1,223 @@
+"""Encoders released elsewhere: read as tensors alone, complete or not at all."""
+
+import os
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModel
+
+from cort import import_encoder
+from cort.formats.tokens import Tokens
+from cort.models.encoder import load_encoder, texts_of
+from cort.models.tokenizer import fingerprint
+from tests.support.common import contents
+
+DIMENSION = 8
+MARK = "pickle-was-run"
+
+
+class Net(torch.nn.Module):
+    """The authors' net, as their code has it."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.transformer = AutoModel.from_pretrained(folder, dtype=torch.float32)
+        self.f1 = torch.nn.Linear(self.transformer.config.hidden_size, DIMENSION)
+
+    def forward(self, **batch):
+        return torch.tanh(self.f1(self.transformer(**batch).last_hidden_state[:, 0]))
+
+
+@pytest.fixture(scope="session")
+def albert(make_base_model):
+    return make_base_model(model_type="albert", embedding_size=16)
+
+
+@pytest.fixture(scope="session")
+def net(albert):
+    """The authors' net with weights of its own."""
+    torch.manual_seed(11)
+    net = Net(albert).eval()
+    with torch.no_grad():
+        for weights in net.parameters():
+            weights.normal_(0, 0.2)
+    return net
+
+
+def released(net):
+    """Its state as transformers 3 and 4 saved it, with a buffer."""
+    state = OrderedDict(net.state_dict())
+    state["transformer.embeddings.position_ids"] = torch.arange(48).unsqueeze(0)
+    return state
+
+
+def without(state, *names):
+    return OrderedDict((name, value) for name, value in state.items() if not name.startswith(names))
+
+
+def lightning(state):
+    """A checkpoint of PyTorch Lightning, with what stands beside the weights."""
+    moments = {0: {"step": 5, "exp_avg": torch.zeros(3)}}
+    return {
+        "epoch": 9,
+        "global_step": 838_000,
+        "pytorch-lightning_version": "0.8.5",
+        "state_dict": state,
+        "optimizer_states": [{"state": moments, "param_groups": [{"lr": 2e-5, "params": [0]}]}],
+        "lr_schedulers": [{"last_epoch": 7}],
+        "hyper_parameters": {"size": DIMENSION, "name": "albert-base-v2"},
+    }
+
+
+FORMS = {
+    "state_dict": lambda state: state,
+    "a Lightning checkpoint": lightning,
+    "without pooler": lambda state: without(state, "transformer.pooler."),
+    "as newer libraries save it": lambda state: without(state, "transformer.embeddings.position_ids"),
+    "names without a prefix": lambda state: {name.removeprefix("transformer."): value for name, value in state.items()},
+    "half precision": lambda state: {
+        name: value.half() if value.is_floating_point() else value for name, value in state.items()
+    },
+}
+
+
+def argv(weights, albert, output, *more):
+    options = ["--weights", weights, "--base-model", albert, "--dimension", DIMENSION]
+    return [str(word) for word in (*options, "--query-length", 12, "--passage-length", 16, "--output", output, *more)]
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_an_encoder_of_the_authors_gives_their_vectors(net, albert, world, tmp_path, form, old):
+    from cort import tokenize
+
+    torch.save(FORMS[form](released(net)), tmp_path / "net.pt", _use_new_zipfile_serialization=not old)
+    assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / "encoder")) == 0
+    cache = tmp_path / "passages.arrow"
+    named = ["--tokenizer", str(albert), "--texts", world.path("passages.parquet"), "--output", str(cache)]
+    assert tokenize.main(named) == 0
+    tokens = Tokens(cache, fingerprint(albert))
+    encoder, template = load_encoder(tmp_path / "encoder" / "best")
+    for kind, segment, length in (("query", 1, 12), ("passage", 0, 16)):
+        texts = texts_of(tokens, template, encoder.settings, kind)
+        for row in range(3):
+            ids = [*template.before, *tokens[row][: length - template.extra], *template.after]
+            with torch.inference_mode():
+                batch = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.full((1, len(ids)), segment)}
+                expected = net(**batch, attention_mask=torch.ones(1, len(ids), dtype=torch.long))
+                found = texts.encode(encoder, np.array([row]), torch.device("cpu"), 512)
+            assert torch.allclose(found, expected, rtol=0, atol=2e-3 if form == "half precision" else 1e-6)
+
+
+@pytest.mark.parametrize("prefix", ["", "albert.", "transformer."])
+def test_an_encoder_without_projection_is_read_from_safetensors(net, albert, tmp_path, prefix):
+    state = {prefix + name: value.contiguous() for name, value in net.transformer.state_dict().items()}
+    if prefix == "albert.":
+        state["predictions.bias"] = torch.zeros(5)
+    save_file(state, tmp_path / "net.safetensors")
+    more = ["--dimension", 32, "--projection", "False", "--pooling", "mean", "--passage-segment", 1]
+    assert import_encoder.main(argv(tmp_path / "net.safetensors", albert, tmp_path / "encoder", *more)) == 0
+    encoder, _ = load_encoder(tmp_path / "encoder" / "best")
+    assert encoder.projection is None
+    assert encoder.settings.segment("query") == encoder.settings.segment("passage") == 1
+    for name, value in encoder.transformer.state_dict().items():
+        assert torch.equal(value, net.transformer.state_dict()[name])
+
+
+def test_both_pieces_are_there_and_the_same_again(net, albert, tmp_path):
+    torch.save(released(net), tmp_path / "net.pt")
+    for name in ("first", "second"):
+        assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / name)) == 0
+    first = contents(tmp_path / "first")
+    assert contents(tmp_path / "first" / "best") == contents(tmp_path / "first" / "last")
+    assert contents(tmp_path / "second") == first
+    assert {name for name in first if name.startswith("best/")} == {
+        f"best/{name}" for name in ("config.json", "cort.json", "model.safetensors", "projection.safetensors")
+    } | {"best/tokenizer.json", "best/tokenizer_config.json"}
+
+
+class Bomb:
+    """An object whose pickle runs a command."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {MARK}",)
+
+
+class Settings:
+    """What a Lightning checkpoint of some version has beside its weights."""
+
+
+LAYER = "transformer.encoder.albert_layer_groups.0.albert_layers.0."
+WRONG = {
+    "a command": (lambda state: {**state, "bomb": Bomb()}, "what is no file of tensors and plain values"),
+    "a command in a checkpoint": (lambda state: {**lightning(state), "callbacks": Bomb()}, "it names posix.system"),
+    "another class": (
+        lambda state: {**lightning(state), "hyper_parameters": Settings()},
+        "it names test_import_encoder.Settings",
+    ),
+    "a missing layer": (
+        lambda state: without(state, f"{LAYER}ffn."),
+        f"found no tensor '{LAYER}ffn.bias' (2 such), expected the ",
+    ),
+    "no projection": (lambda state: without(state, "f1."), "found no tensor 'f1.bias' (2 such)"),
+    "a strange tensor": (lambda state: {**state, "f2.weight": torch.ones(2)}, "found the unknown tensor 'f2.weight', "),
+    "this project's name": (
+        lambda state: {**state, "projection.weight": torch.ones(2)},
+        "found the unknown tensor 'projection.weight', ",
+    ),
+    "another vocabulary": (
+        lambda state: {**state, "transformer.embeddings.word_embeddings.weight": torch.ones(7, 16)},
+        "found transformer.embeddings.word_embeddings.weight of shape (7, 16), expected (",
+    ),
+    "another dimension": (
+        lambda state: {**state, "f1.weight": torch.ones(9, 32), "f1.bias": torch.ones(9)},
+        "found f1.weight of shape (9, 32), expected (8, 32); set dimension to 9",
+    ),
+    "whole numbers": (lambda state: {**state, "f1.bias": torch.ones(8, dtype=torch.long)}, "other than finite numbers"),
+    "no numbers": (lambda state: {**state, "f1.bias": torch.full((8,), torch.nan)}, "other than finite numbers"),
+    "not a tensor": (
+        lambda state: {**state, "f1.bias": [1.0] * 8},
+        "found 'f1.bias', a list, expected names and tensors",
+    ),
+    "a list": (lambda state: list(state.values()), "found a list without tensors"),
+    "nothing": (lambda state: {}, "found a dict without tensors"),
+    "nothing in a checkpoint": (lambda state: {"state_dict": None}, "found a NoneType without tensors"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_whatever_else_is_refused_and_nothing_of_it_runs(net, albert, complaint, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    change, words = WRONG[name]
+    torch.save(change(released(net)), tmp_path / "net.pt")
+    line = complaint(import_encoder.main, argv(tmp_path / "net.pt", albert, tmp_path / "encoder"), tmp_path / "encoder")
+    assert line.startswith(f"{tmp_path}/net.pt: found ")
+    assert words in line
+    assert not (tmp_path / MARK).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut", None])
+def test_files_of_another_kind_are_refused(net, albert, complaint, tmp_path, content):
+    torch.save(released(net), tmp_path / "net.pt")
+    whole = (tmp_path / "net.pt").read_bytes()
+    (tmp_path / "net.pt").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    line = complaint(import_encoder.main, argv(tmp_path / "net.pt", albert, tmp_path / "encoder"), tmp_path / "encoder")
+    assert "what is no file of tensors and plain values" in line
+    os.rename(tmp_path / "net.pt", tmp_path / "net.safetensors")
+    line = complaint(
+        import_encoder.main, argv(tmp_path / "net.safetensors", albert, tmp_path / "encoder"), tmp_path / "encoder"
+    )
+    assert "what is no file of tensors and plain values" in line
+
+
+def test_a_file_that_is_not_there_and_a_wrong_length_are_refused(net, albert, complaint, tmp_path):
+    line = complaint(
+        import_encoder.main, argv(tmp_path / "none.pt", albert, tmp_path / "encoder"), tmp_path / "encoder"
+    )
+    assert line.endswith("none.pt: No such file or directory")
+    torch.save(released(net), tmp_path / "net.pt")
+    options = argv(tmp_path / "net.pt", albert, tmp_path / "encoder", "--passage-length", 49)
+    assert complaint(import_encoder.main, options).startswith("passage_length: found 49")

@@ -1,0 +1,208 @@
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cort import import_run
+from cort.evaluation import measures
+from cort.formats import candidates, tables
+from cort.formats.runs import read_run
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msmarco-meta"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tables.write_table(
+        tmp_path / "queries.parquet", pa.table({"query_id": ["1", "2"], "text": ["", ""]}, schema=tables.QUERIES)
+    )
+    doc_ids = ["a", "b", "c", "d", "e"]
+    tables.write_table(
+        tmp_path / "passages.parquet", pa.table({"doc_id": doc_ids, "text": doc_ids}, schema=tables.PASSAGES)
+    )
+    return tmp_path
+
+
+def run(folder, text, name="published.run", depth=1000):
+    data = text.encode()
+    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    output = folder / "out" / "run.trec"
+    files = {"run": folder / name, "queries": folder / "queries.parquet", "passages": folder / "passages.parquet"}
+    options = [part for key, file in files.items() for part in (f"--{key}", str(file))]
+    status = import_run.main([*options, "--depth", str(depth), "--tag", "t", "--output", str(output)])
+    return status, output
+
+
+def ranking(output):
+    return [tuple(line.split()[index] for index in (0, 2, 3)) for line in output.read_text().splitlines()]
+
+
+TREC = "2 Q0 a 1 0.5 x\n2 Q0 b 2 0.5 x\n1 Q0 c 7 0.1 x\n2 Q0 c 3 9 x\n1 Q0 d 1 0.2 x\n"
+# Ties by doc id descending, the rank column ignored, queries in the file's order.
+EXPECTED = [("2", "c", "1"), ("2", "b", "2"), ("2", "a", "3"), ("1", "d", "1"), ("1", "c", "2")]
+
+
+@pytest.mark.parametrize("name", ["run.txt", "run.trec.gz"])
+@pytest.mark.parametrize("separator", [" ", "\t", "  \t"])
+def test_six_fields_in_trec_evals_order(folder, name, separator):
+    status, output = run(folder, TREC.replace(" ", separator), name)
+    assert status == 0
+    assert ranking(output) == EXPECTED
+    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
+    assert scores[0] == 9
+    assert scores[0] > scores[1] > scores[2]
+    assert scores[1:3] == pytest.approx([0.5, 0.5])
+
+
+def test_scores_equal_in_single_precision_are_ties(folder):
+    _, output = run(folder, "1 Q0 a 1 1.00000000002 x\n1 Q0 b 2 1.00000000001 x\n")
+    assert ranking(output) == [("1", "b", "1"), ("1", "a", "2")]
+
+
+@pytest.mark.parametrize("name", ["run.tsv", "run.tsv.gz"])
+def test_three_fields_by_rank(folder, name):
+    status, output = run(folder, "2\tb\t2\n1\tc\t10\n2\ta\t1\n2\te\t5\n1\td\t9\n", name)
+    assert status == 0
+    assert ranking(output) == [("2", "a", "1"), ("2", "b", "2"), ("2", "e", "3"), ("1", "d", "1"), ("1", "c", "2")]
+    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
+    assert scores == pytest.approx([1, 1 / 2, 1 / 5, 1 / 9, 1 / 10])
+
+
+def test_many_blocks_are_one_run(folder, monkeypatch):
+    text = "".join(f"{query}\t{doc}\t{rank}\n" for query in "12" for rank, doc in enumerate("edcba", 1))
+    _, output = run(folder, text)
+    whole = output.read_bytes()
+    monkeypatch.setattr(import_run, "LINES_PER_BLOCK", 3)
+    _, output = run(folder, text)
+    assert output.read_bytes() == whole
+
+
+CANDIDATES = '2\tb\twhat is b\tB is "a letter\n1\tc\twhat is c\tC.\n2\ta\twhat is b\tA.\n1\td\twhat is c\tD.\n'
+
+
+@pytest.mark.parametrize("name", ["top.tsv", "top.tsv.gz"])
+def test_candidates_with_texts_in_the_order_of_the_file(folder, name):
+    status, output = run(folder, CANDIDATES, name)
+    assert status == 0
+    assert ranking(output) == [("2", "b", "1"), ("2", "a", "2"), ("1", "c", "1"), ("1", "d", "2")]
+    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
+    assert scores == pytest.approx([1, 1 / 2, 1, 1 / 2])
+
+
+def test_a_carriage_return_in_a_passage_is_text(folder, monkeypatch):
+    monkeypatch.setattr(candidates, "LINES_PER_BLOCK", 2)
+    _, output = run(folder, CANDIDATES)
+    whole = output.read_bytes()
+    status, output = run(folder, CANDIDATES.replace("A.", "A\rB."))
+    assert (status, output.read_bytes()) == (0, whole)
+
+
+def test_texts_of_candidates_are_not_held(tmp_path):
+    rows, text = 20_000, "word " * 400
+    with open(tmp_path / "top.tsv", "w", encoding="utf-8") as file:
+        file.writelines(f"{row // 100}\t{row}\tquery\t{text}\n" for row in range(rows))
+    code = (
+        "import resource, sys; from cort.formats.candidates import read_candidates\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"before = peak(); table = read_candidates({str(tmp_path / 'top.tsv')!r})\n"
+        "sys.stdout.write(f'{len(table)} {peak() - before}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    length, kilobytes = map(int, done.stdout.split())
+    assert length == rows
+    # The file has 40 MB; blocks of it are 16 MB.
+    assert (tmp_path / "top.tsv").stat().st_size > 40e6
+    assert kilobytes < 120_000
+
+
+def test_depth_keeps_the_best(folder):
+    _, output = run(folder, TREC, depth=2)
+    assert ranking(output) == [("2", "c", "1"), ("2", "b", "2"), ("1", "d", "1"), ("1", "c", "2")]
+
+
+def test_an_empty_run_stays_empty(folder):
+    status, output = run(folder, "")
+    assert status == 0
+    assert output.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (TREC + "3 Q0 a 1 1 x\n", "row 6: found query '3' (1 such queries), expected queries of this split only; name"),
+        ("1\ta\t1\n9\ta\t1\n", "row 2: found query '9'"),
+        ("9\ta\t1\n", "`unjudged_queries: keep`"),
+        (TREC + "1 Q0 z 1 1 x\n", "row 6: found document 'z' (1 results are no passages), expected documents of this"),
+        ("1\tz\t2\n1\ty\t1\n", "row 1: found document 'z' (2 results"),
+        ("1 Q0 a 2 1 x\n2 Q0 1 1 1 x\n", "row 2: found document '1' (1 results"),
+        ("1\ta\t1\n2\t1\t1\n", "row 2: found document '1' (1 results"),
+        (TREC + "1 Q0 d 9 0.3 x\n", "row 6: found document 'd' again in the ranking of query '1'"),
+        ("1\ta\t1\n2\ta\t1\n1\ta\t2\n", "row 3: found document 'a' again in the ranking of query '1'"),
+        ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank '1' again in the ranking of query '1', expected each rank"),
+        ("1\ta\t0\n", "row 1: found the rank '0', expected a whole number from 1; mend the line"),
+        ("1\ta\t-1\n", "row 1: found the rank '-1'"),
+        ("1\ta\t1.5\n", "row 1: found the rank '1.5'"),
+        ("1\ta\t1\n1\tb\n", "row 2: found 2 fields, expected the 3 fields"),
+        ("1\ta\t1\n\n", "row 2: found 0 fields"),
+        ("1 Q0 a 1 nan x\n", "row 1: found the score nan, expected a finite number"),
+        ("1 Q0 a 1 high x\n", "row 1: found the score 'high', expected a number"),
+        ("1 Q0 a 1 1e39 x\n", "found the score 1e+39, expected scores within single precision"),
+        ("1 Q0 a 1\n", "row 1: found 4 fields, expected the 6 fields"),
+        (CANDIDATES + "2 b 1\n", "row 5: found 1 fields, expected the 4 fields `query_id TAB doc_id TAB query TAB pa"),
+        (CANDIDATES + "2\te\tq\n", "row 5: found 3 fields, expected the 4 fields"),
+        (CANDIDATES + "2\te\tq\tp\tp\n", "row 5: found 5 fields, expected the 4 fields"),
+        (CANDIDATES + "2\te e\tq\tp\n", "row 5: found the document id 'e e', expected an id without blanks; mend"),
+        (CANDIDATES + "\te\tq\tp\n", "row 5: found the query id '', expected an id without blanks; mend the line"),
+        (CANDIDATES + "\n", "row 5: found 1 fields"),
+        (CANDIDATES + "1\tc\tq\tp\n", "row 5: found document 'c' again in the ranking of query '1'"),
+        (CANDIDATES + "3\tc\tq\tp\n", "row 5: found query '3'"),
+        (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 results are no passages)"),
+        ("1\ta\tq\tp\r\n", "row 1: found a CRLF line end"),
+        ("1 Q0 a 1 1 x\r\n", "row 1: found a CRLF line end"),
+    ],
+)
+def test_bad_runs_are_refused(folder, capsys, text, complaint):
+    status, output = run(folder, text)
+    error = capsys.readouterr().err
+    assert status == 1
+    assert f"{folder}/published.run: " in error
+    assert complaint in error
+    assert not output.parent.exists()
+
+
+def test_a_truncated_gzip_is_refused(folder, capsys):
+    output = run(folder, TREC)[1]
+    output.unlink()
+    data = gzip.compress(("".join(f"1 Q0 d{i} {i} {-i} x\n" for i in range(50_000))).encode())
+    (folder / "half.gz").write_bytes(data[: len(data) // 2])
+    options = ["--run", str(folder / "half.gz"), "--tag", "t", "--output", str(output)]
+    options += ["--queries", str(folder / "queries.parquet"), "--passages", str(folder / "passages.parquet")]
+    assert import_run.main(options) == 1
+    assert "half.gz: found damaged gzip data after row" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_a_depth_of_zero_is_refused(folder, capsys):
+    status, output = run(folder, TREC, depth=0)
+    assert status == 1
+    assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
+    assert not output.exists()
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the published runs are not here")
+def test_published_runs_measure_the_same_after_the_import(tmp_path):
+    source = DATA / "run.BM25.dl19.trec"
+    qrels: dict[str, dict[str, int]] = {}
+    for line in (DATA / "qrels.dl19-passage.txt").read_text().splitlines():
+        query_id, _, doc_id, relevance = line.split()
+        qrels.setdefault(query_id, {})[doc_id] = int(relevance)
+    before = read_run(source)
+    imported = import_run.read_published(source)
+    names = ["RR", "nDCG@10", "AP", "R@100"]
+    tmp = tmp_path / "imported.trec"
+    import_run.write_run(tmp, import_run.cut(imported, 1000), "x")
+    assert measures.evaluate_run(read_run(tmp), qrels, names) == measures.evaluate_run(before, qrels, names)

@@ -1,0 +1,248 @@
+"""Latencies: statistics of injected times, what is measured, and how reports show it beside published numbers."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from cort import latency
+from cort.online.manifest import read_contents
+from cort.online.timing import PARTS
+from cort.reporting.labels import MISSING
+from cort.reporting.latency import latency_blocks, latency_table, read_latencies, read_published
+from cort.reporting.reproduction.fidelity import read_latencies as read_for_papers
+from cort.reporting.tables import to_csv
+from tests.cort.online.test_searcher import SYSTEMS, Slow, contents_with
+from workflow.experiment.checks import ConfigError, load
+from workflow.experiment.online import latency_file, manifest_options, searchable, searched_files
+
+
+class Injected:
+    """A searcher that takes exactly the times it is given, one after the other."""
+
+    def __init__(self, contents, *times):
+        self.contents, self.times, self.calls = contents, list(times), []
+
+    def search_batch(self, system, texts, depth, *, concurrent=True):
+        self.calls.append((system, list(texts), depth, concurrent))
+        return [], self.times[len(self.calls) - 1]
+
+
+def test_statistics_are_those_of_numpy():
+    values = np.random.default_rng(4).exponential(20, 501)
+    found = latency.summarize([{"bm25": value, "merge": 2 * value} for value in values])
+    for name, factor in (("bm25", 1), ("merge", 2)):
+        for rank in (50, 95, 99):
+            assert found[name][f"p{rank}"] == pytest.approx(np.percentile(factor * values, rank))
+        assert found[name]["mean"] == pytest.approx(factor * values.mean())
+
+
+def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured(tmp_path):
+    contents = contents_with(tmp_path)
+    apart = {"tokenize": 1.0, "encode": 7.0, "search": 12.0, "bm25": 30.0, "merge": 1.0, "total": 99.0}
+    beside = {**apart, "bm25": 31.0, "total": 34.1}
+    searcher = Injected(contents, apart, beside)
+    found = latency.measure(searcher, "both", [["q"]], 10)
+    assert found["sequential"]["mean"] == 51
+    assert found["concurrent"]["p99"] == 34.1
+    assert found["encode"]["p50"] == 7
+    assert [call[3] for call in searcher.calls] == [False, True]
+    assert latency.overlap(found) == pytest.approx(34.1 / (30 + 1))
+    # The dense ranker may be the slower one.
+    slower = Injected(contents, {**apart, "search": 40.0}, {**beside, "total": 49.0})
+    assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)) == pytest.approx(49 / (48 + 1))
+    alone = Injected(contents, {"bm25": 30.0, "total": 30.1})
+    assert "concurrent" not in (found := latency.measure(alone, "bm25", [["q"]], 10))
+    assert latency.overlap(found) is None
+
+
+def test_batches_are_whole_and_nothing_is_re_ranked_in_batches(tmp_path):
+    times = [{"bm25": 1.0, "total": 1.0}] * 100
+    searcher = Injected(contents_with(tmp_path), *times)
+    rows = list(latency.rows_of(searcher, ["bm25", "reranked"], [f"q{n}" for n in range(7)], 10, 3, "cpu"))
+    assert [(row["system"], row["batch"], row["searches"]) for row in rows] == [
+        ("bm25", 1, 7),
+        ("bm25", 3, 2),
+        ("reranked", 1, 7),
+    ]
+    assert [call[1] for call in searcher.calls[7:9]] == [["q0", "q1", "q2"], ["q3", "q4", "q5"]]
+
+
+def test_the_overlap_of_a_real_searcher_is_near_one(tmp_path, record_messages, caplog):
+    caplog.set_level("INFO")
+    searcher = Slow(bm25=0.2, tokenize=0.02, encode=0.05, search=0.1).searcher(contents_with(tmp_path), ["both"])
+    [row] = latency.rows_of(searcher, ["both"], ["q"] * 4, 10, 5, "cpu")
+    assert row["overlap"] == pytest.approx(1, abs=0.1)
+    assert f"concurrent / slower part and merge = {row['overlap']:.2f}, within 1.1" in caplog.text
+    searcher.close()
+
+
+def row(system, kind, device="cpu", batch=1, **means):
+    times = {name: dict.fromkeys(("p50", "p95", "p99", "mean"), value) for name, value in means.items()}
+    found = {"system": system, "kind": kind, "device": device, "batch": batch, "searches": 3, "overlap": None}
+    return found | {"milliseconds": times}
+
+
+def test_numbers_have_the_names_of_the_published_ones(tmp_path):
+    contents = contents_with(tmp_path, {**SYSTEMS, "dense+bm25": {"kind": "interleave", "parts": ["dense", "bm25"]}})
+    dense = {"tokenize": 1.0, "encode": 7.0, "search": 68.0, "sequential": 76.0}
+    rows = [
+        row("bm25", "bm25", "1 GPU", bm25=38.0, sequential=38.0),
+        row("bm25", "bm25", "1 GPU", 32, bm25=290.0, sequential=290.0),
+        row("dense", "exact", "1 GPU", **dense),
+        row("dense", "exact", "cpu", **{**dense, "search": 900.0}),
+        row("dense", "exact", "4 GPUs", **{**dense, "search": 17.0}),
+        row("dense+bm25", "interleave", "1 GPU", sequential=114.0),
+        row("dense+bm25", "interleave", "4 GPUs", sequential=63.0),
+        row("reranked", "rerank", "4 GPUs", sequential=255.0),
+    ]
+    found = {one["system"]: one["milliseconds"] for one in latency.published_form(contents, "dev", rows)}
+    assert found == {
+        "bm25": {"1": 38.0, "32": 290.0},
+        "dense": {"1": 68.0},
+        "encoder-queries": {"1": 8.0},
+        "dense-4gpus": {"1": 17.0},
+        "dense+bm25": {"1": 114.0},
+        "dense-4gpus+bm25": {"1": 63.0},
+        "reranked-4gpus": {"1": 255.0},
+    }
+
+
+def test_vectors_are_measured_on_each_number_of_gpus_and_on_the_cpu():
+    assert latency.device_sets(0) == {"cpu": ["cpu"]}
+    assert latency.device_sets(2) == {"1 GPU": ["cuda:0"], "cpu": ["cpu"], "2 GPUs": ["cuda:0", "cuda:1"]}
+
+
+def measured(tmp_path, rows):
+    hardware = {"processor": "Imagined <b>", "cores": 2, "memory_mb": 9, "gpus": ["One"]}
+    found = {"split": "dev", "queries": 3, "depth": 10, "threads": 2, "rows": rows, "hardware": hardware}
+    found |= {"latencies": [{"system": "bm25", "split": "dev", "milliseconds": {"1": 38.5, "32": 290.0}}]}
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(found | {"software": {"python": "3.11", "java": None, "torch": "2"}}))
+    return path
+
+
+def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
+    path = measured(tmp_path, [row("bm25", "bm25", bm25=38.5, sequential=38.5)])
+    found = read_latencies(path)
+    lines = to_csv(latency_table([found])).splitlines()
+    assert lines[0].split(",")[5:11] == [f"{part}_p50" for part in PARTS]
+    assert lines[1] == "dev,bm25,cpu,1,3,,,,38.5,,,38.5,38.5,38.5,38.5,,,,"
+    [block] = latency_blocks([found])
+    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in block.caption
+    cells = ["cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
+    assert block.rows == [("bm25", cells)]
+
+
+def test_papers_are_compared_with_each_of_the_latencies(tmp_path):
+    [found] = read_for_papers(measured(tmp_path, []))
+    assert (found.system, found.split, found.milliseconds) == ("bm25", "dev", {1: 38.5, 32: 290.0})
+
+
+def test_published_latencies_stand_beside_ours(tmp_path):
+    numbers = [
+        {"row": "BM25", "measure": "latency@32", "published": 290, "ours": None},
+        {"row": "BM25", "measure": "latency", "published": 38, "ours": 40.5},
+        {"row": "BM25", "measure": "R@200", "published": 73.8, "ours": 73.8},
+    ]
+    path = tmp_path / "reproduction.json"
+    path.write_text(json.dumps({"papers": [{"title": "CoRT", "numbers": numbers}]}))
+    found = [(one.row, one.batch, one.published, one.ours) for one in read_published(path)]
+    assert found == [("BM25", 32, 290.0, None), ("BM25", 1, 38.0, 40.5)]
+
+
+# The config.
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def write(**changes):
+        config = {
+            "dataset": "toy",
+            "collection": {"passages": "p.tsv"},
+            "splits": {"test": {"queries": "q.tsv", "qrels": "r.tsv"}},
+            "systems": {
+                "bm25": {"retrieve": "bm25"},
+                "found": {"run": "f.trec"},
+                "found+bm25": {"interleave": ["found", "bm25"]},
+            },
+        }
+        path = tmp_path / "toy.yaml"
+        path.write_text(yaml.safe_dump(config | changes))
+        return path
+
+    return write
+
+
+def test_published_runs_are_left_out_of_the_manifest(experiment):
+    config = load(experiment())
+    assert searchable(config) == ["bm25"]
+    options = manifest_options(config, lambda encoder: [])
+    assert json.loads(options[options.index("--systems") + 1]) == {"bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4}}
+    assert latency_file(config) == []
+
+
+def test_latencies_wait_for_what_is_opened(experiment):
+    config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
+    assert latency_file(config) == ["results/toy/latency/test.json"]
+    files = ["results/toy/collection/passages.parquet", "results/toy/bm25/index/manifest.json"]
+    assert searched_files(config, lambda encoder: []) == files
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"split": "train", "systems": ["bm25"]}, "latency.split: found 'train', expected one of test; mend the name"),
+        ({"split": "test", "systems": ["x"]}, "latency.systems: found 'x', expected one of bm25; add it"),
+        ({"split": "test", "systems": ["found"]}, "latency.systems: found found, made from a published run"),
+        ({"split": "test", "systems": ["found+bm25"]}, "latency.systems: found found.bm25, made from a published run"),
+        ({"split": "test", "systems": ["bm25", "bm25"]}, "latency.systems: found bm25 2 times"),
+        ({"split": "test", "systems": []}, "latency.systems: found .*, expected at least 1"),
+        ({"systems": ["bm25"]}, "latency: found no key split"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(experiment, asked, words):
+    with pytest.raises(ConfigError, match=words):
+        load(experiment(latency=asked))
+
+
+# The tiny experiment.
+
+
+@pytest.mark.slow
+def test_the_stage_measures_every_kind_of_system(built, tmp_path):
+    results, output = built / "results" / "tiny", tmp_path / "latency" / "test.json"
+    systems = list(read_contents(results / "manifest.json").systems)
+    options = ["--manifest", results / "manifest.json", "--split", "test", "--systems", *systems, "--number", "5"]
+    options += ["--queries", results / "collection" / "queries.test.parquet", "--batch", "2", "--depth", "30"]
+    assert latency.main([str(word) for word in [*options, "--threads", "2", "--warm-up", "1", "--output", output]]) == 0
+    found = json.loads(output.read_text())
+    assert (found["queries"], found["depth"], found["threads"]) == (5, 30, 2)
+    assert [row["system"] for row in found["rows"] if row["batch"] == 1] == systems
+    assert [row["system"] for row in found["rows"] if row["batch"] == 2] == systems[:-1]
+    for row in found["rows"]:
+        means = {name: times["mean"] for name, times in row["milliseconds"].items()}
+        assert means["sequential"] == pytest.approx(sum(means[part] for part in PARTS if part in means))
+        assert ("concurrent" in means) == (row["overlap"] is not None) == ("+" in row["system"])
+        assert min(means.values()) > 0
+    named = {one["system"] for one in found["latencies"]}
+    assert named == {*systems, "encoder-queries"}
+    assert "host" not in found["hardware"]
+    assert found["software"]["pyserini"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["--systems", "x"], "--systems: found 'x', expected one of bm25, cort"),
+        (["--systems", "bm25", "--number", "0"], "--number: found 0"),
+        (["--systems", "bm25", "--manifest", "nowhere.json"], "nowhere.json: found no such file"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(built, tmp_path, complaint, changes, words):
+    results = built / "results" / "tiny"
+    options = ["--manifest", results / "manifest.json", "--split", "test", "--output", tmp_path / "out.json"]
+    options += ["--queries", results / "collection" / "queries.test.parquet"]
+    assert words in complaint(latency.main, [*options, *changes], tmp_path / "out.json")

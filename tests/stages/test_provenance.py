@@ -1,0 +1,98 @@
+import hashlib
+import json
+import os
+import platform
+import subprocess
+
+import pytest
+
+from cort import provenance
+
+
+def record(tmp_path, *inputs, config='{"seed": 42, "title": "{split}"}'):
+    output = tmp_path / "provenance.json"
+    options = ["--dataset", "tiny", "--config", config, "--output", str(output)]
+    assert provenance.main([*options, "--inputs", *map(str, inputs)]) == 0
+    return json.loads(output.read_text("utf-8"))
+
+
+def test_inputs_have_size_and_checksum_and_stand_once(tmp_path):
+    texts = {"a.tsv": b"", "b.tsv": b"1\ttext\n" * 300_000}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text)
+    paths = [str(tmp_path / name) for name in ("b.tsv", "a.tsv", "b.tsv")]
+    assert record(tmp_path, *paths)["inputs"] == [
+        {"path": path, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        for path, text in ((paths[0], texts["b.tsv"]), (paths[1], texts["a.tsv"]))
+    ]
+
+
+def test_settings_are_kept_as_they_are(tmp_path):
+    assert record(tmp_path)["config"] == {"seed": 42, "title": "{split}"}
+
+
+def test_program_and_machine_are_named(tmp_path):
+    found = record(tmp_path)
+    assert found["software"]["python"] == platform.python_version()
+    assert found["software"]["packages"]["snakemake"].startswith("9.")
+    assert found["hardware"]["cores"] == len(os.sched_getaffinity(0))
+    with open("/proc/meminfo") as handle:
+        kilobytes = int(handle.readline().split()[1])
+    assert found["hardware"]["memory_mb"] == pytest.approx(kilobytes / 1024, rel=0.01)
+
+
+def test_commit_and_changes_to_it(tmp_path):
+    def git(*words):
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", "-C", tmp_path, *names, *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    assert provenance.describe_code(tmp_path)["commit"] is None
+    git("init", "--quiet")
+    (tmp_path / "file").write_text("a")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    assert provenance.describe_code(tmp_path) | {"version": ""} == {
+        "version": "",
+        "commit": git("rev-parse", "HEAD"),
+        "modified": False,
+    }
+    (tmp_path / "file").write_text("b")
+    assert provenance.describe_code(tmp_path)["modified"] is True
+
+
+def test_cards_are_read_from_the_driver_and_a_missing_or_failing_one_means_none(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\necho "Card A, 40960 MiB, 550.54"\necho "Card B, 40960 MiB, 550.54"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert provenance.describe_hardware()["gpus"] == ["Card A, 40960 MiB, 550.54", "Card B, 40960 MiB, 550.54"]
+    tool.write_text("#!/bin/sh\necho no driver\nexit 9\n")
+    assert provenance.describe_hardware()["gpus"] == []
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert provenance.describe_hardware()["gpus"] == []
+
+
+@pytest.mark.parametrize("config", ["{", "[1]"])
+def test_settings_that_are_no_object_are_refused(tmp_path, complaint, config):
+    output = tmp_path / "out" / "provenance.json"
+    argv = ["--dataset", "tiny", "--config", config, "--output", output]
+    assert complaint(provenance.main, argv, output).startswith("--config: found ")
+
+
+def test_a_missing_input_is_named_and_nothing_is_written(tmp_path, complaint):
+    output = tmp_path / "out" / "provenance.json"
+    argv = ["--dataset", "tiny", "--config", "{}", "--inputs", tmp_path / "none.tsv", "--output", output]
+    assert "none.tsv: No such file" in complaint(provenance.main, argv, output)
+
+
+def test_the_report_shows_where_results_came_from(tmp_path):
+    from cort.reporting.provenance import read_origin
+
+    (tmp_path / "a.tsv").write_bytes(b"abc")
+    record(tmp_path, tmp_path / "a.tsv")
+    origin = read_origin(tmp_path / "provenance.json")
+    facts = dict(origin.facts)
+    assert facts["Python"] == platform.python_version()
+    assert "torch 2." in facts["Libraries"]
+    assert origin.inputs == [(str(tmp_path / "a.tsv"), "3", hashlib.sha256(b"abc").hexdigest())]

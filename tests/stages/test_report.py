@@ -1,0 +1,185 @@
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cort import report
+
+FILES = [
+    *(
+        f"tables/{name}.{ending}"
+        for name in ("systems", "comparisons", "lists", "audits", "stages", "latency")
+        for ending in ("csv", "md", "tex")
+    ),
+    *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
+    "index.html",
+]
+NASTY = '<script>alert("1")</script> & {{ 7 * 7 }}'
+VOID = {"meta", "link", "br"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags are closed in order, and remembers them with their ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.seen.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs) -> None:
+        self.seen.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def small(tmp_path):
+    values = {"bm25": (0.187, 0.67, 0.857), "cort_1": (0.274, 0.816, None)}
+    paths = []
+    for split in ("dev", "test"):
+        for system, numbers in values.items():
+            path = tmp_path / f"{split}.{system}.json"
+            mean = dict(zip(("RR@10", "R@100", "R@1000"), numbers, strict=True))
+            path.write_text(
+                json.dumps({"system": system, "split": split, "relevance_level": 1, "queries": 7, "mean": mean})
+            )
+            paths.append(str(path))
+    output = ["--output-folder", str(tmp_path / "report")]
+    return ["--title", NASTY, "--dataset", "toy", "--measures-files", *paths, "--baseline", "bm25", *output]
+
+
+@pytest.fixture
+def full(small, tmp_path):
+    depths = {"system": "cort_1", "split": "dev", "depths": [1, 2, 4], "measures": {"RR@10": [0.1, 0.2, 0.2]}}
+    (tmp_path / "depths.json").write_text(json.dumps(depths | {"saturation": {"RR@10": 2}}))
+    header = "step,epoch,loss,validation_loss,learning_rate,examples_per_second\n"
+    (tmp_path / "curve.csv").write_text(header + "".join(f"{n},{n / 9},{1 / n},,1e-5,9\n" for n in range(1, 9)))
+    passage = {"doc_id": "1", "text": NASTY, "rank_first": 1, "rank_second": None}
+    top = {"doc_id": "2", "text": "words", "relevant": None}
+    example = {"query_id": "1", "query": f"script {NASTY}", "advantage": 1.0, "relevant": passage}
+    examples = {
+        "split": "dev",
+        "first": "cort_1",
+        "second": "bm25",
+        "queries": 7,
+        "better_first": 1,
+        "better_second": 0,
+    }
+    examples |= {"examples": [example | {"top_first": top | {"doc_id": "1"}, "top_second": top}]}
+    (tmp_path / "examples.json").write_text(json.dumps(examples))
+    (tmp_path / "filter.json").write_text(json.dumps({"kept <b>": 12345, "dropped_short": 0}))
+    (tmp_path / "benchmarks/train").mkdir(parents=True)
+    (tmp_path / "benchmarks/train/a.tsv").write_text("s\th:m:s\tmax_rss\n3725.5\t1:02:05\t-\n")
+    gate = {"title": f"Paper {NASTY}", "counts": {"within": 41, "off": 3, "not run": 1_234}}
+    (tmp_path / "reproduction.json").write_text(json.dumps({"papers": [gate]}))
+    return [
+        *small,
+        *("--reproduction", str(tmp_path / "reproduction.json")),
+        *("--description-of-systems", f"cort_1={NASTY}", "bm25=Anserini, k1 = 0.82"),
+        *("--depths-files", str(tmp_path / "depths.json"), "--curves", f"encoder={tmp_path / 'curve.csv'}"),
+        *("--disagreements", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
+        *("--benchmarks", str(tmp_path / "benchmarks")),
+    ]
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_files_are_written_and_the_same_again(full, tmp_path) -> None:
+    assert report.main(full) == 0
+    once = written(tmp_path / "report")
+    assert sorted(once) == sorted(FILES)
+    # A process of its own has other hash seeds.
+    command = [sys.executable, "-m", "cort.report", *full]
+    subprocess.run(command, check=True, capture_output=True, env={"PYTHONHASHSEED": "7", "HOME": str(tmp_path)})
+    assert written(tmp_path / "report") == once
+
+
+def test_the_page_is_whole_and_alone(full, tmp_path) -> None:
+    report.main(full)
+    text = (tmp_path / "report/index.html").read_text()
+    page = Outline(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert "script" not in page.seen
+    assert "img" not in page.seen
+    assert not [value for name, value in page.attributes if name in ("src", "href") and "//" in value]
+    assert not re.search(r"@import|url\((?!#)", text)
+    labels = [value for name, value in page.attributes if name == "aria-labelledby"]
+    assert {one for label in labels for one in label.split()} <= set(page.ids)
+    assert page.seen.count("table") == page.seen.count("caption")
+
+
+def test_nothing_foreign_becomes_markup(full, tmp_path) -> None:
+    report.main(full)
+    text = (tmp_path / "report/index.html").read_text()
+    assert "<script" not in text
+    assert "{{ 7 * 7 }}" in text
+    assert "&lt;<mark>script</mark>&gt;" in text
+    assert "kept &lt;b&gt;" in text
+
+
+def test_the_page_shows_the_numbers(full, tmp_path) -> None:
+    report.main(full)
+    text = (tmp_path / "report/index.html").read_text()
+    assert "cort_1 raises MRR@10 from 0.187 (bm25) to 0.274" in text
+    assert '<td class="number"><b>0.274</b><small>+0.087</small></td>' in text
+    assert "cort_1 (saturates at 2)" in text
+    assert '<th scope="row">dropped short</th><td class="number">0</td>' in text
+    assert '<td class="number">1 h 02 min</td>' in text
+    assert "<b>n/a</b> in bm25" in text
+    assert "never judged" in text
+    assert '<td class="number">41</td><td class="number">3</td>\n<td class="number">1,234</td>' in text
+    assert 'href="reproduction/index.html"' in text
+
+
+def test_what_is_absent_is_left_out(small, tmp_path) -> None:
+    assert report.main([*small, "--benchmarks", str(tmp_path / "none"), "--disagreements", "--curves"]) == 0
+    assert sorted(written(tmp_path / "report")) == sorted(FILES)
+    text = (tmp_path / "report/index.html").read_text()
+    found = re.findall(r"<h2[^>]*>([^<]*)</h2>", text)
+    assert found == ["Systems", "Recall"]
+    assert "No training curve" not in text
+    assert "no training curve was given" in (tmp_path / "report/figures/training.svg").read_text()
+    assert "nothing was re-ranked" in (tmp_path / "report/figures/depths.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (["--baseline", "cort"], "--baseline: found 'cort', expected one of bm25, cort_1; name a system"),
+        (["--contender", "x"], "--contender: found 'x', expected one of bm25, cort_1"),
+        (["--curves", "x"], "--curves: found 'x', expected NAME=VALUE"),
+        (["--curves", "x=missing.csv"], "missing.csv: No such file or directory"),
+        (["--filters", "x={depths}"], "found 'cort_1' at system, expected a whole number"),
+        (["--disagreements", "{depths}"], "depths.json: found no 'first', expected the fields"),
+    ],
+)
+def test_bad_input_leaves_nothing(full, tmp_path, capsys, change, complaint) -> None:
+    change = [part.replace("{depths}", str(tmp_path / "depths.json")) for part in change]
+    assert report.main([*full, *change]) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_help_does_not_load_matplotlib() -> None:
+    code = "import sys, cort.report; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,344 @@
+import copy
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cort import reproduction
+from cort.reporting.inputs import Depths, Measures
+from cort.reporting.reproduction.fidelity import Consistency, Latency, Results, compare, counts, verdicts
+from cort.reporting.reproduction.paper import Number, Tolerance, read_paper
+from tests.stages.test_report import NASTY, Outline
+
+ROOT = Path(__file__).parents[2]
+PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
+PAPER = {
+    "title": f"A paper {NASTY}",
+    "reference": "Nobody, 2020",
+    "reasons": {"seed": f"Another seed {NASTY}", "file": "Another file", "table": "All of it"},
+    "tolerances": {"near": {"within": 0.001, "because": "rounding"}, "exact": {"within": 0, "because": "a count"}},
+    "tables": {
+        "table-1": {
+            "number": "Table 1",
+            "title": "Numbers.",
+            "split": "dev",
+            "scale": 100,
+            "tolerance": "near",
+            "why": ["table"],
+            "columns": [
+                {"label": "MRR@10", "measure": "RR@10", "why": ["file"]},
+                {"label": "ms", "measure": "latency@32", "scale": 1},
+                {"label": "at 4", "measure": "RR@10", "depth": 4},
+            ],
+            "rows": [
+                {"label": "BM25", "system": "bm25", "values": [18.7, 290, None]},
+                {"label": "Both", "systems": ["both", None, "re"], "values": [{"value": 20, "why": ["seed"]}, 7, 31.5]},
+            ],
+        }
+    },
+    "figures": {
+        "figure-1": {
+            "number": "Figure 1",
+            "title": "Curves.",
+            "panels": [
+                {
+                    "kind": "depths",
+                    "title": "Quality",
+                    "split": "dev",
+                    "measure": "RR@10",
+                    "depths": [1, 2, 4],
+                    "tolerance": "exact",
+                    "series": [{"label": "Re", "system": "re", "saturation": 2, "published": [[1, 0.1]]}],
+                },
+                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "F", "system": "bm25"}]},
+                {
+                    "kind": "systems",
+                    "title": "Size",
+                    "x_label": "pairs",
+                    "split": "dev",
+                    "measure": "RR@10",
+                    "series": [{"label": "Sizes", "points": [{"x": 1, "system": "bm25"}, {"x": 10, "system": "none"}]}],
+                },
+            ],
+        },
+        "figure-2": {
+            "number": "Figure 2",
+            "title": "Nothing of ours.",
+            "panels": [
+                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "G", "system": "g"}]}
+            ],
+        },
+    },
+}
+RESULTS = {
+    "measures": {"system": "bm25", "split": "dev", "relevance_level": 1, "queries": 7, "mean": {"RR@10": 0.1879}},
+    "both": {"system": "both", "split": "dev", "relevance_level": 1, "queries": 7, "mean": {"RR@10": 0.25}},
+    "depths": {
+        "system": "re",
+        "split": "dev",
+        "depths": [1, 2, 3, 4],
+        # Twice the candidates add 20 %, then .4 %; the third depth is none of the paper's.
+        "measures": {"RR@10": [0.25, 0.3, 0.3, 0.3012]},
+        "saturation": {"RR@10": 2},
+    },
+    "consistency": {"system": "bm25", "split": "dev", "reference": "r", "depths": [1, 9], "consistency": [1, 0.5]},
+    "latency": {"system": "bm25", "split": "dev", "milliseconds": {"1": 38.0, "32": 290.0005}},
+}
+
+
+def write(folder, paper=None):
+    (folder / "paper.yaml").write_text(yaml.safe_dump(paper or PAPER, sort_keys=False), "utf-8")
+    for name, content in RESULTS.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    files = {
+        "papers": ["paper.yaml"],
+        "measures-files": ["measures.json", "both.json"],
+        "depths-files": ["depths.json"],
+        "consistency-files": ["consistency.json"],
+        "latency-files": ["latency.json"],
+    }
+    options = [word for name, paths in files.items() for word in (f"--{name}", *(str(folder / path) for path in paths))]
+    return ["--title", NASTY, "--dataset", "toy", *options, "--output-folder", str(folder / "out")]
+
+
+def written(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def found(tmp_path):
+    assert reproduction.main(write(tmp_path)) == 0
+    paper = json.loads((tmp_path / "out" / "reproduction.json").read_text("utf-8"))["papers"][0]
+    return paper, {(one["row"], one["column"]): one for one in paper["numbers"]}
+
+
+def test_known_answers(found):
+    paper, numbers = found
+    assert paper["counts"] == {"within": 3, "off": 2, "not run": 1}
+    marks = {key: one["mark"] for key, one in numbers.items()}
+    assert marks == {
+        ("BM25", "MRR@10"): "within",
+        ("BM25", "ms"): "within",
+        ("Both", "MRR@10"): "off",
+        ("Both", "ms"): "not run",
+        ("Both", "at 4"): "off",
+        ("Re", "saturation of Quality"): "within",
+    }
+    assert numbers["BM25", "MRR@10"]["difference"] == pytest.approx(0.0009)
+    assert numbers["Both", "at 4"]["ours"] == 0.3012
+    assert numbers["Both", "at 4"]["published"] == pytest.approx(0.315)
+    assert numbers["Re", "saturation of Quality"]["ours"] == 2
+    assert numbers["Both", "ms"]["not run because"] == "no system of ours stands for it"
+    assert numbers["BM25", "ms"]["published"] == 290
+
+
+def test_reasons_of_number_row_column_and_table_add_up(found):
+    why = found[1]["Both", "MRR@10"]["why ours may differ"]
+    assert why == [PAPER["reasons"]["seed"], "Another file", "All of it"]
+
+
+def test_all_files_are_written_and_the_same_again(tmp_path):
+    options = write(tmp_path)
+    assert reproduction.main(options) == 0
+    once = written(tmp_path / "out")
+    assert sorted(once) == [
+        "figures/paper.figure-1.svg",
+        "figures/paper.figure-2.svg",
+        "index.html",
+        "numbers.csv",
+        "reproduction.json",
+        *(f"tables/paper.table-1.{ending}" for ending in ("csv", "md", "tex")),
+    ]
+    command = [sys.executable, "-m", "cort.reproduction", *options]
+    subprocess.run(command, check=True, capture_output=True, env={"PYTHONHASHSEED": "7"}, cwd=ROOT)
+    assert written(tmp_path / "out") == once
+
+
+def test_a_table_has_a_row_per_number(tmp_path):
+    reproduction.main(write(tmp_path))
+    with open(tmp_path / "out" / "tables" / "paper.table-1.csv", encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [(row["row"], row["column"], row["mark"]) for row in rows][:2] == [
+        ("BM25", "MRR@10", "within"),
+        ("BM25", "ms", "within"),
+    ]
+    assert len(rows) == 5
+    assert float(rows[0]["difference"]) == pytest.approx(0.0009)
+    assert rows[3]["ours"] == ""
+    assert "0.1870" in (tmp_path / "out" / "tables" / "paper.table-1.md").read_text("utf-8")
+
+
+def test_the_page_is_whole_and_nothing_foreign_becomes_markup(tmp_path):
+    reproduction.main(write(tmp_path))
+    text = (tmp_path / "out" / "index.html").read_text("utf-8")
+    page = Outline(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert "script" not in page.seen
+    assert not [value for name, value in page.attributes if name in ("src", "href") and "//" in value]
+    assert "{{ 7 * 7 }}" in text
+    labels = [value for name, value in page.attributes if name == "aria-labelledby"]
+    assert {one for label in labels for one in label.split()} <= set(page.ids)
+
+
+def test_the_page_shows_numbers_in_the_papers_units_and_the_gate(tmp_path):
+    reproduction.main(write(tmp_path))
+    text = re.sub(r"\s+", " ", (tmp_path / "out" / "index.html").read_text("utf-8"))
+    assert "Of 6 published numbers 3 are reproduced within tolerance, 2 are off, 1 were not run." in text
+    assert '18.7<small class="within">18.8 ✓</small>' in text
+    assert '290<small class="within">290 ✓</small>' in text
+    assert '20.0<small class="off">25.0 ✗</small>' in text
+    assert '7<small class="not-run">not run</small>' in text
+    assert "Table 1: Both, MRR@10" in text
+    assert "<li>Another file</li>" in text
+    assert '<th scope="row">no system of ours stands for it</th><td class="number">1</td>' in text
+    assert "Re saturates at 2 candidates as published, ours at 2 (within)." in text
+
+
+def test_figures_show_what_was_run(tmp_path):
+    reproduction.main(write(tmp_path))
+    drawn = (tmp_path / "out" / "figures" / "paper.figure-1.svg").read_text("utf-8")
+    assert all(words in drawn for words in ("Re (saturates at 2)", "Re, published", "consistency factor", "Sizes"))
+    assert "Figure 2 of paper: not run." in (tmp_path / "out" / "figures" / "paper.figure-2.svg").read_text("utf-8")
+
+
+def number(**changes):
+    fields = {"row": "r", "column": "c", "paper": 0.271, "system": "s", "split": "dev", "measure": "RR@10"}
+    return Number(**{**fields, "depth": None, "tolerance": Tolerance(0.001, ""), **changes})
+
+
+def results(**values):
+    measures = {("s", "dev"): Measures("s", "dev", 1, 7, values)}
+    depths = {("s", "dev"): Depths("s", "dev", [1, 2], {"RR@10": [0.1, 0.2]}, {})}
+    consistency = {("s", "dev"): Consistency("s", "dev", "r", [1], [1.0])}
+    return Results(measures, depths, consistency, {("s", "dev"): Latency("s", "dev", {1: 8.0})})
+
+
+@pytest.mark.parametrize(
+    ("ours", "mark"),
+    [(0.271, "within"), (0.272, "within"), (0.27, "within"), (0.2721, "off"), (0.2699, "off"), (None, "not run")],
+)
+def test_a_difference_of_just_the_tolerance_is_within(ours, mark):
+    assert compare(number(), results(**{"RR@10": ours})).mark == mark
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"system": None}, "no system of ours stands for it"),
+        ({"system": "x"}, "no results of x on dev"),
+        ({"split": "eval"}, "no results of s on eval"),
+        ({"measure": "R@5"}, "R@5 of s on dev was not measured"),
+        ({"measure": "rank"}, "rank of s on dev was not measured"),
+        ({"measure": "latency@32"}, "its latency was not measured"),
+        ({"depth": 5}, "the curve of s on dev has no point at 5 candidates"),
+        ({"depth": 2, "system": "x"}, "no curve of x by candidates on dev"),
+        ({"depth": 2, "measure": "R@5"}, "R@5 of s was not measured by candidates on dev"),
+        ({"quantity": "saturation"}, "s on dev does not saturate on its curve"),
+    ],
+)
+def test_why_a_number_was_not_run(changes, reason):
+    verdict = compare(number(**changes), results(**{"RR@10": 0.271}))
+    assert (verdict.mark, verdict.reason, verdict.difference) == ("not run", reason, None)
+
+
+def test_a_single_query_is_a_batch_of_one():
+    assert compare(number(measure="latency", paper=8), results()).mark == "within"
+
+
+def test_saturation_looks_at_the_papers_depths_alone():
+    curve = Depths("s", "dev", [1, 2, 3, 4, 6], {"RR@10": [0.1, 0.2, 0.3, 0.4, 0.3]}, {"RR@10": 3})
+    mine = Results({}, {("s", "dev"): curve})
+    asked = number(quantity="saturation", paper=3)
+    assert compare(asked, mine).ours == 3
+    assert compare(number(quantity="saturation", depths=(1, 2, 4)), mine).mark == "not run"
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_without_results_no_published_number_was_run(path):
+    paper = read_paper(path)
+    found = [one for numbers in verdicts(paper, Results({})).values() for one in numbers]
+    assert counts(found) == {"within": 0, "off": 0, "not run": len(found)}
+    assert len(found) > 10
+
+
+def test_published_numbers_are_those_of_the_papers():
+    """Some read off the papers once more, by hand."""
+    papers = {path.stem: read_paper(path) for path in PAPERS}
+
+    def cell(paper, table, row, column):
+        tables = {one.name: one for one in papers[paper].tables}
+        found = [one for label, cells in tables[table].rows if label == row for one in cells if one]
+        return next(one for one in found if one.column == column)
+
+    assert cell("cort-2021", "table-1", "CoRT+BM25", "R@1000").paper == pytest.approx(0.949)
+    assert cell("cort-2021", "table-2", "CoRT", "MAP@1000").paper == pytest.approx(0.297)
+    assert cell("cort-2021", "table-3", "CoRT+BM25 e=32", "MRR@10").paper == pytest.approx(0.252)
+    assert cell("cort-2021", "table-4", "ANN, epsilon .4", "R@200").paper == pytest.approx(0.772)
+    assert cell("cort-2021", "table-4", "ANN, epsilon .4", "single (ms)").paper == 71
+    assert cell("cort-trec-2020", "table-3", "CoRT+BM25→ELECTRA", "2020 nDCG@10").paper == 0.7566
+    assert cell("repbert-2020", "table-2", "50", "DeepCT").paper == 0.361
+    assert cell("repbert-2020", "table-2", "50", "DeepCT").system == "deepct-bert-large"
+    mixed = cell("repbert-2020", "table-3", "DeepCT", "+RepBERT")
+    assert (mixed.paper, mixed.system) == (0.276, "deepct+repbert")
+    assert cell("bert-reranking-2019", "table-1", "BERT large", "TREC-CAR MAP").paper == pytest.approx(0.335)
+    (figure,) = papers["cort-2021"].figures
+    assert {one.row: one.paper for one in figure.numbers} == {"BM25": 256, "CoRT+BM25": 64}
+
+
+def broken(path, value):
+    paper = copy.deepcopy(PAPER)
+    *parents, last = path
+    place = paper
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    return paper
+
+
+TABLE = ("tables", "table-1")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        (
+            (*TABLE, "why"),
+            ["x"],
+            "the name 'x' at tables.table-1.why[0], expected one of seed, file, table; mend the f",
+        ),
+        ((*TABLE, "tolerance"), "x", "the name 'x' at tables.table-1.tolerance, expected one of near, exact"),
+        ((*TABLE, "rows", 0, "values"), [1], "1 values at tables.table-1.rows[0].values, expected 3, one per column"),
+        ((*TABLE, "rows", 0, "values"), ["1", 2, 3], "'1' at tables.table-1.rows[0].values[0], expected a number"),
+        ((*TABLE, "scale"), 0, "0.0 at tables.table-1.scale, expected a number above 0"),
+        ((*TABLE, "split"), None, "no split at tables.table-1.rows[0], expected split in row, column or table"),
+        (("title",), 3, "found 3 at title, expected a text; mend the file"),
+    ],
+)
+def test_a_broken_paper_is_refused_with_its_place(tmp_path, capsys, path, value, complaint):
+    assert reproduction.main(write(tmp_path, broken(path, value))) == 1
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/paper.yaml: found " in error
+    assert complaint in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_broken_files_are_refused(tmp_path, capsys):
+    options = write(tmp_path)
+    (tmp_path / "paper.yaml").write_text("title: [")
+    assert reproduction.main(options) == 1
+    assert "paper.yaml: found no YAML (" in capsys.readouterr().err
+    options = write(tmp_path)
+    (tmp_path / "latency.json").write_text(json.dumps(RESULTS["latency"] | {"milliseconds": {"one": 1}}))
+    assert reproduction.main(options) == 1
+    assert "found the batch size 'one' at milliseconds.one, expected a whole number" in capsys.readouterr().err
+    options = write(tmp_path)
+    (tmp_path / "consistency.json").write_text(json.dumps(RESULTS["consistency"] | {"depths": [1]}))
+    assert reproduction.main(options) == 1
+    assert "found 2 values at consistency, expected 1, one per depth" in capsys.readouterr().err
+    assert reproduction.main([*write(tmp_path), "--papers", *[str(tmp_path / "paper.yaml")] * 2]) == 1
+    assert "--papers: found the name 'paper' twice, expected each name once" in capsys.readouterr().err

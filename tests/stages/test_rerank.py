@@ -1,0 +1,116 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import rerank
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+
+CANDIDATES = {"2": ["a", "b", "c", "d", "e"], "1": ["c", "a"]}
+
+
+def write_scores(folder, rows):
+    table = pa.Table.from_pylist([{"query_id": q, "doc_id": d, "score": s} for q, d, s in rows], schema=tables.SCORES)
+    tables.write_table(folder / "scores.parquet", table)
+
+
+def run(folder, rows, depth, rankings=CANDIDATES):
+    candidates = [Ranking(q, docs, -np.arange(len(docs), dtype=float)) for q, docs in rankings.items()]
+    write_run(folder / "candidates.trec", candidates, "x")
+    write_scores(folder, rows)
+    output = folder / "out" / "run.trec"
+    options = ["--candidates", str(folder / "candidates.trec"), "--scores", str(folder / "scores.parquet")]
+    return rerank.main([*options, "--depth", str(depth), "--tag", "t", "--output", str(output)]), output
+
+
+SCORES = [
+    ("2", "c", 9.0),
+    ("2", "b", 1.0),
+    ("2", "a", 1.0),
+    ("1", "a", -2.0),
+    ("1", "c", -3.0),
+    ("2", "d", 50.0),
+    ("2", "e", 60.0),
+]
+
+
+def test_the_first_candidates_by_score_then_doc_id_and_the_rest_in_order_below(tmp_path):
+    status, output = run(tmp_path, SCORES, depth=3)
+    assert status == 0
+    result = read_run(output)
+    assert result.query_ids == ["2", "1"]
+    assert result.by_query()["2"] == ["c", "a", "b", "d", "e"]
+    assert result.by_query()["1"] == ["a", "c"]
+    scores = next(iter(result)).scores
+    assert scores == pytest.approx([9, 1, 1, 0, -1], abs=1e-6)
+    assert (np.diff(scores) < 0).all()
+
+
+def test_a_depth_beyond_the_candidates_reranks_all(tmp_path):
+    _, output = run(tmp_path, SCORES, depth=1000)
+    assert read_run(output).by_query()["2"] == ["e", "d", "c", "a", "b"]
+
+
+def test_scores_are_needed_for_the_first_candidates_only_and_others_are_ignored(tmp_path):
+    rows = [("2", "a", 1.0), ("2", "b", 2.0), ("1", "c", 0.5), ("1", "a", 0.4), ("7", "a", 1.0), ("2", "z", 1.0)]
+    status, output = run(tmp_path, rows, depth=2)
+    assert status == 0
+    assert read_run(output).by_query()["2"] == ["b", "a", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_python_sorting(tmp_path, seed):
+    generator = np.random.default_rng(seed)
+    rankings = {str(q): [f"d{d}" for d in generator.permutation(40)[: generator.integers(1, 40)]] for q in range(9)}
+    rows = [(q, d, float(generator.integers(0, 6))) for q, docs in rankings.items() for d in docs]
+    lookup = {(q, d): s for q, d, s in rows}
+    generator.shuffle(rows)
+    depth = int(generator.integers(1, 45))
+    status, output = run(tmp_path, [(q, d, float(s)) for q, d, s in rows], depth, rankings)
+    assert status == 0
+    result = read_run(output).by_query()
+    for q, docs in rankings.items():
+        assert result[q] == sorted(docs[:depth], key=lambda d: (-lookup[q, d], d)) + docs[depth:]
+
+
+def test_the_order_of_the_tail_survives_scores_of_any_size():
+    candidates = Ranking("q", [f"d{i}" for i in range(5)], np.arange(5.0, 0, -1))
+    for size in (1e30, -1e30, 1e-30, 0.0):
+        result = rerank.rerank(candidates, np.array([size, 2 * size, np.nan, np.nan, np.nan]), 2)
+        assert result.doc_ids[2:] == ["d2", "d3", "d4"]
+        assert (np.diff(result.scores) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "complaint"),
+    [
+        (SCORES[1:], 3, "found no score for document 'c' of query '2', expected the first 3 candidates scored (1 are"),
+        ([], 1, "found no score for document 'a' of query '2', expected the first 1 candidates scored (2 are not)"),
+        (
+            [*SCORES, ("1", "a", 3.0)],
+            3,
+            "row 8: found document 'a' scored again for query '1', expected each pair once",
+        ),
+        ([("2", "a", float("nan")), *SCORES], 3, "row 1: found the score nan, expected a finite number"),
+    ],
+)
+def test_bad_scores_are_refused(tmp_path, capsys, rows, depth, complaint):
+    status, output = run(tmp_path, rows, depth)
+    error = capsys.readouterr().err
+    assert status == 1
+    assert f"{tmp_path}/scores.parquet: {complaint}" in error
+    assert not output.parent.exists()
+
+
+def test_a_depth_of_zero_is_refused(tmp_path, capsys):
+    status, output = run(tmp_path, SCORES, depth=0)
+    assert status == 1
+    assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_no_candidates_make_an_empty_run(tmp_path):
+    status, output = run(tmp_path, SCORES, depth=3, rankings={})
+    assert status == 0
+    assert output.read_bytes() == b""

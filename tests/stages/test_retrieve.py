@@ -1,0 +1,219 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from cort import retrieve
+from cort.formats import embeddings
+from cort.formats.embeddings import open_shards, write_shard
+from cort.formats.runs import read_run
+from cort.retrieval import exact, topk
+
+
+def unit(generator, rows, dimension):
+    vectors = generator.standard_normal((rows, dimension)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def shards(folder, name, ids, vectors, bounds=(), batch=64, model="m", storage="fp32"):
+    """Write the rows between `bounds` as one shard each, in record batches of `batch` rows."""
+    paths = []
+    edges = [0, *bounds, len(ids)]
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        blocks = [
+            (ids[at : min(at + batch, end)], vectors[at : min(at + batch, end)]) for at in range(start, end, batch)
+        ]
+        path = folder / f"{name}-{number}-{batch}.arrow"
+        write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=end - start, storage=storage)
+        paths.append(str(path))
+    return paths
+
+
+def brute_force(query_ids, queries, ids, vectors, depth):
+    """All scores in double precision, rounded to single, by (-score, doc_id)."""
+    result = {}
+    for query_id, query in zip(query_ids, queries.astype(np.float64), strict=True):
+        scores = (vectors.astype(np.float64) @ query).astype(np.float32)
+        by = sorted(range(len(ids)), key=lambda i, scores=scores: (-scores[i], ids[i]))[:depth]
+        result[query_id] = ([ids[i] for i in by], scores[by])
+    return result
+
+
+def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_one=False, **kinds):
+    q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
+    p = open_shards(shards(folder, "p", ids, vectors, **kinds))
+    expected = brute_force(query_ids, queries, ids, vectors, depth)
+    found = list(retrieve.retrieve(exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one), q, depth))
+    assert [ranking.query_id for ranking in found] == query_ids
+    for ranking in found:
+        doc_ids, scores = expected[ranking.query_id]
+        assert ranking.doc_ids == doc_ids
+        assert np.array_equal(ranking.scores, scores)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small products would wait for each other's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(11)
+
+
+def names(prefix, count):
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize("dimension", [1, 7, 32, 100])
+@pytest.mark.parametrize("depth", [1, 10, 300, 1000])
+def test_equals_brute_force(tmp_path, generator, dimension, depth):
+    ids = [str(number) for number in generator.permutation(300)]
+    check(tmp_path, names("q", 20), unit(generator, 20, dimension), ids, unit(generator, 300, dimension), depth)
+
+
+@pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
+@pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
+def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
+    monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
+    monkeypatch.setattr(topk, "GROUP", group)
+    monkeypatch.setattr(retrieve, "QUERIES_AT_ONCE", queries)
+    vectors = unit(generator, 17, 16), unit(generator, 300, 16)
+    for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
+        check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
+
+
+@pytest.mark.parametrize("held", [1, 40, 64, 300, 1000])
+@pytest.mark.parametrize("queries", [1, 2, 3, 17])
+@pytest.mark.parametrize("storage", ["fp32", "fp16"])
+def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
+    monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
+    kind = embeddings.STORAGE[storage].to_pandas_dtype()
+    asked, passages = (unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
+    for depth, one_by_one in ((1, True), (20, False), (20, True), (400, True)):
+        names_of_queries = names("q", queries)
+        check(tmp_path, names_of_queries, asked, names("d", 300), passages, depth, 1, one_by_one, storage=storage)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 5, 9])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
+    ids = [str(number) for number in generator.permutation(300)]
+    q = open_shards(shards(tmp_path, "q", names("q", 9), unit(generator, 9, 8)))
+    p = open_shards(shards(tmp_path, "p", ids, unit(generator, 300, 8), (100, 101), batch=40))
+    one = list(retrieve.retrieve(exact.ExactIndex(p), q, 30))
+    index = exact.ExactIndex(p, ["cpu"] * devices, threads)
+    for ranking, other in zip(one, retrieve.retrieve(index, q, 30), strict=True):
+        assert (ranking.query_id, ranking.doc_ids) == (other.query_id, other.doc_ids)
+        assert np.array_equal(ranking.scores, other.scores)
+
+
+@pytest.mark.parametrize("scores", [90, 2_000, 1 << 24])
+def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, scores):
+    monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
+    # Every vector occurs about 10 times, and a query's score of 0 about as often as any: whole numbers tie exactly.
+    vectors = generator.integers(-1, 2, (400, 8)).astype(np.float32)[generator.integers(0, 40, 400)]
+    queries = generator.integers(-1, 2, (30, 8)).astype(np.float32)
+    queries[0] = 0
+    ids = [str(number) for number in generator.permutation(400)]
+    for depth in (1, 5, 37, 400):
+        check(tmp_path, names("q", 30), queries, ids, vectors, depth)
+
+
+def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
+    # All scores lie within the rounding error of a single-precision product: the first pass sees nothing but noise.
+    monkeypatch.setattr(exact, "SCORES_AT_ONCE", 50)
+    base = unit(generator, 1, 64)
+    vectors = np.repeat(base, 500, axis=0) * (1 + generator.standard_normal((500, 64)) * 1e-7)
+    check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
+
+
+def test_vectors_of_any_length(tmp_path, generator):
+    vectors = unit(generator, 200, 24) * (10.0 ** generator.integers(-4, 5, (200, 1))).astype(np.float32)
+    check(tmp_path, names("q", 9), 1000 * unit(generator, 9, 24), names("d", 200), vectors, 15)
+
+
+def test_half_precision_shards(tmp_path, generator):
+    vectors = unit(generator, 200, 24).astype(np.float16)
+    queries = unit(generator, 9, 24).astype(np.float16)
+    check(tmp_path, names("q", 9), queries, names("d", 200), vectors, 15, storage="fp16")
+
+
+def run(folder, queries, passages, *more):
+    output = folder / "out" / "run.trec"
+    options = ["--queries", *queries, "--passages", *passages, "--tag", "t", "--output", str(output), *more]
+    return retrieve.main(options), output
+
+
+def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, monkeypatch):
+    vectors = unit(generator, 300, 48)
+    vectors[100:200] = vectors[:100]
+    ids = [str(number) for number in generator.permutation(300)]
+    queries = shards(tmp_path, "q", names("q", 40), unit(generator, 40, 48))
+    status, output = run(tmp_path, queries, shards(tmp_path, "p", ids, vectors), "--depth", "50")
+    assert status == 0
+    whole = output.read_bytes()
+    assert len(read_run(output).doc_ids) == 40 * 50
+    for bounds, batch, scores in [((150,), 64, 9_000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
+        monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
+        parts = shards(tmp_path, f"part{len(bounds)}", ids, vectors, bounds, batch)
+        assert run(tmp_path, queries, parts, "--depth", "50", "--threads", "1")[0] == 0
+        assert output.read_bytes() == whole
+
+
+def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):
+    passages = shards(tmp_path, "p", names("d", 9), unit(generator, 9, 8))
+    other = shards(tmp_path, "other", ["q"], unit(generator, 1, 8), model="n")
+    status, output = run(tmp_path, other, passages)
+    assert status == 1
+    assert f"{other[0]}: found embeddings of model n, expected model m" in capsys.readouterr().err
+    wide = shards(tmp_path, "wide", ["q"], unit(generator, 1, 9))
+    assert run(tmp_path, wide, passages)[0] == 1
+    assert f"{wide[0]}: found 9 dimensions, expected 8 as in the passages" in capsys.readouterr().err
+    assert not output.parent.exists()
+
+
+@pytest.mark.parametrize("side", ["queries", "passages"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e20])
+def test_numbers_that_are_not_finite_are_refused(tmp_path, generator, capsys, side, number):
+    vectors = {"queries": unit(generator, 2, 8), "passages": unit(generator, 2, 8)}
+    vectors[side][1, 3] = number
+    status, output = run(tmp_path, *(shards(tmp_path, key, ["1", "2"], value) for key, value in vectors.items()))
+    assert status == 1
+    assert "found a vector with numbers that are not finite" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_bad_options_are_refused(tmp_path, generator, capsys):
+    paths = shards(tmp_path, "p", names("d", 9), unit(generator, 9, 8))
+    assert run(tmp_path, paths, paths, "--depth", "0")[0] == 1
+    assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
+    if not torch.cuda.is_available():
+        assert run(tmp_path, paths, paths, "--device", "cuda")[0] == 1
+        assert "--device: found cuda, expected a CUDA device" in capsys.readouterr().err
+
+
+def test_no_passages_or_no_queries(tmp_path, generator):
+    some = shards(tmp_path, "some", names("d", 9), unit(generator, 9, 8))
+    none = shards(tmp_path, "none", [], unit(generator, 0, 8))
+    for queries, passages in ((none, some), (some, none)):
+        status, output = run(tmp_path, queries, passages)
+        assert status == 0
+        assert output.read_bytes() == b""
+
+
+@pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")
+def test_the_same_bytes_on_a_gpu(tmp_path, generator):
+    queries = shards(tmp_path, "q", names("q", 40), unit(generator, 40, 48))
+    passages = shards(tmp_path, "p", names("d", 3000), unit(generator, 3000, 48))
+    results = []
+    for device in ("cpu", "cuda"):
+        status, output = run(tmp_path, queries, passages, "--depth", "50", "--device", device)
+        assert status == 0
+        results.append(output.read_bytes())
+    assert results[0] == results[1]

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+import torch
+
+from cort import score
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs, load_cross_encoder
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def model(make_reranker):
+    return make_reranker()
+
+
+@pytest.fixture
+def runs(world, tmp_path):
+    """Two overlapping runs over the training queries; q3 is in the first alone, q4 in none."""
+    generator = np.random.default_rng(1)
+    rankings = []
+    for number in range(2):
+        part = {}
+        for query_id in world.query_ids[:8]:
+            if query_id == "q4" or (query_id == "q3" and number):
+                continue
+            part[query_id] = [str(doc) for doc in generator.permutation(world.doc_ids[:25])[:12]]
+        rankings.append(part)
+    paths = []
+    for number, part in enumerate(rankings):
+        paths.append(str(tmp_path / f"{number}.trec"))
+        write_run(paths[-1], [Ranking(q, docs, -np.arange(len(docs), dtype=float)) for q, docs in part.items()], "x")
+    return paths, rankings
+
+
+def options(model, caches, candidates, output, **changes):
+    named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model, "output": output}
+    named.update(changes)
+    rest = [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+    return ["--candidates", *map(str, candidates), *rest]
+
+
+def run(model, caches, candidates, output, **changes):
+    assert score.main(options(model, caches, candidates, output, **changes)) == 0
+    return tables.read_table(output, tables.SCORES).to_pylist()
+
+
+@pytest.mark.parametrize("depth", [1, 5, 12, 1000])
+def test_each_pair_within_the_depth_of_any_run_once(runs, depth):
+    paths, rankings = runs
+    table = score.distinct_pairs((read_run(path) for path in paths), depth)
+    expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:depth]}
+    assert [(row["query_id"], row["doc_id"]) for row in table.to_pylist()] == sorted(expected)
+    assert len(expected) < sum(len(docs[:depth]) for ranking in rankings for docs in ranking.values()) or depth == 1
+
+
+def test_one_run_and_empty_ones(runs, tmp_path):
+    paths, rankings = runs
+    (tmp_path / "empty.trec").write_bytes(b"")
+    one, both = (
+        score.distinct_pairs((read_run(path) for path in names), 3)
+        for names in (paths[:1], [*paths[:1], tmp_path / "empty.trec"])
+    )
+    assert one.equals(both)
+    assert one.num_rows == 3 * len(rankings[0])
+    assert score.distinct_pairs([read_run(tmp_path / "empty.trec")], 3).num_rows == 0
+
+
+def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, tmp_path):
+    paths, rankings = runs
+    rows = run(model, caches, paths, tmp_path / "scores.parquet", depth=6)
+    expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:6]}
+    assert [(row["query_id"], row["doc_id"]) for row in rows] == sorted(expected)
+    loaded, template = load_cross_encoder(model)
+    queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
+    pairs = Pairs(queries, passages, template, loaded.settings)
+    position = [{doc_id: row for row, doc_id in enumerate(tokens.ids.to_pylist())} for tokens in (queries, passages)]
+    with torch.inference_mode():
+        for row in rows:
+            place = np.array([position[0][row["query_id"]]]), np.array([position[1][row["doc_id"]]])
+            assert row["score"] == pytest.approx(pairs.score(loaded, *place, CPU, 1).item(), abs=1e-5)
+    assert np.std([row["score"] for row in rows]) > 0.01
+
+
+def test_blocks_change_the_last_bits_at_most(model, caches, runs, tmp_path, monkeypatch):
+    whole = run(model, caches, runs[0], tmp_path / "whole.parquet")
+    monkeypatch.setattr(score, "BLOCK", 7)
+    blocks = run(model, caches, runs[0], tmp_path / "blocks.parquet")
+    assert [(row["query_id"], row["doc_id"]) for row in whole] == [(row["query_id"], row["doc_id"]) for row in blocks]
+    assert [row["score"] for row in whole] == pytest.approx([row["score"] for row in blocks], abs=1e-5)
+
+
+def test_the_same_runs_in_any_order_give_the_same_bytes(model, caches, runs, tmp_path):
+    for name, paths in {"one": runs[0], "two": runs[0][::-1]}.items():
+        run(model, caches, paths, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_bf16_is_close(model, caches, runs, tmp_path):
+    single, bf16 = (
+        np.array([row["score"] for row in run(model, caches, runs[0], tmp_path / precision, precision=precision)])
+        for precision in ("fp32", "bf16")
+    )
+    assert not np.array_equal(single, bf16)
+    # bfloat16 has 8 significant bits; the scores are about 1, and go through two layers.
+    assert np.allclose(single, bf16, atol=0.1)
+    assert np.corrcoef(single, bf16)[0, 1] > 0.999
+
+
+def test_no_candidates_give_an_empty_table(model, caches, tmp_path):
+    (tmp_path / "empty.trec").write_bytes(b"")
+    assert run(model, caches, [tmp_path / "empty.trec"], tmp_path / "scores.parquet") == []
+
+
+@pytest.mark.parametrize(
+    ("query_id", "doc_id", "unknown", "cache"),
+    [("q25", "d1", "q25", "queries.train"), ("q1", "nothing", "nothing", "passages")],
+)
+def test_unknown_ids_are_refused(model, caches, tmp_path, complaint, query_id, doc_id, unknown, cache):
+    path, output = tmp_path / "run.trec", tmp_path / "scores.parquet"
+    write_run(path, [Ranking("q0", ["d3"], np.array([1.0])), Ranking(query_id, [doc_id], np.array([1.0]))], "x")
+    line = complaint(score.main, options(model, caches, [path], output), output)
+    assert line == (
+        f"{path}: found the unknown id '{unknown}', expected ids of {caches[cache]}; rebuild both from one collection"
+    )
+
+
+def test_a_missing_run_and_a_model_of_another_kind(model, make_encoder, caches, runs, tmp_path, complaint):
+    output = tmp_path / "scores.parquet"
+    assert "none.trec" in complaint(score.main, options(model, caches, [tmp_path / "none.trec"], output), output)
+    line = complaint(score.main, options(make_encoder(), caches, runs[0], output), output)
+    assert "found no re-ranker (" in line
+    line = complaint(score.main, options(model, caches, runs[0], output, passages=tmp_path / "none.arrow"), output)
+    assert "none.arrow" in line

@@ -1,0 +1,258 @@
+"""The command that searches: JSON lines, the prompt in a terminal, one-line errors."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cort import search
+from cort.online.manifest import read_contents
+from cort.online.searcher import Answer, Result
+from cort.online.terminal import show, timings
+from cort.system.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 180  # seconds
+
+
+def answer(system, *scores):
+    results = [Result(f"d{rank}", score, rank) for rank, score in enumerate(scores, start=1)]
+    return Answer(system, results, {"bm25": 1.25, "total": 1.26})
+
+
+# Columns.
+
+
+def test_columns_are_as_wide_as_the_terminal_and_stand_side_by_side():
+    texts = [["short", "a text that is much longer than its column can be"], ["only one"]]
+    shown = show([answer("bm25", 2.5, 1.25), answer("both", 1.0)], texts, 70).split("\n")
+    assert shown[0] == "bm25: 1.3 ms".ljust(36) + "both: 1.3 ms"
+    assert shown[1] == "-" * 34 + "  " + "-" * 34
+    assert shown[2] == "1 short".ljust(31) + "2.5" + "  " + "1 only one".ljust(33) + "1"
+    assert shown[3].startswith("2 a text that is much longer  1.25")
+    assert shown[-1].startswith("bm25 1.2, total 1.3")
+    assert max(map(len, shown)) <= 70
+
+
+def test_a_narrow_terminal_gets_one_answer_below_the_other():
+    shown = show([answer("a", 1.0), answer("b", 1.0)], [["text"], ["text"]], 30).split("\n")
+    assert [line for line in shown if "ms" in line] == ["a: 1.3 ms", "b: 1.3 ms"]
+    assert max(map(len, shown)) <= 30
+
+
+def test_wide_letters_and_what_would_move_the_cursor_keep_their_place():
+    shown = show([answer("a", 1.0)], [["漢字\t\x1b[2J e\N{COMBINING ACUTE ACCENT}\n"]], 40).split("\n")[2]
+    assert shown == "1 漢字  [2J e\N{COMBINING ACUTE ACCENT}" + " " * 26 + "1"
+
+
+def test_an_empty_answer_says_so():
+    assert "(nothing found)" in show([answer("a")], [[]], 40)
+
+
+def test_timings_stand_in_the_order_of_the_parts():
+    assert timings({"total": 9.0, "bm25": 2.0, "tokenize": 1.0}) == ["tokenize 1.0", "bm25 2.0", "total 9.0"]
+
+
+# Input.
+
+
+def test_of_an_experiment_only_the_dataset_is_read(tmp_path):
+    (tmp_path / "a.yaml").write_text("dataset: toy\nsystems: [what, ever]\n")
+    assert search.manifest_of(tmp_path / "a.yaml") == Path("results/toy/manifest.json")
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only"])
+def test_another_file_is_no_experiment(tmp_path, text):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError, match="expected the file of an experiment"):
+        search.manifest_of(tmp_path / "a.yaml")
+
+
+def test_an_empty_line_is_refused_by_its_row():
+    assert list(search.read_lines([" a \n", "b"])) == ["a", "b"]
+    with pytest.raises(InputError, match="standard input: row 2: found no word"):
+        list(search.read_lines(["a\n", " \n"]))
+
+
+class Scripted:
+    """A searcher that knows of one mistake."""
+
+    systems = ("bm25",)
+    closed = False
+
+    def search(self, system, query, depth):
+        if "wrong" in query:
+            raise InputError("query: found too many words")
+        return answer(system)
+
+    passages = SimpleNamespace(texts=lambda ids: [])
+
+    def close(self):
+        self.closed = True
+
+
+def typed(monkeypatch, *lines):
+    left = iter(lines)
+
+    def read(_):
+        for line in left:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", read)
+
+
+def test_a_mistake_of_one_query_does_not_end_the_prompt(monkeypatch, capsys, caplog):
+    typed(monkeypatch, "", "all wrong", "right")
+    searcher = Scripted()
+    search.interact(lambda: searcher, 10)
+    assert "query: found too many words" in caplog.messages
+    assert capsys.readouterr().out.count("(nothing found)") == 1
+    assert searcher.closed
+
+
+@pytest.mark.parametrize("lines", [[], ["a query"]])
+def test_what_cannot_be_opened_ends_the_prompt(monkeypatch, lines):
+    typed(monkeypatch, *lines)
+
+    def refuse():
+        raise InputError("index: found 0 bytes")
+
+    with pytest.raises(InputError, match="found 0 bytes"):
+        search.interact(refuse, 10)
+
+
+def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):
+    missing = tmp_path / "manifest.json"
+    assert complaint(search.main, ["--manifest", missing]) == (
+        f"{missing}: found no such file, expected what the stage `manifest` writes; run `snakemake` first"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--query", " "], "--query: found no word"), (["--depth", "0"], "--depth, --threads: found 0")],
+)
+def test_wrong_options_are_told_in_a_line(complaint, options, words):
+    assert words in complaint(search.main, ["--manifest", "x", *options])
+
+
+# The tiny experiment.
+
+
+def run(tree, *options, **changes):
+    command = [sys.executable, "-m", "cort.search", *options]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=PATIENCE, check=False, **changes)
+
+
+@pytest.mark.slow
+def test_systems_are_the_first_of_bm25_dense_and_both(built):
+    contents = read_contents(built / "results" / "tiny" / "manifest.json")
+    assert search.choose_systems(contents) == ["bm25", "cort", "cort+bm25"]
+
+
+@pytest.mark.slow
+def test_one_query_is_answered_in_json_lines(built):
+    done = run(built, "--experiment", "tiny/tiny.yaml", "--query", "neriga balune", "--depth", "4")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["system"] for line in lines] == ["bm25", "cort", "cort+bm25"]
+    passages = dict(row.split("\t") for row in (built / "tiny" / "data" / "collection.tsv").read_text().splitlines())
+    for line in lines:
+        assert line.keys() == {"query", "system", "results", "milliseconds"}
+        assert (line["query"], [one["rank"] for one in line["results"]]) == ("neriga balune", [1, 2, 3, 4])
+        assert all(one.keys() == {"doc_id", "score", "rank", "text"} for one in line["results"])
+        assert all(one["text"] == passages[one["doc_id"]] for one in line["results"])
+    assert lines[2]["milliseconds"].keys() == {"bm25", "tokenize", "encode", "search", "merge", "total"}
+    assert re.search(r"bm25, cort, cort\+bm25 open after [0-9.]+ s", done.stderr)
+
+
+@pytest.mark.slow
+def test_lines_of_the_input_are_queries(built):
+    done = run(built, "--manifest", "results/tiny/manifest.json", "--systems", "bm25", input="balune\nbaluko\n")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["balune", "baluko"]
+    done = run(built, "--manifest", "results/tiny/manifest.json", "--systems", "bm25", input="balune\n\nbaluko\n")
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
+    assert "ERROR standard input: row 2: found no word" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_unknown_system_and_a_damaged_index_are_told_in_a_line(built, tmp_path):
+    results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
+    (results / "bm25" / "index" / "segments_1").write_bytes(b"")
+    for options, words in ((["nope"], "--systems: found 'nope'"), (["bm25"], "found 0 bytes")):
+        done = run(ROOT, "--manifest", str(results / "manifest.json"), "--query", "a", "--systems", *options)
+        errors = [line for line in done.stderr.splitlines() if " ERROR " in line]
+        assert (done.returncode, len(errors), "Traceback" in done.stderr) == (1, 1, False)
+        assert words in errors[0]
+
+
+class Terminal:
+    """The command in a pseudo-terminal of 100 columns."""
+
+    def __init__(self, tree):
+        command = [sys.executable, "-m", "cort.search", "--experiment", "tiny/tiny.yaml"]
+        self.master, slave = pty.openpty()
+        environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb"}
+        self.process = subprocess.Popen(
+            command, cwd=tree, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        )
+        os.close(slave)
+        self.said = ""
+
+    def read_until(self, words, times=1):
+        deadline = time.monotonic() + PATIENCE
+        while self.said.count(words) < times:
+            assert time.monotonic() < deadline, self.said
+            if select.select([self.master], [], [], 1)[0]:
+                try:
+                    self.said += os.read(self.master, 65_536).decode(errors="replace")
+                except OSError:
+                    break
+        return self.said
+
+    def write(self, text):
+        os.write(self.master, text.encode())
+
+    def end(self):
+        self.read_until("peak memory")
+        status = self.process.wait(PATIENCE)
+        os.close(self.master)
+        return status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["end of input", "interruption"])
+def test_the_prompt_answers_side_by_side_until_it_is_ended(built, ending):
+    terminal = Terminal(built)
+    terminal.read_until(search.PROMPT)
+    terminal.write("\n")
+    terminal.read_until(search.PROMPT, 2)
+    terminal.write("neriga balune\n")
+    said = terminal.read_until(search.PROMPT, 3)
+    [title] = [line for line in said.splitlines() if "bm25: " in line and "cort: " in line and "cort+bm25: " in line]
+    assert title.count(" ms") == 3
+    [first] = [line for line in said.splitlines() if line.startswith(" 1 ")]
+    assert len(first) <= 100
+    assert len(re.findall(r"(?:^| )1 [A-Z]", first)) == 3
+    if ending == "end of input":
+        terminal.write("\x04")
+    else:
+        # Python misses the first signal if it comes between the prompt and the wait for a key.
+        time.sleep(3)
+        terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 0
+    assert "Traceback" not in terminal.said
+    assert " ERROR " not in terminal.said

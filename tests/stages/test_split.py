@@ -1,0 +1,253 @@
+"""The stage split: what it refuses, what it drops, and that held-out parts complement each other."""
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cort import collection, split
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table, write_table
+from tests.support.common import logged
+
+pytestmark = pytest.mark.usefixtures("record_messages")
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+QUERY_LINES = "q3\tthree\nq1\t one\nq2\ttwo\nq9\tunjudged\n"
+QREL_LINES = "q2 0 d1 1\nq1 0 d2 0\nq3 0 d1 2\nq1 0 d1 1\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Write passages d1, d2 and return a function that runs the stage."""
+    passages = tmp_path / "passages.parquet"
+    write_table(passages, pa.table({"doc_id": ["d1", "d2"], "text": ["x", "y"]}, schema=PASSAGES))
+
+    def run(*options, queries=QUERY_LINES, qrels=QREL_LINES, names=("queries.tsv", "qrels.tsv")):
+        for name, text in zip(names, (queries, qrels), strict=True):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        output = tmp_path / "out"
+        arguments = {
+            "--queries": tmp_path / names[0],
+            "--qrels": tmp_path / names[1],
+            "--passages": passages,
+            "--output-queries": output / "queries.parquet",
+            "--output-qrels": output / "qrels.parquet",
+        }
+        status = split.main([*(str(part) for pair in arguments.items() for part in pair), *options])
+        return status, output
+
+    return run
+
+
+def read(output):
+    queries = read_table(output / "queries.parquet", QUERIES).to_pydict()
+    qrels = read_table(output / "qrels.parquet", QRELS)
+    return list(zip(*queries.values(), strict=True)), [tuple(row.values()) for row in qrels.to_pylist()]
+
+
+def test_unjudged_queries_are_dropped_and_order_is_kept(files, caplog):
+    status, output = files()
+    assert status == 0
+    queries, qrels = read(output)
+    assert queries == [("q3", "three"), ("q1", "one"), ("q2", "two")]
+    assert qrels == [("q2", "d1", 1), ("q1", "d2", 0), ("q3", "d1", 2), ("q1", "d1", 1)]
+    messages = logged(caplog)
+    assert "4 queries, 1 of them without judgements (dropped), 4 judgements" in messages
+    assert "wrote 3 queries and 4 judgements" in messages
+
+
+def test_unjudged_queries_can_be_kept(files, caplog):
+    _, output = files("--unjudged-queries", "keep")
+    queries, qrels = read(output)
+    assert [query_id for query_id, _ in queries] == ["q3", "q1", "q2", "q9"]
+    assert len(qrels) == 4
+    assert "4 queries, 1 of them without judgements (kept), 4 judgements" in logged(caplog)
+
+
+def test_beir_files_give_the_same_split(files):
+    _, output = files()
+    expected = read(output)
+    records = [line.split("\t") for line in QUERY_LINES.splitlines()]
+    rows = [line.split() for line in QREL_LINES.splitlines()]
+    status, output = files(
+        queries="".join(json.dumps({"_id": query_id, "text": text}) + "\n" for query_id, text in records),
+        qrels="query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{grade}\n" for q, _, d, grade in rows),
+        names=("queries.jsonl", "test.tsv"),
+    )
+    assert status == 0
+    assert read(output) == expected
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+def test_held_out_part_and_rest_complement_each_other(files, seed):
+    options = ("--hold-out", "2", "--seed", str(seed), "--unjudged-queries", "keep")
+    held_queries, held_qrels = read(files(*options, "--part", "held-out")[1])
+    rest_queries, rest_qrels = read(files(*options, "--part", "rest")[1])
+    drawn = random.Random(seed).sample(["q1", "q2", "q3"], 2)  # noqa: S311
+    assert {query_id for query_id, _ in held_queries} == set(drawn) == {query_id for query_id, _, _ in held_qrels}
+    # Unjudged queries belong to the rest.
+    assert [query_id for query_id, _ in rest_queries] == [q for q in ("q3", "q1", "q2", "q9") if q not in drawn]
+    every_qrel = read(files()[1])[1]
+    assert held_qrels == [qrel for qrel in every_qrel if qrel[0] in drawn]
+    assert rest_qrels == [qrel for qrel in every_qrel if qrel[0] not in drawn]
+
+
+def test_draw_does_not_depend_on_the_order_of_the_files(files):
+    options = ("--hold-out", "1", "--part", "held-out", "--seed", "7")
+    first = read(files(*options)[1])[0]
+    reverse = ["\n".join(reversed(text.splitlines())) + "\n" for text in (QUERY_LINES, QREL_LINES)]
+    assert read(files(*options, queries=reverse[0], qrels=reverse[1])[1])[0] == first
+
+
+BEIR = "query-id\tcorpus-id\tscore\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "complaint"),
+    [
+        (
+            (),
+            {"queries": "q1\ta\nq2\tb\nq3\tc\nq1\td\n"},
+            "queries.tsv: row 4: found query_id 'q1' again (it is already in row 1), expected each query_id once; "
+            "remove one of the two rows",
+        ),
+        (
+            (),
+            {"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"},
+            "qrels.tsv: row 3: found judgement (query_id doc_id) 'q1 d1' again (it is already in row 1), "
+            "expected each judgement (query_id doc_id) once; remove one of the two rows",
+        ),
+        (
+            (),
+            {"qrels": BEIR + "q1\td1\t1\nq1\td1\t1\n"},
+            "qrels.tsv: row 3: found judgement (query_id doc_id) 'q1 d1' again (it is already in row 2), "
+            "expected each judgement (query_id doc_id) once; remove one of the two rows",
+        ),
+        (
+            (),
+            {"qrels": "q1 0 d1 1\nq8 0 d1 1\n"},
+            "qrels.tsv: row 2: found the query_id 'q8', expected one of the queries; "
+            "remove the row or name the files that belong together",
+        ),
+        (
+            (),
+            {"qrels": BEIR + "q1\td1\t1\nq1\td3\t1\n"},
+            "qrels.tsv: row 3: found the doc_id 'd3', expected a passage of the collection; "
+            "remove the row or name the files that belong together",
+        ),
+        (
+            (),
+            {"qrels": ""},
+            "qrels.tsv: found no judgements, expected at least one; name the file that holds the judgements",
+        ),
+        (
+            (),
+            {"queries": ""},
+            "qrels.tsv: row 1: found the query_id 'q2', expected one of the queries; "
+            "remove the row or name the files that belong together",
+        ),
+        *(
+            (
+                ("--hold-out", count, "--part", "rest", "--seed", "1"),
+                {},
+                f"--hold-out: found {count} queries to hold out of 3 judged ones, expected between 1 and 2; "
+                "change --hold-out or bring more judged queries",
+            )
+            for count in ("3", "0", "-1")
+        ),
+        (
+            ("--hold-out", "1"),
+            {},
+            "command line: found --hold-out alone, expected --hold-out and --part together or none, "
+            "--seed with them or with --sample; add the others",
+        ),
+        (
+            ("--sample", "1"),
+            {},
+            "command line: found --sample alone, expected --hold-out and --part together or none, "
+            "--seed with them or with --sample; add the others",
+        ),
+        (
+            ("--sample", "4", "--seed", "1"),
+            {},
+            "--sample: found 4 queries to draw of 3, expected between 1 and 3; change --sample or bring more queries",
+        ),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(files, tmp_path, caplog, options, changes, complaint):
+    status, output = files(*options, **changes)
+    assert status == 1
+    place = "" if complaint.startswith(("--", "command")) else f"{tmp_path}/"
+    assert logged(caplog, "ERROR") == [place + complaint]
+    assert not output.exists() or list(output.iterdir()) == []
+
+
+def test_only_judged_query_cannot_be_held_out(files, caplog):
+    assert files("--hold-out", "1", "--part", "rest", "--seed", "1", qrels="q1 0 d1 1\n")[0] == 1
+    assert (
+        "--hold-out: found 1 queries to hold out of 1 judged ones, expected at least 2 judged queries"
+        in logged(caplog, "ERROR")[0]
+    )
+
+
+def test_queries_of_another_split_are_left_out_with_their_judgements(files, tmp_path):
+    others = tmp_path / "others.parquet"
+    write_table(others, pa.table({"query_id": ["q1", "q7"], "text": ["one", "seven"]}, schema=QUERIES))
+    status, output = files("--without", str(others))
+    assert status == 0
+    assert read(output) == ([("q3", "three"), ("q2", "two")], [("q2", "d1", 1), ("q3", "d1", 2)])
+
+
+def test_a_split_that_another_one_empties_is_refused(files, tmp_path, caplog):
+    others = tmp_path / "others.parquet"
+    write_table(others, pa.table({"query_id": ["q1", "q2", "q3"], "text": ["a", "b", "c"]}, schema=QUERIES))
+    assert files("--without", str(others))[0] == 1
+    assert "queries.tsv: found no query left, expected at least one" in logged(caplog, "ERROR")[0]
+
+
+def test_a_sample_depends_on_the_seed_and_the_set_of_ids_alone(files):
+    drawn = set()
+    for seed in range(20):
+        first = read(files("--sample", "2", "--seed", str(seed))[1])
+        lines = QUERY_LINES.splitlines(keepends=True)
+        again = read(files("--sample", "2", "--seed", str(seed), queries="".join(reversed(lines)))[1])
+        assert sorted(first[0]) == sorted(again[0])
+        assert len(first[0]) == 2
+        assert {query_id for query_id, *_ in first[1]} == {query_id for query_id, _ in first[0]}
+        drawn.add(tuple(query_id for query_id, _ in first[0]))
+    assert len(drawn) == 3
+
+
+def test_a_split_without_judgements_keeps_all_queries(tmp_path, files):
+    assert files()[0] == 0
+    output = tmp_path / "unjudged"
+    arguments = {
+        "--queries": tmp_path / "queries.tsv",
+        "--passages": tmp_path / "passages.parquet",
+        "--output-queries": output / "queries.parquet",
+        "--output-qrels": output / "qrels.parquet",
+    }
+    assert split.main([*(str(part) for pair in arguments.items() for part in pair), "--qrels"]) == 0
+    queries, qrels = read(output)
+    assert [query_id for query_id, _ in queries] == ["q3", "q1", "q2", "q9"]
+    assert qrels == []
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
+def test_real_split_keeps_every_judgement(tmp_path):
+    folder, passages = DATA / "nfcorpus", tmp_path / "passages.parquet"
+    assert collection.main(["--passages", str(folder / "collection.tsv"), "--output", str(passages)]) == 0
+    arguments = {
+        "--queries": folder / "queries.train.tsv",
+        "--qrels": folder / "qrels.train.tsv",
+        "--passages": passages,
+        "--output-queries": tmp_path / "queries.parquet",
+        "--output-qrels": tmp_path / "qrels.parquet",
+    }
+    assert split.main([str(part) for pair in arguments.items() for part in pair]) == 0
+    queries, qrels = read(tmp_path)
+    assert len(queries) == 2_590
+    assert [f"{q}\t0\t{d}\t{grade}" for q, d, grade in qrels] == (folder / "qrels.train.tsv").read_text().splitlines()

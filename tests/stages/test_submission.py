@@ -1,0 +1,110 @@
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import submission
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+
+RUN = {"2": ["a", "c", "b"], "1": ["b"]}
+
+
+@pytest.fixture
+def call(tmp_path):
+    queries = pa.table({"query_id": ["1", "2"], "text": ["", ""]}, schema=tables.QUERIES)
+    tables.write_table(tmp_path / "queries.parquet", queries)
+    doc_ids = ["a", "b", "c", *(f"d{number}" for number in range(1001))]
+    passages = pa.table({"doc_id": doc_ids, "text": doc_ids}, schema=tables.PASSAGES)
+    tables.write_table(tmp_path / "passages.parquet", passages)
+
+    def call(run, *options):
+        rankings = [Ranking(query, docs, 1 / np.arange(1, len(docs) + 1)) for query, docs in run.items()]
+        write_run(tmp_path / "run.trec", rankings, "t")
+        files = [part for name in ("queries", "passages") for part in (f"--{name}", str(tmp_path / f"{name}.parquet"))]
+        output = tmp_path / "out" / "file"
+        status = submission.main([*files, "--run", str(tmp_path / "run.trec"), *options, "--output", str(output)])
+        return status, output
+
+    return call
+
+
+def test_leaderboard_form(call):
+    status, output = call(RUN, "--form", "msmarco")
+    assert status == 0
+    assert output.read_text() == "1\tb\t1\n2\ta\t1\n2\tc\t2\n2\tb\t3\n"
+
+
+def test_trec_form(call):
+    status, output = call(RUN, "--form", "trec", "--run-id", "CoRT-standalone")
+    assert status == 0
+    lines = [line.split(" ") for line in output.read_text().splitlines()]
+    assert [line[:4] for line in lines] == [
+        ["1", "Q0", "b", "1"],
+        ["2", "Q0", "a", "1"],
+        ["2", "Q0", "c", "2"],
+        ["2", "Q0", "b", "3"],
+    ]
+    assert {line[5] for line in lines} == {"CoRT-standalone"}
+    assert float(lines[1][4]) > float(lines[2][4]) > float(lines[3][4])
+    again = {query_id: doc_ids for query_id, doc_ids, _ in read_run(output)}
+    assert again == RUN
+
+
+def official_mrr(path, relevant):
+    """The loop of MS MARCO's own evaluation script (load_candidate and compute_metrics), from its description."""
+    ranked = {}
+    for line in path.read_text().splitlines():
+        query, doc, rank = line.split("\t")
+        slots = ranked.setdefault(query, ["0"] * 1000)
+        slots[int(rank) - 1] = doc
+    total = 0.0
+    for query, docs in relevant.items():
+        for position, doc in enumerate(ranked.get(query, [])[:10]):
+            if doc in docs:
+                total += 1 / (position + 1)
+                break
+    return total / len(relevant)
+
+
+def test_the_official_script_sees_the_order_of_the_run(call):
+    _, output = call(RUN, "--form", "msmarco")
+    assert official_mrr(output, {"1": {"b"}, "2": {"b"}}) == pytest.approx((1 + 1 / 3) / 2)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "complaint"),
+    [
+        (
+            {"1": ["b"]},
+            ["--form", "msmarco"],
+            "run.trec: found no document for query '2' (1 such queries), expected",
+        ),
+        ({**RUN, "3": ["a"]}, ["--form", "msmarco"], "run.trec: found query '3' (1 such queries), expected queries of"),
+        (
+            {**RUN, "1": ["z"]},
+            ["--form", "msmarco"],
+            "found document 'z' (1 results are no passages), expected doc",
+        ),
+        (
+            {**RUN, "1": [f"d{number}" for number in range(1001)]},
+            ["--form", "msmarco"],
+            "found 1001 documents for query '1', expected at most 1000; retrieve or keep fewer",
+        ),
+        (RUN, ["--form", "trec"], "--run-id: found no run id, expected one with --form trec, and only there; give"),
+        (RUN, ["--form", "msmarco", "--run-id", "a"], "--run-id: found a run id with --form msmarco"),
+        (RUN, ["--form", "trec", "--run-id", "CoRT+BM25"], "--run-id: found 'CoRT+BM25', expected 1 to 25 letters"),
+        (RUN, ["--form", "trec", "--run-id", "a" * 26], "expected 1 to 25 letters, digits, - and _; choose another"),
+        (RUN, ["--form", "trec", "--run-id", "two words"], "--run-id: found 'two words'"),
+        (RUN, ["--form", "trec", "--run-id", ""], "--run-id: found ''"),
+    ],
+)
+def test_what_would_be_turned_away_is_refused(call, capsys, run, options, complaint):
+    status, output = call(run, *options)
+    error = capsys.readouterr().err
+    assert status == 1
+    assert complaint in error
+    assert len(re.findall("ERROR", error)) == 1
+    assert not output.parent.exists()

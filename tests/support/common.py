@@ -1,0 +1,65 @@
+"""What several test files read and compare in one way."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: what tokenizers, analysers and file formats stumble over
+TEXTS = [
+    "lists of files, in a directory",
+    "CafÃ© au lait, 3,5 €: naïve Straße?",
+    "emoji 🙂 and 𐍈, then words again",
+    "ねこ が すき",
+    "(((((",
+]
+
+
+def logged(caplog, level="INFO"):
+    """Messages of one level since the last call."""
+    messages = [record.getMessage() for record in caplog.records if record.levelname == level]
+    caplog.clear()
+    return messages
+
+
+def read_curve(path):
+    with open(path, newline="", encoding="utf-8") as handle:
+        return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def command_line(named, changes):
+    """Options of a stage by name; `changes` are keyword arguments that replace or add some."""
+    named = named | {name.replace("_", "-"): value for name, value in changes.items()}
+    return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+
+
+def gpu_uuid(number):
+    return f"GPU-{number:08d}-aaaa-bbbb-cccc-0123456789ab"
+
+
+def fake_gpus(folder, number):
+    """Make a folder in which `nvidia-smi` lists so many GPUs; a PATH that finds it first."""
+    listing = "".join(f"GPU {gpu}: NVIDIA Imagined (UUID: {gpu_uuid(gpu)})\n" for gpu in range(number))
+    return fake_nvidia_smi(folder, f"cat <<'END'\n{listing}END")
+
+
+def fake_nvidia_smi(folder, script):
+    """Make a folder with a shell script as `nvidia-smi`; a PATH that finds it first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return os.pathsep.join([str(folder), os.environ["PATH"]])
+
+
+def die_while_writing(path):
+    """Leave what a process leaves that is killed while it writes a file."""
+    code = "import os, sys; from cort.system.files import atomic_file; writer = atomic_file(sys.argv[1])"
+    code += "; writer.__enter__(); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, check=False)

@@ -1,0 +1,198 @@
+"""The SLURM sandbox in tests: what it knows of its jobs, Snakemake runs that submit to it, and faults for stages."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "slurm-sandbox"
+PROFILE = Path("profiles") / "slurm" / "profile.yaml"
+CANNOT_RUN_HERE = 69
+
+# What a stage does that meets a fault, in Python.
+FAIL = "import os; os._exit(1)"
+HANG = "import time; time.sleep(900)"
+WAIT_FOR_GO = "import time\nwhile not (folder / 'go').exists(): time.sleep(0.1)"
+SAVE_WHEN_WARNED = """
+import os, signal, time
+snakemake = os.getppid()
+def save(number, frame):
+    time.sleep(2)
+    (folder / "saved").write_text(f"signal {number}, Snakemake lives: {os.getppid() == snakemake}")
+    os._exit(os.EX_TEMPFAIL)
+signal.signal(signal.SIGUSR1, save)
+time.sleep(900)
+"""
+# SLURM's warning in the middle of a training, just when it has validated for the first time.
+WARN_AFTER_VALIDATION = """
+import logging, os, subprocess, time
+make, warned = logging.getLogRecordFactory(), []
+def make_and_warn(*args, **names):
+    record = make(*args, **names)
+    if "validation loss" in record.getMessage() and not warned:
+        warned.append(subprocess.run(["scancel", "--signal=USR1", os.environ["SLURM_JOB_ID"]], check=True))
+        time.sleep(2)
+    return record
+logging.setLogRecordFactory(make_and_warn)
+"""
+
+
+def wait_until(condition, what, seconds=180):
+    """Wait for something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.3)
+    return found
+
+
+class Sandbox:
+    """A SLURM of its own, from `start` to `stop`; `faults` are those of the stages in its jobs."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.faults = self.folder / "faults"
+
+    def call(self, action):
+        return subprocess.run([SCRIPT, action, self.folder / "slurm"], capture_output=True, text=True, check=False)
+
+    def start(self):
+        done = self.call("start")
+        if done.returncode == CANNOT_RUN_HERE:
+            pytest.skip(f"no SLURM sandbox here: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        self.faults.mkdir()
+
+    def stop(self):
+        done = self.call("stop")
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def environment(self):
+        """Variables with which commands and jobs of theirs use this SLURM and meet the faults."""
+        shown = shlex.split(self.call("env").stdout)
+        named = dict(word.split("=", maxsplit=1) for word in shown[1:])
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "CUDA_"))}
+        return {
+            **kept,
+            "SLURM_CONF": named["SLURM_CONF"],
+            "PATH": named["PATH"].replace("$PATH", f"{kept['PATH']}:/usr/sbin:/sbin"),
+            "PYTHONPATH": str(ROOT / "tests" / "faults"),
+            "FAULTS": str(self.faults),
+        }
+
+    def command(self, *words):
+        done = subprocess.run(
+            words,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+        return done.stdout
+
+    def jobs(self, rule=None, wildcards=""):
+        """All jobs there were as SLURM describes them, the oldest first; of one rule, with a part of its wildcards."""
+        found = []
+        for line in self.command("scontrol", "--oneliner", "show", "job").splitlines():
+            job = dict(re.findall(r"(\w+)=(\S*)", line))
+            # What the plugin notes: rule_<name>_wildcards_<values>.
+            name, _, values = job.get("Comment", "").removeprefix("rule_").partition("_wildcards_")
+            found.append({**job, "rule": name, "wildcards": values})
+        found.sort(key=lambda job: int(job["JobId"]))
+        return [job for job in found if rule in (None, job["rule"]) and wildcards in job["wildcards"]]
+
+    def restart_controller(self, pause):
+        """End slurmctld as an administrator does, and start it again after so many seconds.
+
+        Killed, it would forget jobs it had just accepted, and give their numbers to others.
+        """
+        pid = int((self.folder / "slurm" / "run" / "slurmctld.pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "slurmctld to end", 30)
+        time.sleep(pause)
+        self.command("slurmctld")
+
+    # Faults.
+
+    def inject(self, words, code):
+        """Have the first stage that starts with all of `words` in its command run `code` before anything else."""
+        number = len(list(self.faults.glob("*.fault")) + list(self.faults.glob("*.met")))
+        path = self.faults / f"{number:03}.fault"
+        path.write_text(json.dumps({"words": words, "code": code}), "utf-8")
+        return path.with_suffix(".met")
+
+    def stages(self):
+        """All stages that started: dictionaries of what sitecustomize.py notes."""
+        return [json.loads(path.read_text("utf-8")) for path in self.faults.glob("*.seen")]
+
+
+def write_profile(tree, name, gpus=None, **settings):
+    """Derive a profile from the project's in which jobs are looked at often; return its folder.
+
+    :param gpus: value of the one line about GPUs, as YAML.
+    """
+    text = (tree / PROFILE).read_text("utf-8")
+    if gpus:
+        text, count = re.subn(r"&gpu \{.*\}", f"&gpu {gpus}", text)
+        assert count == 1
+    profile = yaml.safe_load(text)
+    resources = settings.pop("set_resources", {})
+    profile["set-resources"] = {**profile["set-resources"], **resources}
+    profile |= {
+        "set-scatter": {"encode": 2},
+        "jobs": 6,
+        "max-threads": 2,
+        "latency-wait": 20,
+        "slurm-init-seconds-before-status-checks": 4,
+    }
+    profile |= {key.replace("_", "-"): value for key, value in settings.items()}
+    (tree / name).mkdir(exist_ok=True)
+    (tree / name / "profile.yaml").write_text(yaml.safe_dump(profile), "utf-8")
+    return name
+
+
+class Run:
+    """A Snakemake run that submits jobs to a sandbox, in a process of its own."""
+
+    def __init__(self, sandbox, tree, profile, *targets):
+        command = [Path(sys.executable).parent / "snakemake", *targets, "--workflow-profile", profile]
+        command += ["--configfile", "tiny/tiny.yaml"]
+        self.log = tree / f"{profile}.log"
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                command, cwd=tree, env=sandbox.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait_until(self, condition, what, seconds=180):
+        """Wait for something that has to happen while this runs."""
+
+        def met():
+            found = condition()
+            assert found or self.process.poll() is None, f"ended before {what}:\n{self.output[-10_000:]}"
+            return found
+
+        return wait_until(met, what, seconds)
+
+    def wait(self, seconds=900):
+        """Wait for the end; status and all it said."""
+        return self.process.wait(seconds), self.output
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def output(self):
+        return self.log.read_text("utf-8")

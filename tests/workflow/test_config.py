@@ -1,0 +1,131 @@
+"""The experiment files, the schema and config/README.md say the same, and all examples are right."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from workflow.experiment.checks import check_duplicate_keys, complete, load_schema
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "config" / "README.md"
+SCRIPT = ROOT / "scripts" / "config_reference.py"
+EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
+
+# Optional scalars whose absence says something: one of a choice, or a feature that is off.
+WITHOUT_DEFAULT = {
+    "collection.passages",
+    *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
+    *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
+    "encoders.*.released",
+    "submissions.*.run_id",
+    "encoders.*.teacher",
+    "encoders.*.start",
+    *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),
+    *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw")),
+}
+
+
+def keys(schema, path=""):
+    """Yield (path, schema, whether required) of every key; `*` stands for a name."""
+    rest = schema.get("additionalProperties")
+    if isinstance(rest, dict) and rest.get("type") == "object":
+        yield from keys(rest, f"{path}.*")
+    for key, part in schema.get("properties", {}).items():
+        place = f"{path}.{key}".lstrip(".")
+        yield place, part, key in schema.get("required", [])
+        yield from keys(part, place)
+
+
+KEYS = {path: (part, required) for path, part, required in keys(load_schema())}
+
+
+def test_every_key_is_described_in_one_sentence():
+    undescribed = [path for path, (part, _) in KEYS.items() if not part.get("description", "").strip().endswith(".")]
+    assert undescribed == []
+
+
+def test_every_optional_value_has_a_default():
+    missing = {
+        path
+        for path, (part, required) in KEYS.items()
+        if part.get("type") != "object" and not required and "default" not in part
+    }
+    assert missing == WITHOUT_DEFAULT
+
+
+def test_no_mapping_takes_unknown_keys():
+    # What a transformers configuration may hold is checked by the stage that builds it.
+    free = [
+        path for path, (part, _) in KEYS.items() if part.get("type") == "object" and "additionalProperties" not in part
+    ]
+    assert free == ["base_models.*.architecture"]
+
+
+def test_every_key_is_used_by_the_workflow():
+    files = [*(ROOT / "workflow" / "rules").glob("*.smk"), *(ROOT / "workflow").glob("*.py"), ROOT / "Snakefile"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    unused = [path for path in KEYS if not re.search(rf"\b{re.escape(path.rsplit('.', 1)[-1])}\b", text)]
+    assert unused == []
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
+def test_experiment_is_valid(path):
+    check_duplicate_keys(path)
+    config = complete(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    assert config["dataset"] == path.stem
+
+
+def readme_blocks():
+    """Yield each YAML block; one without `dataset` changes the first."""
+    blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)]
+    return [block if "dataset" in block else blocks[0] | block for block in blocks]
+
+
+@pytest.mark.parametrize("block", readme_blocks(), ids=lambda block: ",".join(block["systems"]))
+def test_readme_example_is_valid(block):
+    assert complete(block, "README")["systems"]
+
+
+def test_readme_has_an_example_of_every_kind_of_system():
+    from workflow.experiment.config import KINDS
+
+    systems = [system for block in readme_blocks() for system in block["systems"].values()]
+    assert {key for system in systems for key in system} >= {*KINDS, "onng", "hnsw", "depth"}
+
+
+def test_first_examples_take_ten_lines():
+    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert [len(block.splitlines()) for block in blocks[:2]] == [10, 10]
+
+
+def run_script(*arguments):
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
+
+
+def test_readme_is_in_step_with_the_schema():
+    done = run_script("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_readme_names_every_key():
+    text = README.read_text("utf-8")
+    missing = [path for path in KEYS if f"`{path.replace('*', '<name>')}`" not in text]
+    assert missing == []
+
+
+def test_old_reference_is_refused_and_mended(tmp_path):
+    copy = tmp_path / "README.md"
+    shutil.copy(README, copy)
+    copy.write_text(copy.read_text("utf-8").replace("| `42` |", "| `43` |"), "utf-8")
+    done = run_script("--check", "--readme", str(copy))
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"{copy}: found a reference that is not the schema's, expected them in step; run scripts/config_reference.py\n"
+    )
+    assert run_script("--readme", str(copy)).returncode == 0
+    assert copy.read_text("utf-8") == README.read_text("utf-8")

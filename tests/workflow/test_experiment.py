@@ -1,0 +1,737 @@
+"""What the config checks find, and what the rules learn from a config."""
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cort.evaluation.measures import TREC_NAMES
+from tests.tiny.generate import make_config
+from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete, load_schema
+from workflow.experiment.config import (
+    deciding,
+    describe,
+    encoders_pattern,
+    evaluated_splits,
+    kind_of,
+    names_of_kind,
+    reranked_by,
+    section_of,
+    splits_of,
+    systems_with,
+    teachers,
+    trained_models,
+    used_models,
+)
+from workflow.experiment.naming import MEASURE
+from workflow.experiment.outputs import export_files
+
+GONE = object()
+
+
+def changed(changes):
+    """Return the tiny experiment with values set or removed (`GONE`) at paths like "encoders encoder pooling"."""
+    config = copy.deepcopy(make_config(Path("data")))
+    for path, value in changes.items():
+        *parents, last = path.split()
+        place = config
+        for key in parents:
+            place = place.setdefault(key, {})
+        if value is GONE:
+            del place[last]
+        else:
+            place[last] = copy.deepcopy(value)
+    return config
+
+
+def complaints(changes):
+    """List the lines about a changed experiment, without its name."""
+    with pytest.raises(ConfigError) as caught:
+        complete(changed(changes), "tiny.yaml")
+    lines = str(caught.value).split("\n")
+    assert all(line.startswith("tiny.yaml: ") for line in lines)
+    return [line.removeprefix("tiny.yaml: ") for line in lines]
+
+
+CROSS = "reranker: cross"
+
+MISTAKES = {
+    # The shape.
+    "unknown key": (
+        {"datset": "x"},
+        "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
+        "collection, splits, depth, training_depth, bm25, base_models, encoders, rerankers, systems, evaluation, "
+        "audit, latency, papers, exports, submissions; "
+        "did you mean dataset?",
+    ),
+    "unknown key of a system": (
+        {"systems bm25": {"retreive": "bm25"}},
+        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, interleave, rerank, "
+        "reranker, depth, run; did you mean retrieve?",
+    ),
+    "unknown key like nothing": (
+        {"bm25 xyz": 1},
+        "bm25: found the unknown key xyz, expected one of text, k1, b, tune; remove it",
+    ),
+    "missing key": ({"dataset": GONE}, "top level: found no key dataset, expected it to be set; add it"),
+    "missing key of an encoder": (
+        {"encoders encoder base_model": GONE},
+        "encoders.encoder: found no key base_model, expected it to be set; add it",
+    ),
+    "text for a number": (
+        {"encoders encoder margin": "wide"},
+        "encoders.encoder.margin: found 'wide', expected a number; mend the value",
+    ),
+    "YAML's text 2e-5": (
+        {"encoders encoder training learning_rate": "2e-5"},
+        "encoders.encoder.training.learning_rate: found '2e-5', expected a number; write 2.0e-05, without quotes",
+    ),
+    "quoted number": ({"seed": "42"}, "seed: found '42', expected a whole number; write 42, without quotes"),
+    "6.0 for 6": ({"depth": 50.0}, "depth: found 50.0, expected a whole number; write 50"),
+    "truth for a number": ({"seed": True}, "seed: found True, expected a whole number; mend the value"),
+    "not a number": (
+        {"encoders encoder margin": float("nan")},
+        "encoders.encoder.margin: found nan, expected a number; mend the value",
+    ),
+    "number for text": (
+        {"base_models small": {"pretrained": "x/y", "revision": 1234567}},
+        "base_models.small.revision: found 1234567, expected text; put it in quotes",
+    ),
+    "empty section": ({"bm25": None}, "bm25: found nothing, expected a mapping; write {} or remove the key"),
+    "text for a list": (
+        {"systems cort+bm25 interleave": "cort"},
+        "systems.cort+bm25.interleave: found 'cort', expected a list; mend the value",
+    ),
+    "wrong choice": (
+        {"encoders encoder pooling": "max"},
+        "encoders.encoder.pooling: found 'max', expected one of cls, mean; choose one",
+    ),
+    "too small": ({"training_depth": 0}, "training_depth: found 0, expected at least 1; mend the value"),
+    "too large": ({"bm25": {"b": 1.5}}, "bm25.b: found 1.5, expected at most 1; mend the value"),
+    "not positive": (
+        {"rerankers cross training learning_rate": 0},
+        "rerankers.cross.training.learning_rate: found 0, expected more than 0; mend the value",
+    ),
+    "short list": (
+        {"systems cort+bm25 interleave": ["cort"]},
+        "systems.cort+bm25.interleave: found ['cort'], expected at least 2 of them; mend the value",
+    ),
+    "no system": ({"systems": {}}, "systems: found {}, expected at least 1 in it; mend the value"),
+    "name with a slash": (
+        {"systems a/b": {"retrieve": "bm25"}},
+        "systems.a/b: found the name 'a/b', expected letters, digits and + _ . -, a letter or digit first; rename it",
+    ),
+    "data set with a blank": (
+        {"dataset": "my data"},
+        "dataset: found the name 'my data', expected letters, digits and _ . -, a letter or digit first; rename it",
+    ),
+    # The collection and its splits.
+    "no collection": (
+        {"collection": {}},
+        "collection: found nothing, expected exactly one of passages and pydocs; keep one",
+    ),
+    "two collections": (
+        {"collection pydocs": {}},
+        "collection: found passages, pydocs, expected exactly one of passages and pydocs; keep one",
+    ),
+    "nothing to evaluate": (
+        {"splits test": GONE},
+        "splits: found only train, validation, expected a split to evaluate besides train and validation; add one",
+    ),
+    "no judgements at all": (
+        {"splits test": {"queries": "q.tsv"}},
+        "splits: found no qrels of test, expected those of one at least; name them",
+    ),
+    "training queries without judgements": (
+        {"splits train": {"queries": "q.tsv"}},
+        "splits.train: found queries, expected queries and qrels, or hold_out alone; mend the split",
+    ),
+    "no files": (
+        {"splits test": {}},
+        "splits.test: found nothing, expected queries and qrels, queries alone (ranked, not measured), or hold_out "
+        "alone; mend the split",
+    ),
+    "a sample of no files": (
+        {"splits validation": {"hold_out": 5, "sample": 3}},
+        "splits.validation.sample: found sample, expected it with files of queries; remove it",
+    ),
+    "without an unknown split": (
+        {"splits test without": "tset"},
+        "splits.test.without: found 'tset', expected one of train, validation, test; did you mean test?",
+    ),
+    "without itself": (
+        {"splits test without": "test"},
+        "splits.test.without: found 'test', expected another split made of whole files; name one",
+    ),
+    "without a held-out split": (
+        {"splits test without": "validation"},
+        "splits.test.without: found 'validation', expected another split made of whole files; name one",
+    ),
+    "hold_out beside files": (
+        {"splits test hold_out": 5, "splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
+        "splits.test: found hold_out, qrels, queries, expected queries and qrels, queries alone (ranked, not "
+        "measured), or hold_out alone; mend the split",
+    ),
+    "bm25 parameters of an encoder": (
+        {"systems cort bm25": {"k1": 1.0, "b": 0.5}},
+        "systems.cort.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it",
+    ),
+    "a graph of inner products": (
+        {"encoders encoder similarity": "inner_product", "systems cort-hnsw": GONE},
+        "systems.cort-onng.onng: found an encoder of inner products, expected one of angles; remove onng",
+    ),
+    "bm25 parameters of an interleaving": (
+        {"systems cort+bm25 bm25": {"k1": 1.0, "b": 0.5}},
+        "systems.cort+bm25.bm25: found bm25 with interleave, expected it not to be there; remove it",
+    ),
+    "hold_out twice": (
+        {"splits test": {"hold_out": 5}},
+        "splits: found hold_out in validation, test, expected it in one split; name files for the others",
+    ),
+    "hold_out of train": (
+        {"splits train": {"hold_out": 5}, "splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
+        "splits.train: found hold_out, expected a split train beside it to draw from; name files",
+    ),
+    # Models.
+    "base model of two kinds": (
+        {"base_models small pretrained": "folder"},
+        "base_models.small: found architecture, pretrained, expected exactly one of pretrained and architecture; "
+        "keep one",
+    ),
+    "training of a released encoder": (
+        {"encoders encoder": {"base_model": "small", "released": "a.ckpt", "loss": "triplet"}},
+        "encoders.encoder.loss: found loss with released, expected none, as nothing is trained; remove it",
+    ),
+    "unknown export": (
+        {"exports": ["encodr"]},
+        "exports: found 'encodr', expected one of encoder, cross; add it or mend the name",
+    ),
+    "export twice": (
+        {"exports": ["cross", "cross"]},
+        "exports: found cross 2 times, expected each model once; remove one",
+    ),
+    "export of an unused model": (
+        {"encoders other": {"base_model": "small", "triples": {"last_rank": 20}}, "exports": ["other"]},
+        "exports: found 'other', which no system uses, expected a model that is evaluated; add a system",
+    ),
+    "revision from scratch": (
+        {"base_models small revision": "abc"},
+        "base_models.small: found revision, expected it with pretrained alone; remove it",
+    ),
+    "unknown base model": (
+        {"encoders encoder base_model": "smal"},
+        "encoders.encoder.base_model: found 'smal', expected one of small; did you mean small?",
+    ),
+    "unknown teacher": (
+        {"rerankers cross pairs system": "tf-idf"},
+        "rerankers.cross.pairs.system: found 'tf-idf', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; add it or mend the name",
+    ),
+    "ranks above training_depth": (
+        {"encoders encoder triples last_rank": 31},
+        "encoders.encoder.triples: found the ranks 2 to 31, expected them in order and within training_depth (30); "
+        "mend the ranks or raise training_depth",
+    ),
+    "ranks out of order": (
+        {"rerankers cross pairs first_rank": 21},
+        "rerankers.cross.pairs: found the ranks 21 to 20, expected them in order and within training_depth (30); "
+        "mend the ranks or raise training_depth",
+    ),
+    "no query left": (
+        {"encoders encoder triples minimum_results": 31},
+        "encoders.encoder.triples.minimum_results: found 31, expected at most training_depth (30), or no query is "
+        "left; lower it or raise training_depth",
+    ),
+    "published teacher": (
+        {"encoders encoder triples system": "published"},
+        "encoders.encoder.triples.system: found 'published', made from a published run, expected a system that can "
+        "rank the training queries; name another",
+    ),
+    "same name twice": (
+        {"rerankers encoder": {"base_model": "small", "pairs": {"last_rank": 20}}},
+        "rerankers.encoder: found the name of an encoder, expected another, as reports show both; rename one",
+    ),
+    "encoder bm25": (
+        {"encoders bm25": {"base_model": "small", "triples": {"last_rank": 20}}},
+        "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it",
+    ),
+    # Systems.
+    "two kinds": (
+        {"systems cort": {"retrieve": "encoder", "rerank": "bm25"}},
+        "systems.cort: found retrieve, rerank, expected exactly one of retrieve, interleave, rerank, run; keep one",
+    ),
+    "no kind": (
+        {"systems new": {"depth": 5}},
+        "systems.new: found nothing, expected exactly one of retrieve, interleave, rerank, run; keep one",
+    ),
+    "foreign key": (
+        {"systems cort+bm25 depth": 5},
+        "systems.cort+bm25.depth: found depth with interleave, expected it not to be there; remove it",
+    ),
+    "onng with bm25": (
+        {"systems bm25 onng": {}},
+        "systems.bm25.onng: found onng with bm25, expected it with an encoder; name an encoder or remove it",
+    ),
+    "hnsw with bm25": (
+        {"systems bm25 hnsw": {}},
+        "systems.bm25.hnsw: found hnsw with bm25, expected it with an encoder; name an encoder or remove it",
+    ),
+    "two indexes": (
+        {"systems cort-onng hnsw": {}},
+        "systems.cort-onng: found onng, hnsw, expected one of them; make two systems",
+    ),
+    "an ef that is too small": (
+        {"systems cort-hnsw hnsw": {"ef": 49}},
+        "systems.cort-hnsw.hnsw.ef: found 49, expected 50 (depth) or more; raise it or lower depth",
+    ),
+    "an ef that is too small for training queries": (
+        {
+            "systems cort-hnsw hnsw": {"ef": 50},
+            "training_depth": 60,
+            "rerankers cross pairs system": "cort-hnsw",
+        },
+        "systems.cort-hnsw.hnsw.ef: found 50, expected 60 (training_depth) or more; raise it or lower training_depth",
+    ),
+    "no ef for the depth": (
+        {"audit efs": [10, 20]},
+        "audit.efs: found 20 at most, expected one of 50 (depth) or more; add it",
+    ),
+    "audited values in disorder": (
+        {"audit epsilons": [0.2, 0.1]},
+        "audit.epsilons: found [0.2, 0.1], expected growing numbers; sort them",
+    ),
+    "a width that is another text": (
+        {"systems cort-onng onng": {"epsilon": "outo"}},
+        "systems.cort-onng.onng.epsilon: found 'outo', expected a number or auto; mend the value",
+    ),
+    "a recall that nothing is chosen by": (
+        {"systems cort-onng onng": {"epsilon": 0.1, "recall": 0.9}},
+        "systems.cort-onng.onng.recall: found recall without `epsilon: auto`, expected both or none; add it or remove "
+        "recall",
+    ),
+    "unknown encoder": (
+        {"systems cort retrieve": "encodr"},
+        "systems.cort.retrieve: found 'encodr', expected one of bm25, encoder; did you mean encoder?",
+    ),
+    "unknown part": (
+        {"systems cort+bm25 interleave": ["cort", "bm52"]},
+        "systems.cort+bm25.interleave: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; did you mean bm25?",
+    ),
+    "same part twice": (
+        {"systems cort+bm25 interleave": ["bm25", "bm25"]},
+        "systems.cort+bm25.interleave: found bm25 2 times, expected each system once; remove one",
+    ),
+    "unknown candidates": (
+        {"systems cort+bm25-cross rerank": "nothing"},
+        "systems.cort+bm25-cross.rerank: found 'nothing', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; add it or mend the name",
+    ),
+    "unknown re-ranker": (
+        {"systems cort+bm25-cross reranker": "crosss"},
+        "systems.cort+bm25-cross.reranker: found 'crosss', expected one of cross; did you mean cross?",
+    ),
+    "no re-ranker": (
+        {"systems cort+bm25-cross reranker": GONE},
+        "systems.cort+bm25-cross: found no reranker, expected one of cross; name it",
+    ),
+    "deeper than scored": (
+        {"systems cort+bm25-cross depth": 21},
+        "systems.cort+bm25-cross.depth: found 21, expected at most 20, the candidates that are retrieved (depth) and "
+        "scored (rerankers.cross.depth); lower it or raise these",
+    ),
+    "deeper than retrieved": (
+        {"systems cort+bm25-cross depth": 11, "depth": 10},
+        "systems.cort+bm25-cross.depth: found 11, expected at most 10, the candidates that are retrieved (depth) and "
+        "scored (rerankers.cross.depth); lower it or raise these",
+    ),
+    # Published runs.
+    "one run for two splits": (
+        {"splits dev": {"queries": "q.tsv", "qrels": "r.tsv"}, "systems published run": "run.trec"},
+        "systems.published.run: found one path for the splits test, dev, expected {split} in it; add it",
+    ),
+    "run of a training split": (
+        {"systems published run": {"train": "a.trec", "test": "b.trec"}},
+        "systems.published.run: found the split 'train', expected one of test; mend the name",
+    ),
+    # Evaluation.
+    "unknown baseline": (
+        {"evaluation baseline": "BM25"},
+        "evaluation.baseline: found 'BM25', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; add it or mend the name",
+    ),
+    "one example": (
+        {"evaluation disagreements": ["cort"]},
+        "evaluation.disagreements: found cort alone, expected two systems or none; name another",
+    ),
+    "unknown measure": (
+        {"evaluation measures": ["MRR@10"]},
+        "evaluation.measures: found 'MRR@10', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and "
+        "Success@k; mend it",
+    ),
+    "measure twice": (
+        {"evaluation depth_measures": ["RR@10", "RR@10"]},
+        "evaluation.depth_measures: found RR@10 2 times, expected each measure once; remove one",
+    ),
+    "unknown measure of a split": (
+        {"splits test measures": ["RR@10", "P"]},
+        "splits.test.measures: found 'P', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
+        "mend it",
+    ),
+    "measures of training": (
+        {"splits train measures": ["RR@10"]},
+        "splits.train.measures: found measures, expected none, as the split is not evaluated; remove them",
+    ),
+    "alpha of none": (
+        {"evaluation alpha": 0},
+        "evaluation.alpha: found 0, expected more than 0; mend the value",
+    ),
+    "k1 beside tuning": (
+        {"bm25 k1": 0.9},
+        "bm25.k1: found k1 beside tune, expected one of them, as tune chooses k1 and b; remove one",
+    ),
+    "text for a truth value": (
+        {"protect": "never"},
+        "protect: found 'never', expected true or false; mend the value",
+    ),
+    "unknown measure of tuning": (
+        {"bm25 tune": {"measure": "recall"}},
+        "bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
+        "mend it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "line"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake_is_reported_in_one_line_and_no_other(changes, line):
+    assert complaints(changes) == [line]
+
+
+@pytest.mark.parametrize("line", [line for _, line in MISTAKES.values()], ids=MISTAKES)
+def test_line_has_place_found_expected_fix(line):
+    assert re.fullmatch(r"[^:]+: found .+, expected .+; .+", line)
+
+
+def test_all_mistakes_are_reported_at_once():
+    lines = complaints(
+        {
+            "colour": "red",
+            "seed": -1,
+            "encoders encoder polling": "mean",
+            "encoders encoder margin": "wide",
+            "splits validation": GONE,
+            "systems bm25": {"retrieve": "nobody"},
+            "systems a": {"interleave": ["b", "cort"]},
+            "systems b": {"interleave": ["a", "cort"]},
+            "evaluation baseline": "c",
+        }
+    )
+    assert [line.split(": found ")[0] for line in lines] == [
+        "encoders.encoder",
+        "encoders.encoder.margin",
+        "evaluation.baseline",
+        "seed",
+        "splits",
+        "systems.a",
+        "systems.bm25.retrieve",
+        "top level",
+    ]
+
+
+def test_two_unknown_keys_of_one_mapping_are_two_lines():
+    lines = complaints({"bm25 k1_": 1.0, "bm25 tun": {}})
+    assert [line.split("; ")[1] for line in lines] == ["did you mean k1?", "did you mean tune?"]
+
+
+def test_a_broken_part_is_not_taken_for_a_missing_one():
+    # The encoder and the split exist, whatever is wrong inside.
+    assert len(complaints({"encoders encoder margin": "wide", "splits test qrels": 5})) == 2
+
+
+def test_keys_that_are_no_text_are_named():
+    config = changed({})
+    config["splits"][2019] = config["splits"].pop("test")
+    with pytest.raises(ConfigError) as caught:
+        complete(config, "tiny.yaml")
+    assert str(caught.value) == (
+        "tiny.yaml: splits: found the key 2019, which is no text, expected a name; put it in quotes"
+    )
+
+
+def test_models_need_training_splits():
+    lines = complaints({"splits validation": GONE, "splits train": GONE, "bm25": GONE})
+    assert lines == [
+        f"splits: found no split {split}, expected it for training {model}; add it"
+        for split in ("train", "validation")
+        for model in ("encoders.encoder", "rerankers.cross")
+    ]
+
+
+def test_tuning_needs_train():
+    config = {
+        "dataset": "x",
+        "collection": {"passages": "p.tsv"},
+        "splits": {"test": {"queries": "q.tsv", "qrels": "r.tsv"}},
+        "systems": {"bm25": {"retrieve": "bm25"}},
+    }
+    complete(config, "x.yaml")
+    with pytest.raises(ConfigError, match=r"^x\.yaml: bm25\.tune: found no split train, expected training queries"):
+        complete(config | {"bm25": {"tune": {}}}, "x.yaml")
+
+
+def test_pydocs_makes_its_own_splits():
+    lines = complaints(
+        {"collection": {"pydocs": {}}, "splits": {"train": {}, "validation": {"hold_out": 3}, "test": {}, "dev": {}}}
+    )
+    assert lines == [
+        "splits.dev: found the split dev, expected train, validation, test, as pydocs makes them; remove it",
+        "splits.validation: found hold_out, expected none, as pydocs makes the split; remove it",
+    ]
+
+
+def circle_of(changes):
+    """Return the circle of the one complaint."""
+    (line,) = complaints(changes)
+    match = re.fullmatch(
+        r"systems\.(\S+): found the circle (.+), expected no system to wait for itself; "
+        r"break it, or give a re-ranker of several of them a copy under another name",
+        line,
+    )
+    names = match[2].split(" -> ")
+    assert match[1] == names[0] == names[-1]
+    return set(names)
+
+
+def test_circle_of_itself():
+    assert circle_of({"systems a": {"interleave": ["a", "bm25"]}}) == {"a"}
+
+
+def test_circle_through_interleave():
+    changes = {"systems a": {"interleave": ["b", "bm25"]}, "systems b": {"interleave": ["bm25", "a"]}}
+    assert circle_of(changes) == {"a", "b"}
+
+
+def test_circle_through_rerank():
+    changes = {
+        "systems a": {"interleave": ["b", "bm25"]},
+        "systems b": {"rerank": "a", "reranker": "other"},
+        "rerankers other": {"base_model": "small", "pairs": {"last_rank": 20}},
+    }
+    assert circle_of(changes) == {"a", "b"}
+
+
+def test_circle_through_what_an_encoder_learns_from():
+    assert circle_of({"encoders encoder triples system": "cort"}) == {"cort"}
+    assert circle_of({"encoders encoder triples system": "cort+bm25"}) == {"cort+bm25", "cort"}
+
+
+def test_circle_through_what_a_reranker_learns_from():
+    assert circle_of({"rerankers cross pairs system": "cort+bm25-cross"}) == {"cort+bm25-cross"}
+
+
+def test_circle_through_the_shared_scores_of_a_reranker():
+    # `twice` waits for the scores of `cross`, which wait for its candidates, made by `cross`.
+    changes = {
+        "systems mixed": {"interleave": ["cort+bm25-cross", "bm25"]},
+        "systems twice": {"rerank": "mixed", "reranker": "cross"},
+    }
+    assert circle_of(changes) == {"mixed", "cort+bm25-cross"}
+
+
+def test_a_system_behind_a_circle_is_not_blamed():
+    changes = {"systems a": {"interleave": ["b", "bm25"]}, "systems b": {"interleave": ["b", "bm25"]}}
+    assert circle_of(changes) == {"b"}
+
+
+def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
+    config = complete(
+        changed(
+            {
+                "systems teacher": {"rerank": "bm25", "reranker": "cross"},
+                "encoders encoder triples system": "teacher",
+            }
+        ),
+        "tiny.yaml",
+    )
+    assert teachers(config) == ["teacher", "bm25"]
+    # On training queries the candidates of `cort+bm25-cross` would wait for the encoder.
+    assert reranked_by(config, "cross", "train") == ["bm25"]
+    assert reranked_by(config, "cross", "test") == ["cort+bm25", "bm25"]
+
+
+def test_published_runs_that_share_no_split():
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    lines = complaints(
+        {
+            "splits dev": files,
+            "systems published run": {"test": "a.trec"},
+            "systems other": {"run": {"dev": "b.trec"}},
+            "systems both": {"interleave": ["published", "other"]},
+        }
+    )
+    assert lines == ["systems.both: found no split its published runs share, expected one at least; add run files"]
+
+
+def test_measures_are_those_that_can_be_computed():
+    for name, (whole, cut) in TREC_NAMES.items():
+        assert bool(MEASURE.fullmatch(name)) == (whole is not None)
+        assert bool(MEASURE.fullmatch(f"{name}@10")) == (cut is not None)
+    assert not any(MEASURE.fullmatch(name) for name in ("RR@0", "RR@", "rr@10", "R", "P", "MAP", "RR@10 "))
+
+
+def test_duplicate_keys(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("dataset: a\nsystems:\n  bm25: {retrieve: bm25}\n  bm25: {retrieve: x}\ndataset: b\n")
+    with pytest.raises(ConfigError) as caught:
+        check_duplicate_keys(path)
+    assert str(caught.value).split("\n") == [
+        f"{path}: row 4: found the key 'bm25' again (first in row 3), expected each key once; rename or remove one",
+        f"{path}: row 5: found the key 'dataset' again (first in row 1), expected each key once; rename or remove one",
+    ]
+
+
+def test_same_key_in_other_mappings_is_no_duplicate(tmp_path):
+    path = tmp_path / "once.yaml"
+    path.write_text("a: {x: 1}\nb: {x: 1}\nc: [{x: 1}, {x: 1}]\n")
+    check_duplicate_keys(path)
+    path.write_text("")
+    check_duplicate_keys(path)
+
+
+def test_defaults_are_filled_in_and_the_original_is_left_alone():
+    original = changed({"systems cort+bm25-cross depth": GONE, "depth": 15})
+    before = yaml.safe_dump(original)
+    config = complete(original, "tiny.yaml")
+    assert yaml.safe_dump(original) == before
+    assert config["seed"] == 42
+    assert config["splits"]["test"]["relevance_level"] == 1
+    assert config["encoders"]["encoder"]["triples"]["system"] == "bm25"
+    assert config["encoders"]["encoder"]["training"]["weight_decay"] == 0.1
+    assert config["systems"]["cort+bm25-cross"]["depth"] == min(15, 20)
+    assert complete(config, "again") == config
+
+
+def test_a_split_has_measures_of_its_own_or_those_of_all():
+    other = {"queries": "queries.tsv", "qrels": "qrels.txt", "measures": ["AP@1000"]}
+    splits = complete(changed({"evaluation measures": ["RR@10", "R@50"], "splits other": other}), "tiny.yaml")["splits"]
+    assert splits["test"]["measures"] == ["RR@10", "R@50"]
+    assert splits["other"]["measures"] == ["AP@1000"]
+    assert "measures" not in splits["train"]
+
+
+def test_kinds_and_names():
+    config = complete(changed({"systems c.rt": {"retrieve": "encoder"}}), "tiny.yaml")
+    kinds = {name: kind_of(system) for name, system in config["systems"].items()}
+    assert kinds == {
+        "bm25": "bm25",
+        "cort": "exact",
+        "cort-onng": "onng",
+        "cort-hnsw": "hnsw",
+        "cort+bm25": "interleave",
+        "cort+bm25-cross": "rerank",
+        "published": "run",
+        "c.rt": "exact",
+    }
+    for kind in set(kinds.values()):
+        matched = {name for name in kinds if re.fullmatch(names_of_kind(config, kind), name)}
+        assert matched == {name for name in kinds if kinds[name] == kind}
+
+
+def test_names_of_no_system_match_nothing():
+    config = {"systems": {"bm25": {"retrieve": "bm25"}}}
+    pattern = re.compile(f"^(?P<system>{names_of_kind(config, 'onng')})$")
+    assert not any(pattern.match(name) for name in ("", "bm25", "onng", "(?!)"))
+
+
+def test_splits_of_published_runs_and_what_is_made_from_them():
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    config = complete(
+        changed(
+            {
+                "splits dev": files,
+                "splits dl19": files,
+                "systems published run": {"dl19": "a.trec", "test": "b.trec"},
+                "systems mixed": {"interleave": ["published", "bm25"]},
+                "systems mixed-cross": {"rerank": "mixed", "reranker": "cross"},
+            }
+        ),
+        "tiny.yaml",
+    )
+    assert evaluated_splits(config) == ["test", "dev", "dl19"]
+    assert splits_of(config, "bm25") == ["test", "dev", "dl19"]
+    for name in ("published", "mixed", "mixed-cross"):
+        assert splits_of(config, name) == ["test", "dl19"]
+    assert reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
+    assert reranked_by(config, "cross", "dev") == ["cort+bm25"]
+    assert reranked_by(config, "cross", "train") == []
+
+
+def test_used_models():
+    config = complete(changed({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}}), "tiny.yaml")
+    assert used_models(config, "encoders") == ["encoder"]
+    assert used_models(config, "rerankers") == ["cross"]
+
+
+def released(**changes):
+    """An experiment whose only encoder is released, with nothing to train."""
+    encoder = {"base_model": "small", "released": "a.ckpt", "dimension": 16}
+    systems = {
+        "bm25": {"retrieve": "bm25"},
+        "cort": {"retrieve": "encoder"},
+        "onng": {"retrieve": "encoder", "onng": {}},
+    }
+    changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, "exports": ["encoder"], **changes}
+    gone = {"splits train": GONE, "splits validation": GONE, "bm25": GONE, "submissions": {}, "evaluation": {}}
+    return complete(changed(changes | gone), "tiny.yaml")
+
+
+def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
+    config = released()
+    assert used_models(config, "encoders") == ["encoder"]
+    assert trained_models(config, "encoders") == []
+    assert teachers(config) == []
+    assert re.fullmatch(encoders_pattern(config, trained=False), "encoder")
+    assert not re.fullmatch(encoders_pattern(config, trained=True), "encoder")
+
+
+def test_a_released_encoder_may_be_part_of_what_another_learns_from():
+    trained = {"base_model": "small", "triples": {"system": "cort", "last_rank": 20}}
+    systems = {"cort": {"retrieve": "encoder"}, "second": {"retrieve": "other"}, "bm25": {"retrieve": "bm25"}}
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
+    changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "exports": ["other"], "submissions": {}}
+    config = complete(changed(changes | {"evaluation": {}, "splits train": files}), "tiny.yaml")
+    assert trained_models(config, "encoders") == ["other"]
+    assert teachers(config) == ["cort"]
+
+
+def test_exported_models_and_the_systems_they_are_part_of():
+    config = complete(changed({}), "tiny.yaml")
+    assert [section_of(config, name) for name in config["exports"]] == ["encoders", "rerankers"]
+    assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
+    assert systems_with(config, "cross") == ["cort+bm25-cross"]
+    assert export_files(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
+
+
+def test_descriptions():
+    config = complete(changed({}), "tiny.yaml")
+    assert [describe(config, name) for name in config["systems"]] == [
+        "BM25, Anserini",
+        "encoder encoder, exact search",
+        "encoder encoder, ONNG with epsilon 0.2",
+        "encoder encoder, HNSW with recall 0.9 of exact search",
+        "cort and bm25 interleaved",
+        "first 10 of cort+bm25 re-ranked by cross",
+        "published run",
+    ]
+
+
+def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
+    config = complete(changed({}), "tiny.yaml")
+    decisive = deciding(config, load_schema())
+    assert "protect" not in decisive
+    assert decisive["seed"] == config["seed"]
+    assert decisive["systems"] == config["systems"]
+    assert "protect" in config

@@ -1,0 +1,243 @@
+"""What the checks find in files of published numbers, and in what a config says of files for readers outside."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.stages.test_reproduction import PAPER
+from tests.workflow.test_experiment import GONE, changed, complaints
+from workflow.experiment.checks import ConfigError, complete
+from workflow.experiment.outputs import consistency_files, reproduction_files, run_id_of, submission_files
+from workflow.experiment.papers import check_papers, names_of_files
+
+ROOT = Path(__file__).parents[2]
+PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
+
+
+def lines_about(tmp_path, changes):
+    paper = copy.deepcopy(PAPER)
+    for path, value in changes.items():
+        *parents, last = [int(key) if key.isdigit() else key for key in path.split()]
+        place = paper
+        for key in parents:
+            place = place[key]
+        if value is GONE:
+            del place[last]
+        else:
+            place[last] = value
+    path = tmp_path / "paper.yaml"
+    path.write_text(yaml.safe_dump(paper, sort_keys=False), "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        check_papers([str(path)])
+    lines = str(caught.value).split("\n")
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    return [line.removeprefix(f"{path}: ") for line in lines]
+
+
+T, P = "tables table-1", "figures figure-1 panels"
+MISTAKES = {
+    "no title": ({"title": GONE}, "top level: found no key title, expected it to be set; add it"),
+    "unknown key": (
+        {f"{T} tolerence": "near"},
+        "tables.table-1: found the unknown key tolerence, expected one of number, title, note, scale, system, split, "
+        "measure, depth, tolerance, why, columns, rows; did you mean tolerance?",
+    ),
+    "text for a number": (
+        {f"{T} scale": "100"},
+        "tables.table-1.scale: found '100', expected a number; write 100.0, without quotes",
+    ),
+    "unknown measure": (
+        {f"{T} columns 0 measure": "MRR@10"},
+        "tables.table-1.columns.0.measure: found the name 'MRR@10', expected a match of "
+        r"^((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank)$; rename it",
+    ),
+    "unknown reason": (
+        {f"{T} rows 1 values 0 why": ["sed"]},
+        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; add it or mend the name",
+    ),
+    "unknown tolerance": (
+        {f"{T} columns 1 tolerance": "far"},
+        "tables.table-1.columns.1.tolerance: found 'far', expected one of near, exact; add it or mend the name",
+    ),
+    "a value too few": (
+        {f"{T} rows 0 values": [18.7, 290]},
+        "tables.table-1.rows.0.values: found 2 of them, expected 3, one per column; mend it",
+    ),
+    "a system too many": (
+        {f"{T} rows 1 systems": ["a", "b", "c", "d"]},
+        "tables.table-1.rows.1.systems: found 4 of them, expected 3, one per column; mend it",
+    ),
+    "system and systems": (
+        {f"{T} rows 1 system": "a"},
+        "tables.table-1.rows.1: found system beside systems, expected one of them; remove one",
+    ),
+    "no measure": (
+        {f"{T} columns 0 measure": GONE, f"{T} rows 1 values 0": None},
+        "tables.table-1.rows.0: found no measure for the column 'MRR@10', expected one of row, column or table to name "
+        "it; add measure",
+    ),
+    "no measure of a panel": (
+        {f"{P} 0 measure": GONE},
+        "figures.figure-1.panels.0: found no measure, expected it with the kind depths; add it",
+    ),
+    "points of a curve": (
+        {f"{P} 1 series 0 points": [{"x": 1, "system": "a"}]},
+        "figures.figure-1.panels.1.series.0.points: found points with the kind consistency, expected them with "
+        "systems; name a system",
+    ),
+    "saturation without tolerance": (
+        {f"{P} 0 tolerance": GONE},
+        "figures.figure-1.panels.0.series.0.saturation: found saturation, expected it with kind depths and a tolerance "
+        "of the panel; add the tolerance or remove it",
+    ),
+    "wrong kind": (
+        {f"{P} 1 kind": "bars"},
+        "figures.figure-1.panels.1.kind: found 'bars', expected one of depths, consistency, systems; choose one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "line"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake_in_a_paper_is_reported_in_one_line_and_no_other(tmp_path, changes, line):
+    assert lines_about(tmp_path, changes) == [line]
+
+
+def test_files_that_are_no_papers(tmp_path):
+    bad, twice = tmp_path / "bad.yaml", tmp_path / "twice.yaml"
+    bad.write_text("title: [")
+    twice.write_text("title: a\ntitle: b\n")
+    with pytest.raises(ConfigError) as caught:
+        check_papers([str(tmp_path / "none.yaml"), str(bad), str(twice)])
+    none, broken, repeated = str(caught.value).split("\n")
+    assert none.endswith("none.yaml: found no readable file (No such file or directory), expected published numbers; "
+                         "mend the name")  # fmt: skip
+    assert "bad.yaml: found no YAML (" in broken
+    assert "twice.yaml: row 2: found the key 'title' again (first in row 1)" in repeated
+
+
+def test_two_papers_of_one_name(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.yaml").write_text(yaml.safe_dump(PAPER))
+    with pytest.raises(ConfigError, match=r"^papers: found the name x 2 times, expected each once; rename a file$"):
+        check_papers([str(tmp_path / "a" / "x.yaml"), str(tmp_path / "b" / "x.yaml")])
+
+
+def test_the_papers_files_are_right_and_each_reason_and_tolerance_is_used():
+    check_papers([str(path) for path in PAPERS])
+    for path in PAPERS:
+        paper = yaml.safe_load(path.read_text("utf-8"))
+        used = set(words_at(paper, ("why", "tolerance")))
+        assert {*paper["reasons"], *paper["tolerances"]} == used, path
+
+
+def words_at(value, keys):
+    """All texts under some keys, at any depth."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if key in keys:
+                yield from [part] if isinstance(part, str) else part
+            else:
+                yield from words_at(part, keys)
+    elif isinstance(value, list):
+        for part in value:
+            yield from words_at(part, keys)
+
+
+def test_names_of_files(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(PAPER))
+    names = names_of_files(path)
+    assert names == {"tables": ["table-1"], "figures": ["figure-1", "figure-2"]}
+    folder = "results/{dataset}/report/reproduction"
+    assert reproduction_files({"p": names}) == [
+        *(f"{folder}/tables/p.table-1.{ending}" for ending in ("csv", "md", "tex")),
+        *(f"{folder}/figures/p.figure-{number}.svg" for number in (1, 2)),
+    ]
+
+
+OUTPUTS = {
+    "unknown system of a submission": (
+        {"submissions leaderboard system": "bm52"},
+        "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; add it or mend the name",
+    ),
+    "unknown split of a submission": (
+        {"submissions leaderboard split": "train"},
+        "submissions.leaderboard.split: found 'train', expected one of test; mend the name",
+    ),
+    "submission of a split without a run": (
+        {
+            "splits dev": {"queries": "q.tsv", "qrels": "r.tsv"},
+            "systems published run": {"test": "a.trec"},
+            "submissions leaderboard": {"system": "published", "split": "dev", "form": "msmarco"},
+        },
+        "submissions.leaderboard: found 'published', which has no run on dev, expected one that has; add its run "
+        "file or name another",
+    ),
+    "run id for the leaderboard": (
+        {"submissions leaderboard run_id": "a"},
+        "submissions.leaderboard.run_id: found run_id with the form msmarco, expected it with trec; remove it",
+    ),
+    "name that is no run id": (
+        {"submissions two.parts": {"system": "bm25", "split": "test", "form": "trec"}},
+        "submissions.two.parts: found no run_id, expected one, as the name has other than letters, digits, - and _; "
+        "add it",
+    ),
+    "run id too long": (
+        {"submissions track run_id": "a" * 26},
+        f"submissions.track.run_id: found the name '{'a' * 26}', expected a match of ^[A-Za-z0-9_-]{{1,25}}$; "
+        "rename it",
+    ),
+    "unknown form": (
+        {"submissions track form": "beir"},
+        "submissions.track.form: found 'beir', expected one of msmarco, trec; choose one",
+    ),
+    "unknown reference": (
+        {"evaluation consistency reference": "official"},
+        "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort-hnsw, "
+        "cort+bm25, cort+bm25-cross, published; add it or mend the name",
+    ),
+    "depths in no order": (
+        {"evaluation consistency depths": [5, 1]},
+        "evaluation.consistency.depths: found [5, 1], expected growing numbers; sort them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "line"), OUTPUTS.values(), ids=OUTPUTS)
+def test_mistake_about_outputs_is_reported_in_one_line_and_no_other(changes, line):
+    assert complaints(changes) == [line]
+
+
+def test_too_many_results_for_a_submission():
+    lines = complaints({"depth": 1001, "audit efs": [1001]})
+    assert lines[0].startswith("depth: found 1001, expected at most 1000 with submissions.leaderboard; lower it")
+
+
+def test_systems_that_share_no_split_with_the_reference():
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    changes = {
+        "splits dev": files,
+        "systems published run": {"test": "a.trec"},
+        "systems other": {"run": {"dev": "b.trec"}},
+        "evaluation consistency systems": ["bm25", "other"],
+    }
+    expected = "evaluation.consistency.systems: found other, which shares no split with published; name another"
+    assert complaints(changes) == [expected]
+
+
+def test_files_of_an_experiment():
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    config = complete(changed({"splits dev": files, "systems published run": {"test": "a.trec"}}), "tiny.yaml")
+    assert submission_files(config) == [
+        "results/tiny/submissions/leaderboard.tsv",
+        "results/tiny/submissions/track.trec",
+    ]
+    assert (run_id_of(config, "track"), run_id_of(config, "leaderboard")) == ("tiny-1", "leaderboard")
+    # The reference has no run on dev.
+    assert consistency_files(config) == [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
+    config = complete(changed({"evaluation consistency": GONE, "submissions": {}}), "tiny.yaml")
+    assert (submission_files(config), consistency_files(config)) == ([], [])

@@ -1,0 +1,287 @@
+"""`python -m workflow.plan` and `python -m workflow.why` on the tiny experiment, as a person calls them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts.sandbox import copy_with_tiny, mark_as_built
+from tests.end_to_end.test_workflow import RULES, UNUSED
+from tests.workflow.test_costs import REFERENCE, write_benchmark
+from tests.workflow.test_staleness import prepare
+from workflow import plan, why
+from workflow.planning import forecast, preflight
+from workflow.planning.dryrun import DryRun, dry_run
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--configfile", "tiny/tiny.yaml"]
+LINE = r"^\S.*: found .+, expected .+; .+$"
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A copy of the project with the tiny experiment, of which nothing is built."""
+    return copy_with_tiny(tmp_path_factory.mktemp("fresh"))
+
+
+@pytest.fixture(scope="module")
+def jobs(fresh):
+    """What Snakemake would run of it."""
+    return dry_run(["--cores", "2", *TINY], fresh)
+
+
+@pytest.fixture(scope="module")
+def finished(fresh, tmp_path_factory):
+    """The same, marked as built."""
+    folder = tmp_path_factory.mktemp("finished") / "tree"
+    shutil.copytree(fresh, folder)
+    mark_as_built(folder, TINY[1])
+    return folder
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Call one of the two in a folder; status, output and lines of errors."""
+
+    def run(module, folder, *arguments):
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        capsys.readouterr()
+        status = module.main(list(map(str, arguments)))
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err.splitlines()
+
+    return run
+
+
+def rows(output):
+    """Cells of the table by stage."""
+    table = output.split("\n\n")[1].splitlines()
+    return {cells[0]: cells[1:] for cells in (re.split(r"  +", line) for line in table[1:])}
+
+
+# What would run.
+
+
+def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh):
+    benchmark = fresh / "benchmarks" / "tiny" / "train" / "encoder.tsv"
+    write_benchmark(benchmark, 1_234.5, 4_321)
+    try:
+        status, output, errors = call(plan, fresh, *TINY, "--cores", 2)
+    finally:
+        shutil.rmtree(fresh / "benchmarks")
+    assert (status, errors) == (0, [])
+    assert output.startswith("tiny: 55 jobs would run.\n")
+    found = rows(output)
+    assert found.keys() == RULES.keys() - UNUSED
+    assert found["train"] == ["1", "21 min", "4.3 GB", "1 MB", "recorded"]
+    assert {cells[-1] for stage, cells in found.items() if stage != "train"} == {"estimated"}
+    assert found["tokenize"][0] == "4"
+    assert re.search(r"^In all about 2\d min on 2 cores, \d+ MB more on disk", output, re.MULTILINE)
+    assert max(map(len, output.splitlines())) <= 110
+    assert not (fresh / "results").exists()
+
+
+def test_a_finished_experiment_has_nothing_to_run(call, finished, monkeypatch):
+    monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("nothing is to be run"))
+    assert call(plan, finished, *TINY, "--run") == (0, "Nothing would run: all is up to date.\n", [])
+
+
+def test_a_cluster_is_not_judged_by_this_machine(call, fresh, monkeypatch):
+    monkeypatch.setattr(preflight, "available_memory", lambda: 1.0)
+    monkeypatch.setattr(forecast, "measure", lambda *_: REFERENCE)
+    status, output, errors = call(plan, fresh, *TINY, "--", "--executor", "slurm", "--jobs", 4)
+    assert (status, errors) == (0, [])
+    assert "if no job has to wait for slurm" in output
+
+
+# What stands in the way.
+
+
+@pytest.fixture
+def refused(call, fresh, jobs, monkeypatch):
+    """Plan without asking Snakemake again; the only line, for which nothing is run."""
+    monkeypatch.setattr(plan, "dry_run", lambda *_: jobs)
+    monkeypatch.setattr(forecast, "measure", lambda *_: REFERENCE)
+    monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("it must not run"))
+
+    def check(*options, folder=fresh):
+        lines = set()
+        for arguments in ([*TINY, *options], [*TINY, *options, "--run"]):
+            status, _, errors = call(plan, folder, *arguments)
+            assert status == 1
+            assert len(errors) == 1, errors
+            lines.update(errors)
+        (line,) = lines
+        assert re.match(LINE, line), line
+        return line
+
+    return check
+
+
+def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
+    called = []
+    monkeypatch.setattr(plan, "dry_run", lambda *_: jobs)
+    monkeypatch.setattr(forecast, "measure", lambda *_: REFERENCE)
+    monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
+    status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
+    assert (status, errors) == (0, [])
+    assert re.match(r"55 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
+    options = ["--keep-incomplete", *TINY, "--cores", "2"]
+    assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
+
+
+def test_too_small_a_disk_refuses(refused, monkeypatch):
+    monkeypatch.setattr(preflight, "free_disk", lambda _: 1.0)
+    assert "found 1 MB free" in refused()
+
+
+def test_too_little_memory_refuses(refused, monkeypatch):
+    monkeypatch.setattr(preflight, "available_memory", lambda: 300.0)
+    assert refused().startswith("memory for bm25_tune: found 300 MB, expected ")
+
+
+def test_no_java_refuses(refused, monkeypatch, tmp_path):
+    monkeypatch.setattr(preflight, "java_home", lambda: tmp_path)
+    assert refused().startswith(f"{tmp_path}/bin/java: found ")
+
+
+@pytest.mark.parametrize(("key", "value"), [("gpus", 3), ("precision", "fp16")])
+def test_a_gpu_that_is_not_there_refuses(refused, fresh, tmp_path, key, value):
+    config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
+    config["encoders"]["encoder"]["training"][key] = value
+    (tmp_path / "gpu.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    assert refused("--configfile", tmp_path / "gpu.yaml").startswith(f"encoders.encoder.training.{key}: found {value} ")
+
+
+def test_a_hub_that_cannot_be_reached_refuses(refused, fresh, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
+    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    (tmp_path / "hub.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    # Nobody listens there.
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    line = refused("--configfile", tmp_path / "hub.yaml")
+    assert line.startswith("base_models.small: found no answer of http://127.0.0.1:1 for somebody/model")
+
+
+def test_an_input_that_is_not_there_refuses(call, fresh, tmp_path):
+    folder = tmp_path / "tree"
+    shutil.copytree(fresh, folder)
+    for name in ("collection.tsv", "qrels.test.tsv"):
+        (folder / "tiny" / "data" / name).unlink()
+    status, output, errors = call(plan, folder, *TINY)
+    assert (status, output) == (1, "")
+    assert [line.split(", expected")[0] for line in errors] == [
+        "collection.passages: found tiny/data/collection.tsv, no such file",
+        "splits.test.qrels: found tiny/data/qrels.test.tsv, no such file",
+    ]
+
+
+@pytest.mark.parametrize("module", [plan, why])
+def test_a_config_with_mistakes_is_refused(call, fresh, tmp_path, module):
+    config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config | {"deph": 5}), "utf-8")
+    status, output, errors = call(module, fresh, "--configfile", tmp_path / "wrong.yaml")
+    assert (status, output, len(errors)) == (1, "", 1)
+    assert errors[0].endswith("did you mean depth?")
+    status, output, errors = call(module, fresh, "--configfile", "none.yaml")
+    assert (status, output, len(errors)) == (1, "", 1)
+    assert errors[0].startswith("none.yaml: found no readable file")
+
+
+def test_a_target_nobody_makes_is_refused(call, fresh):
+    status, output, errors = call(why, fresh, "results/tiny/nothing", *TINY)
+    assert (status, output, len(errors)) == (1, "", 1)
+    assert errors[0].startswith("results/tiny/nothing: found no rule that makes it")
+
+
+# Why.
+
+
+CHANGES = {
+    "a setting": (
+        {"set": {"encoders.encoder.training.learning_rate": 0.002}},
+        "  train encoder: the setting encoders.encoder.training.learning_rate changed: 0.001 -> 0.002\n",
+        "  encode_queries encoder/test: after train encoder\n",
+    ),
+    "an input": (
+        {"edit": ["tiny/data/queries.test.tsv"]},
+        "  split test: its input tiny/data/queries.test.tsv has other content\n",
+        "  bm25 test/bm25: after split test\n",
+    ),
+    "a module": (
+        {"edit": ["cort/interleave.py"]},
+        "  interleave test/cort+bm25: cort/interleave.py was edited\n",
+        "  evaluate test/cort+bm25: after interleave test/cort+bm25\n",
+    ),
+    "a file that is gone": (
+        {"delete": ["results/tiny/measures/test/cort.json"]},
+        "  evaluate test/cort: results/tiny/measures/test/cort.json is missing\n",
+        "  report: after evaluate test/cort, compare test, reproduction and 1 more\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path, change):
+    entry, cause, consequence = CHANGES[change]
+    arguments = prepare(finished, tmp_path / "tree", entry)
+    status, output, errors = call(why, tmp_path / "tree", *arguments)
+    assert (status, errors) == (0, [])
+    first, second = output.split("What follows, as its input is made again:\n")
+    assert cause in first
+    assert consequence in second
+
+
+def test_a_finished_experiment_is_up_to_date(call, finished):
+    assert call(why, finished, "results/tiny/runs/test/cort.trec", *TINY) == (
+        0,
+        "Nothing would run: results/tiny/runs/test/cort.trec is up to date.\n",
+        [],
+    )
+
+
+def test_what_was_never_made_is_not_made_yet(call, fresh):
+    status, output, _ = call(why, fresh, "results/tiny/collection/passages.parquet", *TINY)
+    assert (status, output) == (0, "1 job would run.\n\nWhat changed or is not there:\n  collection: not made yet\n")
+
+
+# The commands.
+
+
+@pytest.mark.parametrize(
+    ("goal", "command"),
+    [
+        ("results", "python -m workflow.plan --run --configfile my.yaml"),
+        ("results FORCE=1", "snakemake --cores all --configfile my.yaml"),
+        ("plan", "python -m workflow.plan --configfile my.yaml"),
+        ("why", "python -m workflow.why --configfile my.yaml"),
+        ("why TARGET=a/b", "python -m workflow.why a/b --configfile my.yaml"),
+    ],
+)
+def test_make_calls_them(goal, command):
+    words = ["make", "--dry-run", "--assume-old=.venv/.installed", *goal.split(), "CONFIG=my.yaml"]
+    # The tests may have been called by make themselves.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f".venv/bin/{command.split()[0]}", *command.split()[1:]]
+
+
+def test_jobs_know_what_they_are(jobs):
+    assert isinstance(jobs, DryRun)
+    assert jobs.executor == "local"
+    assert {job.name for job in jobs.jobs} > {"train encoder", "retrieve test/cort", "collection"}
+    (tuning,) = (job for job in jobs.jobs if job.rule == "bm25_tune")
+    assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25_tune.tsv"
+    assert (tuning.threads, tuning.resources["heap_mb"]) == (2, 2000)

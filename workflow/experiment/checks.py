@@ -1,0 +1,296 @@
+"""Check an experiment's config: every mistake at once, a line each, before anything runs; defaults filled in.
+
+A line says where, what was found, what was expected and what to do. This module judges the shape, by the schema;
+`workflow/references.py` judges what the parts say about each other, as far as their shape is right.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+
+from workflow.experiment.config import GRAPHS, Config, evaluated_splits, kind_of
+from workflow.experiment.references import check_references
+
+SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
+# Sections whose entries have names: a broken entry leaves the others to be checked.
+NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
+# Keys of an encoder that mean nothing if its weights are released ones.
+OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "training"}
+TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+# Of exact search, if a width is to be chosen and nothing else is said.
+RECALL = 0.99
+# A setting that is a number, or chosen.
+AUTO = "^auto$"
+BOUNDS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "minProperties": "at least {} in it",
+}
+
+
+class ConfigError(ValueError):
+    """Every mistake of a config, a line each."""
+
+
+def load(path: str | Path) -> Config:
+    """Read an experiment file as the workflow does: checked, with all defaults.
+
+    :raises ConfigError: also for a file that is missing or is no YAML.
+    """
+    try:
+        check_duplicate_keys(path)
+        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: found no readable file ({error.strerror}), expected an experiment; name it"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(f"{path}: found no YAML ({words}), expected an experiment; mend the file") from error
+    return complete(config if isinstance(config, dict) else {}, str(path))
+
+
+@functools.cache
+def load_schema() -> Config:
+    """Read the schema of experiments, which nobody may change."""
+    # The parser in C takes a tenth of the time, which every call of Snakemake spends, each SLURM job's included.
+    schema: Config = yaml.load(SCHEMA.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    return schema
+
+
+def complete(config: Config, source: str) -> Config:
+    """Return the config with all defaults.
+
+    :param source: where it came from, named in errors.
+    :raises ConfigError: with one line per mistake: place, what was found, what was expected, what to do.
+    """
+    schema = load_schema()
+    mistakes = find_mistakes(config, schema)
+    if mistakes:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
+    config = with_defaults(copy.deepcopy(config), schema)
+    if "tune" in config["bm25"]:
+        del config["bm25"]["k1"], config["bm25"]["b"]
+    for name in evaluated_splits(config):
+        config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
+    for system in config["systems"].values():
+        if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].width] == "auto":
+            system[kind].setdefault("recall", RECALL)
+        if "rerank" in system:
+            system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
+    return config
+
+
+def find_mistakes(config: Config, schema: Config) -> list[str]:
+    """List all mistakes, each once, in alphabetical order of their places."""
+    names = set(_strange_keys(config))
+    errors = list(_Validator(schema).iter_errors(config))
+    lines = names.union(_idle_settings(config), (line for error in errors for line in _explain(error)))
+    sound = None if names else _without(config, errors)
+    if sound is not None:
+        lines.update(check_references(with_defaults(sound, schema)))
+    return sorted(lines, key=lambda line: (line.split(": found")[0], line))
+
+
+def shape_mistakes(value: object, schema: Config) -> Iterator[str]:
+    """Yield a line for each place where a value is not as its schema says."""
+    names = list(_strange_keys(value))
+    yield from names
+    if not names:
+        for error in _Validator(schema).iter_errors(value):
+            yield from _explain(error)
+
+
+def with_defaults(value: Any, schema: Config) -> Any:
+    """Fill in the schema's defaults, in place; nothing but mappings is looked into."""
+    if isinstance(value, dict):
+        for key, part in schema.get("properties", {}).items():
+            if key not in value and "default" in part:
+                value[key] = copy.deepcopy(part["default"])
+            if key in value:
+                value[key] = with_defaults(value[key], part)
+        rest = schema.get("additionalProperties")
+        if isinstance(rest, dict):
+            for key in value.keys() - schema.get("properties", {}).keys():
+                value[key] = with_defaults(value[key], rest)
+    return value
+
+
+def check_duplicate_keys(path: str | Path) -> None:
+    """Refuse a YAML file in which a key stands twice in one mapping: YAML would silently keep the last."""
+    errors: list[str] = []
+
+    def visit(node: yaml.Node | None) -> None:
+        if isinstance(node, yaml.MappingNode):
+            seen: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                name = str(key.value)
+                if name in seen:
+                    errors.append(
+                        f"{path}: row {line}: found the key {name!r} again (first in row {seen[name]}), "
+                        "expected each key once; rename or remove one"
+                    )
+                seen.setdefault(name, line)
+                visit(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                visit(item)
+
+    visit(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
+    if errors:
+        raise ConfigError("\n".join(errors))
+
+
+def _is_integer(_: object, value: object) -> bool:
+    # JSON Schema takes 6.0 for an integer; the stages' options do not.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_: object, value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_Validator: Any = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number}),
+)
+
+
+def _strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
+    """YAML reads the keys `2019`, `yes` and `null` as a number, a truth value and nothing."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                yield f"{_place(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
+            yield from _strange_keys(part, (*path, str(key)))
+
+
+def _idle_settings(config: Config) -> Iterator[str]:
+    """Find settings that another one makes void; only the config as written can tell."""
+    bm25 = config.get("bm25")
+    if isinstance(bm25, dict) and "tune" in bm25:
+        for key in sorted(bm25.keys() & {"k1", "b"}):
+            yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    systems = config.get("systems")
+    for name, system in systems.items() if isinstance(systems, dict) else ():
+        for kind, graph in GRAPHS.items():
+            part = system.get(kind) if isinstance(system, dict) else None
+            if isinstance(part, dict) and "recall" in part and part.get(graph.width) != "auto":
+                place = f"systems.{name}.{kind}.recall"
+                found = f"found recall without `{graph.width}: auto`"
+                yield f"{place}: {found}, expected both or none; add it or remove recall"
+    encoders = config.get("encoders")
+    for name, encoder in encoders.items() if isinstance(encoders, dict) else ():
+        if isinstance(encoder, dict) and "released" in encoder:
+            for key in sorted(encoder.keys() & OF_TRAINING):
+                place = f"encoders.{name}.{key}"
+                yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
+
+
+def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:
+    """Copy the config with None for the parts that have errors; None when too little is left to judge the rest."""
+    sound = copy.deepcopy(config)
+    for error in errors:
+        path = [str(part) for part in error.absolute_path]
+        if _is_name(error) or (not path and error.validator == "additionalProperties"):
+            continue
+        if not path or path[0] in ("depth", "training_depth") or (len(path) == 1 and path[0] in NAMED):
+            return None
+        if path[0] in NAMED:
+            sound[path[0]][path[1]] = None
+        else:
+            sound[path[0]] = None
+    return sound
+
+
+def _is_name(error: ValidationError) -> bool:
+    return "propertyNames" in error.absolute_schema_path
+
+
+def _explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case per kind of mistake
+    path = [str(part) for part in error.absolute_path]
+    place = _place(path)
+    value: Any = error.instance
+    rule: Any = error.validator_value
+    schema: Any = error.schema
+    match error.validator:
+        case "additionalProperties":
+            known = list(schema.get("properties", {}))
+            for key in map(str, value):
+                if key not in known:
+                    near = difflib.get_close_matches(key, known, 1)
+                    fix = f"did you mean {near[0]}?" if near else "remove it"
+                    yield f"{place}: found the unknown key {key}, expected one of {', '.join(known)}; {fix}"
+        case "required":
+            for key in rule:
+                if key not in value:
+                    yield f"{place}: found no key {key}, expected it to be set; add it"
+        case "type":
+            words = " or ".join(TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
+            yield f"{place}: found {_shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
+        case "enum":
+            yield f"{place}: found {_shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
+        case "pattern" if rule == AUTO:
+            yield f"{place}: found {_shorten(value)}, expected a number or auto; mend the value"
+        case "pattern":
+            place = _place([*path, value]) if _is_name(error) else place
+            yield f"{place}: found the name {_shorten(value)}, expected {_letters(rule)}; rename it"
+        case validator:
+            expected = BOUNDS.get(str(validator), f"{validator} {{}}").format(rule)
+            yield f"{place}: found {_shorten(value)}, expected {expected}; mend the value"
+
+
+def _place(path: Sequence[str]) -> str:
+    return ".".join(path) or "top level"
+
+
+def _shorten(value: object) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _letters(pattern: str) -> str:
+    match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
+    return f"letters, digits and {' '.join(match[1])}, a letter or digit first" if match else f"a match of {pattern}"
+
+
+def _fix_of_type(value: object, expected: object) -> str:
+    if value is None:
+        return "write {} or remove the key" if expected == "object" else "give a value or remove the key"
+    if expected == "string" and not isinstance(value, dict | list):
+        return "put it in quotes"
+    if expected == "integer" and isinstance(value, float) and value.is_integer():
+        return f"write {int(value)}"
+    try:
+        number = float(value) if isinstance(value, str) and expected in ("integer", "number") else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        return "mend the value"
+    # YAML takes 2e-5 for text and 2.0e-5 for a number.
+    text = str(int(number)) if expected == "integer" and number.is_integer() else repr(number)
+    return f"write {text if '.' in text else text.replace('e', '.0e')}, without quotes"

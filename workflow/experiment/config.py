@@ -1,0 +1,206 @@
+"""Questions the rules ask about an experiment's config, once `workflow/checks.py` has found it whole.
+
+Used by the Snakefile alone; knows names and references, not files and not stages.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple, TypeAlias
+
+Config: TypeAlias = dict[str, Any]
+
+TRAINING_SPLITS = ("train", "validation")
+KINDS = ("retrieve", "interleave", "rerank", "run")
+
+
+class Graph(NamedTuple):
+    """Keys of a kind of graph index: the width of a system's searches, and the widths that are audited."""
+
+    width: str
+    widths: str
+
+
+GRAPHS = {"onng": Graph("epsilon", "epsilons"), "hnsw": Graph("ef", "efs")}
+# Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
+LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
+
+
+def kind_of(system: Config) -> str:
+    """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, rerank or run."""
+    if "retrieve" not in system:
+        return next(kind for kind in KINDS if kind in system)
+    if system["retrieve"] == "bm25":
+        return "bm25"
+    return next((kind for kind in GRAPHS if kind in system), "exact")
+
+
+def names_of_kind(config: Config, kind: str) -> str:
+    """Return a regular expression that matches the names of all systems of one kind, and nothing if there are none."""
+    names = [re.escape(name) for name, system in config["systems"].items() if kind_of(system) == kind]
+    return "|".join(names) if names else r"(?!)"
+
+
+def ranked_splits(config: Config) -> list[str]:
+    """List the splits that systems have runs for: all but those of training."""
+    return [split for split in config["splits"] if split not in TRAINING_SPLITS]
+
+
+def evaluated_splits(config: Config) -> list[str]:
+    """List the ranked splits that are measured and reported: those with judgements."""
+    return [split for split in ranked_splits(config) if is_judged(config, split)]
+
+
+def is_judged(config: Config, split: str) -> bool:
+    """Tell whether a split has judgements: it is not a file of queries alone."""
+    settings = config["splits"][split]
+    # What is broken (None) may be meant to have some.
+    return settings is None or "queries" not in settings or "qrels" in settings
+
+
+def splits_of(config: Config, name: str) -> list[str]:
+    """List the ranked splits a system has a run for: all, unless a published run it needs covers only some."""
+    system = config["systems"][name]
+    splits = ranked_splits(config)
+    if isinstance(system.get("run"), dict):
+        splits = [split for split in splits if split in system["run"]]
+    for part in parts_of(system):
+        splits = [split for split in splits if split in splits_of(config, part)]
+    return splits
+
+
+def parts_of(system: Config) -> list[str]:
+    """List the systems whose runs a system is made from."""
+    parts: list[str] = system.get("interleave", [])
+    return [*parts, system["rerank"]] if "rerank" in system else list(parts)
+
+
+def used_models(config: Config, section: str) -> list[str]:
+    """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
+    used = {model for system in config["systems"].values() for model in models_of(config, system)}
+    return [name for name in config[section] if (section, name) in used]
+
+
+def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
+    """List the models a system's run waits for, as (section, name): its own, what these start from and learn from."""
+    found: dict[tuple[str, str], None] = {}
+
+    def visit(section: str, name: str | None) -> None:
+        if name is not None and name in config[section] and (section, name) not in found:
+            found[section, name] = None
+            model = config[section][name]
+            visit("encoders", model.get("start"))
+            visit("rerankers", model.get("teacher"))
+
+    for section, (key, _) in LEARNERS.items():
+        visit(section, system.get(key))
+    return list(found)
+
+
+def is_trained(model: Config) -> bool:
+    """Tell whether an encoder or re-ranker is trained here, not released by somebody."""
+    return "released" not in model
+
+
+def trained_models(config: Config, section: str) -> list[str]:
+    """List those of the used models that are trained here, not released by somebody."""
+    return [name for name in used_models(config, section) if is_trained(config[section][name])]
+
+
+def encoders_pattern(config: Config, trained: bool) -> str:
+    """Return a regular expression that matches the names of all encoders that are, or are not, trained here."""
+    names = [re.escape(name) for name, encoder in config["encoders"].items() if is_trained(encoder) == trained]
+    return "|".join(names) if names else r"(?!)"
+
+
+def section_of(config: Config, model: str) -> str:
+    """Section of the config in which an encoder or re-ranker stands; no name is in both."""
+    return next(section for section in LEARNERS if model in config[section])
+
+
+def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
+    """List the graph indexes that some system searches on a split, as (encoder, kind of the index)."""
+    return list(
+        dict.fromkeys(
+            (system["retrieve"], kind)
+            for name, system in config["systems"].items()
+            if (kind := kind_of(system)) in GRAPHS and split in splits_of(config, name)
+        )
+    )
+
+
+def systems_with(config: Config, model: str) -> list[str]:
+    """List the systems that retrieve with an encoder, or re-rank with a re-ranker."""
+    key = LEARNERS[section_of(config, model)][0]
+    return [name for name, system in config["systems"].items() if system.get(key) == model]
+
+
+def teachers(config: Config) -> list[str]:
+    """List the systems that rank the training queries for some model to learn from, and all these are made from."""
+    found: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in found:
+            found[name] = None
+            for part in parts_of(config["systems"][name]):
+                visit(part)
+
+    for section, (_, source) in LEARNERS.items():
+        for model in trained_models(config, section):
+            visit(config[section][model][source]["system"])
+    return list(found)
+
+
+def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
+    """List the systems whose candidates a re-ranker scores on a split, each once, in config order.
+
+    On `train` and `validation` these are only the ones some model learns from: others may wait for that very model.
+    """
+    wanted = teachers(config) if split in TRAINING_SPLITS else config["systems"]
+    systems = {name: system for name, system in config["systems"].items() if name in wanted}
+    return list(
+        dict.fromkeys(
+            system["rerank"]
+            for name, system in systems.items()
+            if system.get("reranker") == reranker and (split in TRAINING_SPLITS or split in splits_of(config, name))
+        )
+    )
+
+
+def published_run(system: Config, split: str) -> str:
+    """File of a published run for a split, given as one path per split or as one for all."""
+    run = system["run"]
+    return str(run[split] if isinstance(run, dict) else run.replace("{split}", split))
+
+
+def deciding(config: Config, schema: Config) -> Config:
+    """Copy the settings that decide results: without those the schema says decide nothing, but speed or safety."""
+    rest = schema.get("additionalProperties")
+    found = {}
+    for key, value in config.items():
+        part = schema.get("properties", {}).get(key, rest if isinstance(rest, dict) else {})
+        if part.get("affects_results", True):
+            found[key] = deciding(value, part) if isinstance(value, dict) else value
+    return found
+
+
+def describe(config: Config, name: str) -> str:
+    """Say in a few words how a system's ranking is made."""
+    system = config["systems"][name]
+    match kind_of(system):
+        case "bm25":
+            own = system.get("bm25")
+            return f"BM25, Anserini, k1 = {own['k1']:g}, b = {own['b']:g}" if own else "BM25, Anserini"
+        case "exact":
+            return f"encoder {system['retrieve']}, exact search"
+        case "onng" | "hnsw" as kind:
+            key = GRAPHS[kind].width
+            width = system[kind][key]
+            how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
+            return f"encoder {system['retrieve']}, {kind.upper()} with {how}"
+        case "interleave":
+            return f"{' and '.join(system['interleave'])} interleaved"
+        case "rerank":
+            return f"first {system['depth']} of {system['rerank']} re-ranked by {system['reranker']}"
+        case _:
+            return "published run"

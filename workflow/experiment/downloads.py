@@ -1,0 +1,82 @@
+"""The public files a config names by `download:NAME`: where they will be, whether there are such files."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from cort.downloads.catalog import load_catalog
+from workflow.experiment.config import Config, ranked_splits
+
+PREFIX = "download:"
+# Sections in which no file is named.
+WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
+#: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
+KEPT = "results/.downloads"
+
+
+def resolve(config: Config) -> Config:
+    """Copy a config with the path of each public file in the place of its name."""
+
+    def visit(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: visit(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [visit(part) for part in value]
+        return path_of(value, config["dataset"]) if isinstance(value, str) else value
+
+    return {key: value if key in WITHOUT_FILES else visit(value) for key, value in config.items()}
+
+
+def path_of(value: str, dataset: str) -> str:
+    """Path of a raw file of the config: its own, or where a public file will be."""
+    return f"results/{dataset}/raw/{value.removeprefix(PREFIX)}" if value.startswith(PREFIX) else value
+
+
+def named_files(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield (place in the config, name) of every public file; `{split}` stands for each split that is ranked.
+
+    :param config: parts of a wrong shape may be None.
+    """
+
+    def visit(value: Any, place: str) -> Iterator[tuple[str, str]]:
+        if isinstance(value, dict):
+            for key, part in value.items():
+                yield from visit(part, f"{place}.{key}")
+        elif isinstance(value, list):
+            for part in value:
+                yield from visit(part, place)
+        elif isinstance(value, str) and value.startswith(PREFIX):
+            for name in _of_splits(value.removeprefix(PREFIX), config):
+                yield place, name
+
+    for key, value in config.items():
+        if key not in WITHOUT_FILES:
+            yield from visit(value, key)
+
+
+def check_names(config: Config) -> Iterator[str]:
+    """Yield a line for each name that no public file has, or that is an archive of several."""
+    catalog = load_catalog()
+    known = [name for name in catalog.files if name not in catalog.archives]
+    for place, name in named_files(config):
+        if name in catalog.archives:
+            members = [one for one in known if catalog.files[one].archive == name]
+            yield f"{place}: found the archive {name}, expected a file in it; name one of {', '.join(members)}"
+        elif name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            fix = f"did you mean {PREFIX}{near[0]}?" if near else "name one of those, or a file of your own"
+            yield f"{place}: found {PREFIX}{name}, expected a name in cort/catalog.yaml; {fix}"
+
+
+def file_pattern(extracted: bool) -> str:
+    """Return a regular expression for the last part of a path, which one of the two rules makes; it looks back."""
+    names = [file.name.split("/") for file in load_catalog().files.values() if bool(file.archive) == extracted]
+    return "|".join(f"(?<=/{re.escape(source)}/){re.escape(file)}" for source, file in names)
+
+
+def _of_splits(name: str, config: Config) -> list[str]:
+    splits = ranked_splits(config) if "{split}" in name else []
+    return [name.replace("{split}", split) for split in splits] or [name]

@@ -1,0 +1,41 @@
+"""Names in an experiment's config: which there are, and how a message speaks of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from workflow.experiment.config import Config
+
+# As cort/measures.py knows them.
+MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k"
+MEASURE = re.compile(r"(RR|nDCG|AP|(RR|nDCG|AP|R|P|Success)@[1-9][0-9]{0,8})")
+
+
+def entries(config: Config, section: str) -> list[tuple[str, Config]]:
+    """List the parts of a section that have the right shape, with their names."""
+    return [(name, entry) for name, entry in config[section].items() if entry is not None]
+
+
+def check_measures(place: str, names: list[str]) -> Iterator[str]:
+    """Refuse measures that do not exist, or stand there twice."""
+    for name, times in Counter(names).items():
+        if not MEASURE.fullmatch(name):
+            yield f"{place}: found {name!r}, expected one of {MEASURES}; mend it"
+        if times > 1:
+            yield f"{place}: found {name} {times} times, expected each measure once; remove one"
+
+
+def check_name(place: str, name: str, known: Iterable[str]) -> Iterator[str]:
+    """Refuse a name that is not known, with the one that was meant if it is near."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        fix = f"did you mean {near[0]}?" if near else "add it or mend the name"
+        yield f"{place}: found {name!r}, expected one of {listed(known, '(none is defined)')}; {fix}"
+
+
+def listed(names: Iterable[str], nothing: str = "nothing") -> str:
+    """Join names for a message."""
+    return ", ".join(names) or nothing
