@@ -204,7 +204,7 @@ def check_widths(kind: str, widths: Sequence[float], depth: int) -> None:
         sound = -1 < width < float("inf") if kind == "onng" else width >= 1 and width == int(width)
         if not sound:
             expected = "epsilons above -1" if kind == "onng" else "whole numbers from 1"
-            raise input_error("--widths", f"{width:g}", expected, "mend the value")
+            raise input_error("--widths", f"{width:g}", expected, "fix the value")
     if kind == "hnsw" and max(widths) < depth:
         raise input_error("--widths", f"{max(widths):g} at most", f"an ef of {depth} (the depth) or more", "add one")
 

@@ -140,7 +140,7 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
             return model
     except Exception as error:  # transformers complains about values with errors of many kinds
         problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
-    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "mend it")
+    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
 
 
 def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:

@@ -99,7 +99,7 @@ def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
         for value in values:
             if not 0.0 <= value <= highest or value == float("inf"):
                 expected = "a number from 0" + (" to 1" if highest == 1.0 else "")
-                raise input_error(name, str(value), expected, "mend the value")
+                raise input_error(name, str(value), expected, "fix the value")
     return [Parameters(float(k1), float(b)) for k1 in sorted(set(k1s)) for b in sorted(set(bs))]
 
 

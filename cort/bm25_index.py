@@ -75,7 +75,7 @@ def check_counters(counters: dict[str, int], rows: int, source: str | Path) -> N
     if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
         found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
         raise input_error(
-            source, f"after indexing {found}", f"{rows} indexed or empty, and some indexed", "mend these passages"
+            source, f"after indexing {found}", f"{rows} indexed or empty, and some indexed", "fix these passages"
         )
 
 

@@ -127,7 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
 def stage(args: argparse.Namespace) -> None:
     """Draw the samples, search and measure each query of any sample once, write the best parameters."""
     if args.samples < 1 or args.sample_size < 1:
-        raise input_error("--samples, --sample-size", f"{args.samples}, {args.sample_size}", "1 or more", "mend them")
+        raise input_error("--samples, --sample-size", f"{args.samples}, {args.sample_size}", "1 or more", "fix them")
     parse_measures([args.measure])
     grid = make_grid(args.k1, args.b)
     searcher = open_searcher(args.index, args.depth, args.threads, args.memory_mb)

@@ -257,9 +257,9 @@ def check_options(args: argparse.Namespace) -> None:
         raise input_error("--baseline", shorten(args.baseline), expected, "name a system that is compared")
     for option, value in (("--confidence", args.confidence), ("--alpha", args.alpha)):
         if not 0 < value < 1:
-            raise input_error(option, str(value), "a number between 0 and 1", "mend the value")
+            raise input_error(option, str(value), "a number between 0 and 1", "fix the value")
     if args.resamples < 1:
-        raise input_error("--resamples", str(args.resamples), "1 or more", "mend the value")
+        raise input_error("--resamples", str(args.resamples), "1 or more", "fix the value")
 
 
 def stage(args: argparse.Namespace) -> None:

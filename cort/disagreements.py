@@ -6,7 +6,8 @@ relevant passage (0 where none was retrieved). The queries with the largest adva
 Reads: two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept).
 Writes: one JSON file with the queries, the relevant passage and its two ranks, and the top passage of each system.
 Usage: python -m cort.disagreements --first cort.trec --second bm25.trec --first-name cort --second-name bm25
-       --split test--queries queries.parquet --qrels qrels.parquet --passages passages.parquet --number 5 --output examples.json
+       --split test --queries queries.parquet --qrels qrels.parquet --passages passages.parquet --number 5
+       --output disagreements.json
 """
 
 from __future__ import annotations

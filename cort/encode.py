@@ -54,7 +54,7 @@ def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
     match = re.fullmatch(r"(\d+)-of-(\d+)", shard)
     number, shards = (int(part) for part in match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
-        raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "mend it")
+        raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "fix it")
     blocks = -(-rows // BLOCK)
     first, last = blocks * (number - 1) // shards, blocks * number // shards
     return [(block * BLOCK, min((block + 1) * BLOCK, rows)) for block in range(first, last)]

@@ -158,7 +158,7 @@ def _codes(ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 def _repeated(path: str | Path, name: str, value: str, table: pa.Table, row: int) -> InputError:
     found = f"{name} {shorten(value)} again in the ranking of query {shorten(table['query_id'][row].as_py())}"
-    return input_error(path, found, f"each {name} once per query", "drop or mend the line", row + 1)
+    return input_error(path, found, f"each {name} once per query", "drop or fix the line", row + 1)
 
 
 def _blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
@@ -172,12 +172,10 @@ def _ranked_block(path: str | Path, block: Sequence[tuple[int, str]]) -> pa.Tabl
     for row, line in block:
         fields = line.split()
         if len(fields) != RANKED_FIELDS:
-            raise input_error(
-                path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "mend the line", row
-            )
+            raise input_error(path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line", row)
         query_id, doc_id, rank = fields
         if not (rank.isascii() and rank.isdigit() and 1 <= int(rank) < 2**31):
-            raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "mend the line", row)
+            raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "fix the line", row)
         query_ids.append(query_id)
         doc_ids.append(doc_id)
         ranks.append(int(rank))

@@ -9,12 +9,12 @@ Usage:  python -m cort.interleave --runs cort.trec bm25.trec --depth 1000 --tag 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
 from cort.system.errors import input_error
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -58,37 +59,34 @@ def interleave_runs(runs: Sequence[Run], depth: int) -> Iterator[Ranking]:
         yield Ranking(query_id, doc_ids, 1.0 / np.arange(1, len(doc_ids) + 1))
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """Options of this stage."""
-    parser = cli.make_parser("cort.interleave", __doc__)
-    parser.add_argument("--runs", required=True, nargs="+", metavar="TREC", help="two or more runs, in order")
-    parser.add_argument("--depth", type=int, default=1000, metavar="N", help="documents kept per query")
-    parser.add_argument("--tag", required=True, metavar="NAME", help="last field of each line")
-    parser.add_argument("--output", required=True, metavar="TREC")
-    return parser
+
+    runs: tuple[str, ...] = required("TREC", "two or more runs, in order")
+    depth: int = optional(1000, "documents kept per query", "N")
+    tag: str = required("NAME", "last field of each line")
+    output: str = required("TREC")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Read the runs, interleave, write."""
-    if len(args.runs) < 2:
-        raise input_error("--runs", f"{len(args.runs)} run", "two or more", "name the runs to interleave")
-    if args.depth < 1:
-        raise input_error("--depth", str(args.depth), "1 or more", "give the number of documents to keep")
+    if len(options.runs) < 2:
+        raise input_error("--runs", f"{len(options.runs)} run", "two or more", "name the runs to interleave")
+    if options.depth < 1:
+        raise input_error("--depth", str(options.depth), "1 or more", "give the number of documents to keep")
     # Arrow's default pool hands memory back at once and asks for it again, which is a tenth of all time here.
     pa.set_memory_pool(pa.system_memory_pool())
     # Reading is work of libraries that let other threads run.
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(read_run, args.runs))
-    for path, run in zip(args.runs, runs, strict=True):
+        runs = list(pool.map(read_run, options.runs))
+    for path, run in zip(options.runs, runs, strict=True):
         log.info("%s: %d queries, %d results", path, len(run), len(run.doc_ids))
-    lines = write_run(args.output, interleave_runs(runs, args.depth), args.tag)
+    lines = write_run(options.output, interleave_runs(runs, options.depth), options.tag)
     log.info("%d results written", lines)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -32,7 +32,7 @@ def parse_models(option: str, text: str) -> dict[str, Model]:
         return {name: model_of(one, Path()) for name, one in cli.json_object(option, text).items()}
     except (KeyError, TypeError, AttributeError) as error:
         found = f"{type(error).__name__} {error}"
-        raise input_error(option, found, "model, text, precision and files of each", "mend it") from None
+        raise input_error(option, found, "model, text, precision and files of each", "fix it") from None
 
 
 def parse_systems(option: str, text: str) -> dict[str, dict[str, object]]:
@@ -40,7 +40,7 @@ def parse_systems(option: str, text: str) -> dict[str, dict[str, object]]:
     systems = cli.json_object(option, text)
     for name, system in systems.items():
         if not isinstance(system, dict):
-            raise input_error(option, f"no mapping for {name}", "the parts of a system", "mend it")
+            raise input_error(option, f"no mapping for {name}", "the parts of a system", "fix it")
     return {
         name: {key: Path(value) if key in PATHS else value for key, value in system.items()}
         for name, system in systems.items()

@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cort.reporting.inputs import read_depths, read_measures
+from cort.reporting.reproduction import page as writing
 from cort.reporting.reproduction.fidelity import Results, counts, read_consistency, read_latencies
 from cort.reporting.reproduction.page import Judged
-from cort.reporting.reproduction import page as writing
 from cort.reporting.reproduction.paper import Paper, read_paper
 from cort.reporting.tables import Table, to_csv, to_latex, to_markdown
 from cort.system import cli

@@ -98,7 +98,7 @@ def stage(args: argparse.Namespace) -> None:
     """Open index and queries, search, write."""
     if args.depth < 1 or not -1 < args.epsilon < float("inf"):
         found = f"depth {args.depth}, epsilon {args.epsilon}"
-        raise input_error("--depth, --epsilon", found, "a depth from 1 and an epsilon above -1", "mend the options")
+        raise input_error("--depth, --epsilon", found, "a depth from 1 and an epsilon above -1", "fix the options")
     index = open_index(args.index)
     epsilon = chosen_width(args, "onng", index.meta.model, args.epsilon)
     queries = open_shards(args.queries, model=index.meta.model)

@@ -154,7 +154,7 @@ def stage(args: argparse.Namespace) -> None:
         raise input_error("--query", "no word", "a query", "write one")
     if args.depth < 1 or args.threads < 1:
         found = f"{args.depth}, {args.threads}"
-        raise input_error("--depth, --threads", found, "1 or more of each", "mend them")
+        raise input_error("--depth, --threads", found, "1 or more of each", "fix them")
     contents = read_contents(manifest_of(args.experiment) if args.manifest is None else args.manifest)
     systems = args.systems or choose_systems(contents)
 

@@ -174,7 +174,7 @@ def rules_of(folder: Path) -> dict[str, str]:
     first = min((folder / ".snakemake" / "log").glob("*"))
     names, rules = parse_log(first.read_text("utf-8"))
     if len(names) != len(set(names)):
-        sys.exit("error: two jobs have one message, so that the drill cannot tell them apart; mend `message:`")
+        sys.exit("error: two jobs have one message, so that the drill cannot tell them apart; fix `message:`")
     return rules
 
 

@@ -109,7 +109,7 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
         entries, headers = found["files"], found.get("headers", {})
         files = {name: _read(name, entry) for name, entry in entries.items()}
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
-        fix = "mend it as cort/catalog.yaml is"
+        fix = "fix it as cort/catalog.yaml is"
         raise input_error(path, f"no catalogue ({error!r})", "headers and files as YAML", fix) from error
     mistakes = [line for file in files.values() for line in _mistakes(file, files)]
     if mistakes:

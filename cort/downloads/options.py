@@ -38,6 +38,6 @@ def sources_from(args: argparse.Namespace) -> Sources:
         raise input_error("--stall, --attempts", f"{args.stall} and {args.attempts}", "more than 0", fix)
     folder = Path(args.folder) if args.folder else None
     if folder is not None and not folder.is_dir():
-        raise input_error(folder, "no such folder", "the folder with the files you have", "mend downloads.folder")
+        raise input_error(folder, "no such folder", "the folder with the files you have", "fix downloads.folder")
     patience = Patience(stall=args.stall, attempts=args.attempts)
     return Sources(load_catalog(args.catalog), Path(args.downloads), folder, patience)

@@ -60,7 +60,7 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
     unknown = [name for name, measure in zip(names, parsed, strict=True) if measure is None]
     if unknown or not names:
         found = ", ".join(map(shorten, unknown)) or "no measure"
-        raise input_error("measures", found, KNOWN, "mend the names (upper and lower case matter)")
+        raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
     repeated = [name for position, name in enumerate(names) if name in names[:position]]
     if repeated:
         found = ", ".join(map(shorten, repeated)) + " again"

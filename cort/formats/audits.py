@@ -109,7 +109,7 @@ def chosen_width(args: argparse.Namespace, index: str, model: str, given: float)
     if args.audit is None:
         return given
     if not 0 < args.recall <= 1:
-        raise input_error("--recall", f"{args.recall:g}", "more than 0, at most 1", "mend the option")
+        raise input_error("--recall", f"{args.recall:g}", "more than 0, at most 1", "fix the option")
     return audited_width(args.audit, index, model, args.recall)
 
 

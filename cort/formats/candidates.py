@@ -82,11 +82,11 @@ def _read_block(path: str | Path, block: Iterable[tuple[int, str]]) -> pa.Record
         if not is_candidate(line):
             found = f"{line.count(chr(9)) + 1} fields"
             expected = "the 4 fields `query_id TAB doc_id TAB query TAB passage`"
-            raise input_error(path, found, expected, "mend the line", row)
+            raise input_error(path, found, expected, "fix the line", row)
         query_id, doc_id, _, _ = line.split("\t")
         for name, value in (("query", query_id), ("document", doc_id)):
             if value.split() != [value]:
-                raise input_error(path, f"the {name} id {shorten(value)}", "an id without blanks", "mend the line", row)
+                raise input_error(path, f"the {name} id {shorten(value)}", "an id without blanks", "fix the line", row)
         query_ids.append(query_id)
         doc_ids.append(doc_id)
     return pa.record_batch([pa.array(query_ids, pa.string()), pa.array(doc_ids, pa.string())], schema=SCHEMA)

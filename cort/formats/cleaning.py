@@ -1,7 +1,7 @@
-"""What is done to texts before they are indexed or tokenized: nothing, mended encoding, or the CoRT authors' filter.
+"""What is done to texts before they are indexed or tokenized: nothing, fixed encoding, or the CoRT authors' filter.
 
 Nearly all of MS MARCO's passages with characters beyond ASCII were decoded wrongly before they were published ("Ã©" for
-"é"). Anserini indexes them as they are, ir_datasets mends them, and the authors of CoRT leave out most such characters:
+"é"). Anserini indexes them as they are, ir_datasets fixes them, and the authors of CoRT leave out most such characters:
 three results from one collection. So it is a setting, of BM25 and of each base model.
 """
 
@@ -12,7 +12,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: "raw": as published; "fixed": wrongly decoded characters mended, nothing else; "cort": the authors' filter
+#: "raw": as published; "fixed": wrongly decoded characters fixed, nothing else; "cort": the authors' filter
 FORMS = ("raw", "fixed", "cort")
 
 # `PreProcessor` of the authors' code: every run of other characters becomes one blank. \d takes digits of any script.
@@ -28,8 +28,8 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
     if form == "cort":
         # What Arrow's expressions take for a digit is ASCII, and so are these texts.
         texts = pc.if_else(ascii_only, pc.utf8_trim(pc.replace_substring_regex(texts, OTHERS, " "), " "), texts)
-    mend = _mend if form == "fixed" else _filter
-    others = [mend(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
+    fix = _mend if form == "fixed" else _filter
+    others = [fix(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
     return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
 
 

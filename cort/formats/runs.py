@@ -170,7 +170,7 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         row = int(bad[0])
-        raise input_error(path, f"the score {scores[row]}", "a finite number", "mend or drop the line", row + 1)
+        raise input_error(path, f"the score {scores[row]}", "a finite number", "fix or drop the line", row + 1)
     query_ids, queries = _encode(table["query_id"])
     doc_ids = table["doc_id"].combine_chunks()
     del table
@@ -301,13 +301,13 @@ def _read_fields_slowly(path: str | Path) -> pa.Table:
                 path,
                 f"{len(fields)} fields",
                 "the 6 fields `query_id Q0 doc_id rank score tag`",
-                "mend the line",
+                "fix the line",
                 row,
             )
         try:
             score = float(fields[4])
         except ValueError:
-            raise input_error(path, f"the score {shorten(fields[4])}", "a number", "mend the line", row) from None
+            raise input_error(path, f"the score {shorten(fields[4])}", "a number", "fix the line", row) from None
         columns[0].append(fields[0])
         columns[1].append(fields[2])
         columns[2].append(score)

@@ -46,7 +46,7 @@ class Model:
     """
 
     model: Path
-    text: str
+    cleaning: str
     precision: str
     files: tuple[Path, ...]
 

@@ -98,7 +98,7 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
     encoders, shards = {}, {}
     for name in _named(needed, "encoder"):
         one = contents.encoders[name]
-        encoders[name] = QueryEncoder(one.model, one.text, one.precision, device)
+        encoders[name] = QueryEncoder(one.model, one.cleaning, one.precision, device)
         shards[name] = open_shards(one.files, encoders[name].fingerprint)
     exact = [system["encoder"] for system in needed.values() if system["kind"] == "exact"]
     opened: dict[tuple[str, str], Graph] = {}
@@ -110,7 +110,7 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
     rerankers = {}
     for name in _named(needed, "reranker"):
         one = contents.rerankers[name]
-        rerankers[name] = Reranker(one.model, one.text, one.precision, one.files[0], device)
+        rerankers[name] = Reranker(one.model, one.cleaning, one.precision, one.files[0], device)
     return Models(
         encoders,
         {name: found[0].storage for name, found in shards.items()},

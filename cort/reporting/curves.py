@@ -65,7 +65,7 @@ def read_curve(name: str, path: str | Path) -> Curve:
     for row, line in lines:
         cells = line.split(",")
         if len(cells) != len(header):
-            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "mend the line", row)
+            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "fix the line", row)
         for column, cell in zip(header, cells, strict=True):
             if column in values:
                 values[column].append(_number(path, row, column, cell))
@@ -84,7 +84,7 @@ def _number(path: str | Path, row: int, column: str, cell: str) -> float:
             raise ValueError
     except (ValueError, OverflowError):
         expected = "a whole number" if column == "step" else "a number or nothing"
-        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "mend the line", row) from None
+        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row) from None
     return number
 
 

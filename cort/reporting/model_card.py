@@ -97,9 +97,9 @@ CITATIONS = {
 class Card:
     """What a card says.
 
-    `kind` is "encoder" or "reranker"; `form` how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's name of
-    the base model, if it has one; `settings` are the experiment's for this model, `filters` its training data's by
-    split, and `notes` sentences on what loading it elsewhere does not do.
+    `kind` is "encoder" or "reranker"; `form` how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's
+    name of the base model, if it has one; `settings` are the experiment's for this model, `filters` its training data's
+    by split, and `notes` sentences on what loading it elsewhere does not do.
     """
 
     name: str
@@ -152,7 +152,7 @@ def _use(card: Card) -> Iterator[str]:
             f"for the other. Vectors are compared by their {card.similarity}.\n"
         )
     if card.form == "fixed":
-        yield "First mend wrongly decoded texts, as in training: `ftfy.fix_encoding(text)`.\n"
+        yield "First fix wrongly decoded texts, as in training: `ftfy.fix_encoding(text)`.\n"
     if card.form == "cort":
         yield "The tokenizer leaves out all characters but ASCII letters, digits and `.,!?;/:`, as in training.\n"
     yield from (f"{note}\n" for note in card.notes)

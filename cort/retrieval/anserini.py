@@ -34,7 +34,7 @@ PROGRESS = re.compile(r"queries processed in|documents indexed|files completed")
 FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
-# What a user can mend: words in Java's output -> the remedy.
+# What a user can fix: words in Java's output -> the remedy.
 REMEDIES = (
     (re.compile(r"OutOfMemoryError|Too small maximum heap|GC overhead"), "raise mem_mb (--memory-mb)"),
     (re.compile(r"reserve enough space|Invalid maximum heap"), "lower mem_mb (--memory-mb) to what the machine has"),
@@ -85,7 +85,7 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
     :raises RuntimeError: for any other.
     """
     if memory_mb < 1 or threads < 1:
-        raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "mend them")
+        raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "fix them")
     # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     with (

@@ -1,7 +1,7 @@
 """What every stage's command line shares: parser, log, one-line errors, exit status.
 
-A stage module has ``build_parser()``, ``stage(args)`` and ``main(argv)``, which is
-``return cli.run(build_parser(), stage, argv)``.
+A stage module has a dataclass ``Options`` (see `cort/system/options.py`), ``stage(options)`` and
+``main = cli.main_of(Options, stage)``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cort import __version__
 from cort.system.errors import InputError, input_error
 from cort.system.files import DISK_IS_FULL
 from cort.system.interruption import Interrupted, unwind_on_signals
+from cort.system.options import add_options, read_options
 
 log = logging.getLogger(__name__)
+
+Options = TypeVar("Options")
 
 
 def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
@@ -34,6 +37,23 @@ def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--log", metavar="FILE", help="write the log to this file too")
     return parser
+
+
+def parser_of(options: type[Any]) -> argparse.ArgumentParser:
+    """Parser of the stage whose ``Options`` these are, with its module's docstring as help."""
+    module = sys.modules[options.__module__]
+    parser = make_parser(module.__spec__.name if module.__spec__ else module.__name__, module.__doc__)
+    add_options(parser, options)
+    return parser
+
+
+def main_of(options: type[Options], stage: Callable[[Options], None]) -> Callable[..., int]:
+    """Make a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status."""
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        return run(parser_of(options), lambda args: stage(read_options(options, args)), argv)
+
+    return main
 
 
 def run(
@@ -86,9 +106,9 @@ def json_object(option: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise input_error(option, f"no JSON ({error})", "a JSON object", "mend it") from None
+        raise input_error(option, f"no JSON ({error})", "a JSON object", "fix it") from None
     if not isinstance(found, dict):
-        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "mend it")
+        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "fix it")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The error a user can mend: one line that says where, what was found, what was expected and what to do."""
+"""The error a user can fix: one line that says where, what was found, what was expected and what to do."""
 
 from __future__ import annotations
 

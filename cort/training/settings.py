@@ -18,10 +18,11 @@ class TrainingSettings:
     """Hyper-parameters of one training.
 
     `batch_size` counts the examples of one mini-batch, `gradient_accumulation` the mini-batches of one update;
-    `warmup_updates` and `validate_every` count updates; `decay` "weights" spares biases and layer normalisation; `max_gradient_norm` 0
-    leaves gradients as they are. In each process the activations of `tokens_at_once` padded tokens wait for their
-    gradients; with `gradient_checkpointing` mini-batches may be of any size, for a third more of time.
-    `best_model_metric` is "loss" or the measure that the best model is chosen by; after `patience` validations without a better one training ends, if not 0.
+    `warmup_updates` and `validate_every` count updates; `decay` "weights" spares biases and layer normalisation;
+    `max_gradient_norm` 0 leaves gradients as they are. In each process the activations of `tokens_at_once` padded
+    tokens wait for their gradients; with `gradient_checkpointing` mini-batches may be of any size, for a third more of
+    time. `best_model_metric` is "loss" or the measure that the best model is chosen by; after `patience` validations
+    without a better one training ends, if not 0.
     """
 
     batch_size: int
@@ -103,7 +104,9 @@ def check_files(args: argparse.Namespace, needed: Mapping[str, bool]) -> None:
         given = bool(getattr(args, name))
         if given != wanted:
             place = " and ".join(
-                f"--{key} {getattr(args, key)}" for key in ("loss", "best_model_metric") if hasattr(args, key)
+                f"--{key.replace('_', '-')} {getattr(args, key)}"
+                for key in ("loss", "best_model_metric")
+                if hasattr(args, key)
             )
             found, expected = ("a file", "none") if given else ("none", "a file")
             fix = "name it" if wanted else "leave it out"

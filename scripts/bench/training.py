@@ -1,9 +1,9 @@
 """Measure training: CoRT's mini-batches one after the other, and together as `cort.train` encodes them.
 
-Both compute the same loss of the same triples (6 a mini-batch, `--gradient-accumulation` mini-batches an update) with the
-same encoder, in turns; the plain variant pads each mini-batch to its longest text. Where sentence-transformers is installed
-(the extra `peers`) its trainer runs beside them: the same texts in the same mini-batches through the same transformer,
-with its own loss over the passages of a mini-batch, and tokenized while it trains.
+Both compute the same loss of the same triples (6 a mini-batch, `--gradient-accumulation` mini-batches an update) with
+the same encoder, in turns; the plain variant pads each mini-batch to its longest text. Where sentence-transformers is
+installed (the extra `peers`) its trainer runs beside them: the same texts in the same mini-batches through the same
+transformer, with its own loss over the passages of a mini-batch, and tokenized while it trains.
 
 Passages and queries are TSV files with qrels, as in ../shared/data/squad; the model is a pretrained folder, or one of
 MiniLM's size with random weights.

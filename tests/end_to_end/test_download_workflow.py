@@ -139,7 +139,7 @@ def test_archives_take_room_beside_what_is_in_them():
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     config = complete(experiment(downloads={"folder": "nowhere"}), "test")
     [line] = downloads.check_folder(config, tmp_path)
-    assert re.match(r"downloads\.folder: found \S+/nowhere, no such folder, expected .*; mend the path", line)
+    assert re.match(r"downloads\.folder: found \S+/nowhere, no such folder, expected .*; fix the path", line)
     assert downloads.check_folder(complete(experiment(), "test"), tmp_path) == []
 
 

@@ -202,7 +202,7 @@ def test_mistakes_are_shown_at_once_and_nothing_runs(tree):
     assert status == 1
     assert [re.sub(r"^.*wrong\.yaml: (.*?): found.*; ", r"\1: ", line) for line in lines] == [
         "encoders.encoder: did you mean pooling?",
-        "evaluation.baseline: add it or mend the name",
+        "evaluation.baseline: add it or fix the name",
         "systems.cort+bm25.interleave: did you mean bm25?",
     ]
     assert "Traceback" not in output

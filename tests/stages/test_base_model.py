@@ -148,7 +148,7 @@ def test_a_wrong_architecture_is_refused(world, tmp_path, complaint, architectur
     line = complaint(base_model.main, scratch(world, tmp_path / "m", architecture), tmp_path / "m")
     assert line.startswith("--architecture: found ")
     assert found in line
-    assert line.endswith("; mend it")
+    assert line.endswith("; fix it")
 
 
 def test_other_arguments_are_checked(world, tmp_path, complaint):

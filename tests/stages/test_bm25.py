@@ -179,7 +179,7 @@ def test_index_of_nothing_but_empty_passages_is_refused(tmp_path, capsys):
     assert index(tmp_path, tmp_path / "lucene") == 1
     assert last_error(capsys) == (
         f"{tmp_path / 'passages.parquet'}: found after indexing 0 indexed, 0 unindexable, 2 empty, "
-        "0 skipped, 0 errors, expected 2 indexed or empty, and some indexed; mend these passages"
+        "0 skipped, 0 errors, expected 2 indexed or empty, and some indexed; fix these passages"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["passages.parquet"]
 
@@ -196,7 +196,7 @@ def test_lost_passages_are_noticed():
         bm25_index.check_counters(counters, 8_841_823, "p.parquet")
     assert str(error.value) == (
         "p.parquet: found after indexing 8841822 indexed, 1 errors, "
-        "expected 8841823 indexed or empty, and some indexed; mend these passages"
+        "expected 8841823 indexed or empty, and some indexed; fix these passages"
     )
 
 
@@ -212,9 +212,9 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; mend the value"),
-        (["--k1", "-1"], "k1: found -1.0, expected a number from 0; mend the value"),
-        (["--k1", "nan"], "k1: found nan, expected a number from 0; mend the value"),
+        (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
+        (["--k1", "-1"], "k1: found -1.0, expected a number from 0; fix the value"),
+        (["--k1", "nan"], "k1: found nan, expected a number from 0; fix the value"),
         (["--depth", "0"], "--depth: found 0, expected 1 or more; give the number of documents to keep"),
         (["--index", "{data}"], "{data}: found no whole manifest.json, expected the folder of an index; "
                                 "build it with `bm25_index`"),

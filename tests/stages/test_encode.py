@@ -93,14 +93,14 @@ def test_shards_are_whole_blocks_in_order_and_even(monkeypatch, rows, shards):
 
 @pytest.mark.parametrize("shard", ["0-of-3", "4-of-3", "1-of-0", "1of3", "a-of-b", "1-of-3-of-5", "-1-of-3", ""])
 def test_a_wrong_shard_is_refused(shard):
-    with pytest.raises(InputError, match=r"^--shard: found '.*', expected i-of-n with 1 <= i <= n; mend it$"):
+    with pytest.raises(InputError, match=r"^--shard: found '.*', expected i-of-n with 1 <= i <= n; fix it$"):
         encode.shard_blocks(10, shard)
 
 
 def test_a_wrong_shard_leaves_no_output(model, caches, tmp_path, complaint):
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(model, caches, output, shard="3-of-2"), output)
-    assert line == "--shard: found '3-of-2', expected i-of-n with 1 <= i <= n; mend it"
+    assert line == "--shard: found '3-of-2', expected i-of-n with 1 <= i <= n; fix it"
 
 
 def test_half_precision_storage_rounds_the_same_vectors(model, caches, tmp_path):

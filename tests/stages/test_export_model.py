@@ -49,7 +49,7 @@ def tokens_of(tmp_path):
         table, cache = tmp_path / "texts.parquet", tmp_path / f"{len(list(tmp_path.iterdir()))}.arrow"
         ids = [str(number) for number in range(len(texts))]
         tables.write_table(table, pa.table({"query_id": ids, "text": texts}, schema=tables.QUERIES))
-        named = {"tokenizer": [model], "texts": [table], "text": [form], "output": [cache]}
+        named = {"tokenizer": [model], "texts": [table], "cleaning": [form], "output": [cache]}
         assert tokenize.main(options_of(named)) == 0
         return Tokens(cache, fingerprint(model))
 
@@ -142,7 +142,7 @@ def test_an_encoder_gives_the_same_vectors_of_queries_and_passages(peer, make_mo
 @pytest.mark.parametrize("form", ["raw", "cort"])
 def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, tokens_of, tmp_path, form):
     model = make_model(EncoderSettings("mean", 8, 12, 16))
-    loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, text=[form]))
+    loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, cleaning=[form]))
     texts = [*STRANGE, "ba—ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
     vectors = loaded.encode_query(texts)
     assert difference(vectors, own_vectors(model, tokens_of(model, texts, form), "query")) <= TOLERANCE
@@ -274,7 +274,7 @@ def card(make_model, tmp_path):
         tmp_path / "export",
         model,
         name=["cort-e8"],
-        base_model=["albert/albert-base-v2"],
+        hub_name=["albert/albert-base-v2"],
         revision=["8e2f239"],
         settings=[json.dumps(settings)],
         counts=[f"train={counts}"],
@@ -337,7 +337,7 @@ def test_code_in_a_card_can_be_run(peer, card, make_model, tmp_path, monkeypatch
 
 
 def test_the_card_of_a_reranker(make_model, tmp_path):
-    folder = export(tmp_path / "export", make_model(PairSettings(12, 32)), text=["fixed"])
+    folder = export(tmp_path / "export", make_model(PairSettings(12, 32)), cleaning=["fixed"])
     header, text = card_of(folder)
     assert header["pipeline_tag"] == "text-ranking"
     assert "cut to 12 tokens" in text

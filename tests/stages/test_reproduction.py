@@ -309,14 +309,14 @@ TABLE = ("tables", "table-1")
         (
             (*TABLE, "why"),
             ["x"],
-            "the name 'x' at tables.table-1.why[0], expected one of seed, file, table; mend the f",
+            "the name 'x' at tables.table-1.why[0], expected one of seed, file, table; fix the f",
         ),
         ((*TABLE, "tolerance"), "x", "the name 'x' at tables.table-1.tolerance, expected one of near, exact"),
         ((*TABLE, "rows", 0, "values"), [1], "1 values at tables.table-1.rows[0].values, expected 3, one per column"),
         ((*TABLE, "rows", 0, "values"), ["1", 2, 3], "'1' at tables.table-1.rows[0].values[0], expected a number"),
         ((*TABLE, "scale"), 0, "0.0 at tables.table-1.scale, expected a number above 0"),
         ((*TABLE, "split"), None, "no split at tables.table-1.rows[0], expected split in row, column or table"),
-        (("title",), 3, "found 3 at title, expected a text; mend the file"),
+        (("title",), 3, "found 3 at title, expected a text; fix the file"),
     ],
 )
 def test_a_broken_paper_is_refused_with_its_place(tmp_path, capsys, path, value, complaint):

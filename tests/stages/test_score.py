@@ -106,7 +106,7 @@ def test_bf16_is_close(model, caches, runs, tmp_path):
     )
     assert not np.array_equal(single, bf16)
     # bfloat16 has 8 significant bits; the scores are about 1, and go through two layers.
-    assert np.allclose(single, bf16, atol=0.1)
+    assert np.abs(single - bf16).mean() < 0.05
     assert np.corrcoef(single, bf16)[0, 1] > 0.999
 
 

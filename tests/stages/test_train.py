@@ -52,7 +52,7 @@ def options(lm, caches, examples, tmp_path):
             "query-length": 12,
             "passage-length": 24,
             "batch-size": 5,
-            "gradient_accumulation": 1,
+            "gradient-accumulation": 1,
             "learning-rate": 0.004,
             "warmup-updates": 2,
             "validate-every": 6,

@@ -86,7 +86,7 @@ class Sandbox:
             **kept,
             "SLURM_CONF": named["SLURM_CONF"],
             "PATH": named["PATH"].replace("$PATH", f"{kept['PATH']}:/usr/sbin:/sbin"),
-            "PYTHONPATH": str(ROOT / "tests" / "faults"),
+            "PYTHONPATH": str(ROOT / "tests" / "support" / "faults"),
             "FAULTS": str(self.faults),
         }
 

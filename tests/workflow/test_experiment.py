@@ -73,7 +73,7 @@ MISTAKES = {
     ),
     "unknown key like nothing": (
         {"bm25 xyz": 1},
-        "bm25: found the unknown key xyz, expected one of text, k1, b, tune; remove it",
+        "bm25: found the unknown key xyz, expected one of cleaning, k1, b, tune; remove it",
     ),
     "missing key": ({"dataset": GONE}, "top level: found no key dataset, expected it to be set; add it"),
     "missing key of an encoder": (
@@ -82,7 +82,7 @@ MISTAKES = {
     ),
     "text for a number": (
         {"encoders encoder margin": "wide"},
-        "encoders.encoder.margin: found 'wide', expected a number; mend the value",
+        "encoders.encoder.margin: found 'wide', expected a number; fix the value",
     ),
     "YAML's text 2e-5": (
         {"encoders encoder training learning_rate": "2e-5"},
@@ -90,10 +90,10 @@ MISTAKES = {
     ),
     "quoted number": ({"seed": "42"}, "seed: found '42', expected a whole number; write 42, without quotes"),
     "6.0 for 6": ({"depth": 50.0}, "depth: found 50.0, expected a whole number; write 50"),
-    "truth for a number": ({"seed": True}, "seed: found True, expected a whole number; mend the value"),
+    "truth for a number": ({"seed": True}, "seed: found True, expected a whole number; fix the value"),
     "not a number": (
         {"encoders encoder margin": float("nan")},
-        "encoders.encoder.margin: found nan, expected a number; mend the value",
+        "encoders.encoder.margin: found nan, expected a number; fix the value",
     ),
     "number for text": (
         {"base_models small": {"pretrained": "x/y", "revision": 1234567}},
@@ -102,23 +102,23 @@ MISTAKES = {
     "empty section": ({"bm25": None}, "bm25: found nothing, expected a mapping; write {} or remove the key"),
     "text for a list": (
         {"systems cort+bm25 interleave": "cort"},
-        "systems.cort+bm25.interleave: found 'cort', expected a list; mend the value",
+        "systems.cort+bm25.interleave: found 'cort', expected a list; fix the value",
     ),
     "wrong choice": (
         {"encoders encoder pooling": "max"},
         "encoders.encoder.pooling: found 'max', expected one of cls, mean; choose one",
     ),
-    "too small": ({"training_depth": 0}, "training_depth: found 0, expected at least 1; mend the value"),
-    "too large": ({"bm25": {"b": 1.5}}, "bm25.b: found 1.5, expected at most 1; mend the value"),
+    "too small": ({"training_depth": 0}, "training_depth: found 0, expected at least 1; fix the value"),
+    "too large": ({"bm25": {"b": 1.5}}, "bm25.b: found 1.5, expected at most 1; fix the value"),
     "not positive": (
         {"rerankers cross training learning_rate": 0},
-        "rerankers.cross.training.learning_rate: found 0, expected more than 0; mend the value",
+        "rerankers.cross.training.learning_rate: found 0, expected more than 0; fix the value",
     ),
     "short list": (
         {"systems cort+bm25 interleave": ["cort"]},
-        "systems.cort+bm25.interleave: found ['cort'], expected at least 2 of them; mend the value",
+        "systems.cort+bm25.interleave: found ['cort'], expected at least 2 of them; fix the value",
     ),
-    "no system": ({"systems": {}}, "systems: found {}, expected at least 1 in it; mend the value"),
+    "no system": ({"systems": {}}, "systems: found {}, expected at least 1 in it; fix the value"),
     "name with a slash": (
         {"systems a/b": {"retrieve": "bm25"}},
         "systems.a/b: found the name 'a/b', expected letters, digits and + _ . -, a letter or digit first; rename it",
@@ -146,12 +146,12 @@ MISTAKES = {
     ),
     "training queries without judgements": (
         {"splits train": {"queries": "q.tsv"}},
-        "splits.train: found queries, expected queries and qrels, or hold_out alone; mend the split",
+        "splits.train: found queries, expected queries and qrels, or hold_out alone; fix the split",
     ),
     "no files": (
         {"splits test": {}},
         "splits.test: found nothing, expected queries and qrels, queries alone (ranked, not measured), or hold_out "
-        "alone; mend the split",
+        "alone; fix the split",
     ),
     "a sample of no files": (
         {"splits validation": {"hold_out": 5, "sample": 3}},
@@ -172,7 +172,7 @@ MISTAKES = {
     "hold_out beside files": (
         {"splits test hold_out": 5, "splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
         "splits.test: found hold_out, qrels, queries, expected queries and qrels, queries alone (ranked, not "
-        "measured), or hold_out alone; mend the split",
+        "measured), or hold_out alone; fix the split",
     ),
     "bm25 parameters of an encoder": (
         {"systems cort bm25": {"k1": 1.0, "b": 0.5}},
@@ -206,7 +206,7 @@ MISTAKES = {
     ),
     "unknown export": (
         {"exports": ["encodr"]},
-        "exports: found 'encodr', expected one of encoder, cross; add it or mend the name",
+        "exports: found 'encodr', expected one of encoder, cross; add it or fix the name",
     ),
     "export twice": (
         {"exports": ["cross", "cross"]},
@@ -227,17 +227,17 @@ MISTAKES = {
     "unknown teacher": (
         {"rerankers cross pairs system": "tf-idf"},
         "rerankers.cross.pairs.system: found 'tf-idf', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or mend the name",
+        "cort+bm25-cross, published; add it or fix the name",
     ),
     "ranks above training_depth": (
         {"encoders encoder triples last_rank": 31},
         "encoders.encoder.triples: found the ranks 2 to 31, expected them in order and within training_depth (30); "
-        "mend the ranks or raise training_depth",
+        "fix the ranks or raise training_depth",
     ),
     "ranks out of order": (
         {"rerankers cross pairs first_rank": 21},
         "rerankers.cross.pairs: found the ranks 21 to 20, expected them in order and within training_depth (30); "
-        "mend the ranks or raise training_depth",
+        "fix the ranks or raise training_depth",
     ),
     "no query left": (
         {"encoders encoder triples minimum_results": 31},
@@ -304,7 +304,7 @@ MISTAKES = {
     ),
     "a width that is another text": (
         {"systems cort-onng onng": {"epsilon": "outo"}},
-        "systems.cort-onng.onng.epsilon: found 'outo', expected a number or auto; mend the value",
+        "systems.cort-onng.onng.epsilon: found 'outo', expected a number or auto; fix the value",
     ),
     "a recall that nothing is chosen by": (
         {"systems cort-onng onng": {"epsilon": 0.1, "recall": 0.9}},
@@ -327,7 +327,7 @@ MISTAKES = {
     "unknown candidates": (
         {"systems cort+bm25-cross rerank": "nothing"},
         "systems.cort+bm25-cross.rerank: found 'nothing', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or mend the name",
+        "cort+bm25-cross, published; add it or fix the name",
     ),
     "unknown re-ranker": (
         {"systems cort+bm25-cross reranker": "crosss"},
@@ -354,13 +354,13 @@ MISTAKES = {
     ),
     "run of a training split": (
         {"systems published run": {"train": "a.trec", "test": "b.trec"}},
-        "systems.published.run: found the split 'train', expected one of test; mend the name",
+        "systems.published.run: found the split 'train', expected one of test; fix the name",
     ),
     # Evaluation.
     "unknown baseline": (
         {"evaluation baseline": "BM25"},
         "evaluation.baseline: found 'BM25', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or mend the name",
+        "cort+bm25-cross, published; add it or fix the name",
     ),
     "one example": (
         {"evaluation disagreements": ["cort"]},
@@ -369,7 +369,7 @@ MISTAKES = {
     "unknown measure": (
         {"evaluation measures": ["MRR@10"]},
         "evaluation.measures: found 'MRR@10', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and "
-        "Success@k; mend it",
+        "Success@k; fix it",
     ),
     "measure twice": (
         {"evaluation depth_measures": ["RR@10", "RR@10"]},
@@ -378,7 +378,7 @@ MISTAKES = {
     "unknown measure of a split": (
         {"splits test measures": ["RR@10", "P"]},
         "splits.test.measures: found 'P', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
-        "mend it",
+        "fix it",
     ),
     "measures of training": (
         {"splits train measures": ["RR@10"]},
@@ -386,7 +386,7 @@ MISTAKES = {
     ),
     "alpha of none": (
         {"evaluation alpha": 0},
-        "evaluation.alpha: found 0, expected more than 0; mend the value",
+        "evaluation.alpha: found 0, expected more than 0; fix the value",
     ),
     "k1 beside tuning": (
         {"bm25 k1": 0.9},
@@ -394,12 +394,12 @@ MISTAKES = {
     ),
     "text for a truth value": (
         {"protect": "never"},
-        "protect: found 'never', expected true or false; mend the value",
+        "protect: found 'never', expected true or false; fix the value",
     ),
     "unknown measure of tuning": (
         {"bm25 tune": {"measure": "recall"}},
         "bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
-        "mend it",
+        "fix it",
     ),
 }
 

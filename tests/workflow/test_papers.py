@@ -55,19 +55,19 @@ MISTAKES = {
     ),
     "unknown reason": (
         {f"{T} rows 1 values 0 why": ["sed"]},
-        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; add it or mend the name",
+        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; add it or fix the name",
     ),
     "unknown tolerance": (
         {f"{T} columns 1 tolerance": "far"},
-        "tables.table-1.columns.1.tolerance: found 'far', expected one of near, exact; add it or mend the name",
+        "tables.table-1.columns.1.tolerance: found 'far', expected one of near, exact; add it or fix the name",
     ),
     "a value too few": (
         {f"{T} rows 0 values": [18.7, 290]},
-        "tables.table-1.rows.0.values: found 2 of them, expected 3, one per column; mend it",
+        "tables.table-1.rows.0.values: found 2 of them, expected 3, one per column; fix it",
     ),
     "a system too many": (
         {f"{T} rows 1 systems": ["a", "b", "c", "d"]},
-        "tables.table-1.rows.1.systems: found 4 of them, expected 3, one per column; mend it",
+        "tables.table-1.rows.1.systems: found 4 of them, expected 3, one per column; fix it",
     ),
     "system and systems": (
         {f"{T} rows 1 system": "a"},
@@ -112,7 +112,7 @@ def test_files_that_are_no_papers(tmp_path):
         check_papers([str(tmp_path / "none.yaml"), str(bad), str(twice)])
     none, broken, repeated = str(caught.value).split("\n")
     assert none.endswith("none.yaml: found no readable file (No such file or directory), expected published numbers; "
-                         "mend the name")  # fmt: skip
+                         "fix the name")  # fmt: skip
     assert "bad.yaml: found no YAML (" in broken
     assert "twice.yaml: row 2: found the key 'title' again (first in row 1)" in repeated
 
@@ -162,11 +162,11 @@ OUTPUTS = {
     "unknown system of a submission": (
         {"submissions leaderboard system": "bm52"},
         "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or mend the name",
+        "cort+bm25-cross, published; add it or fix the name",
     ),
     "unknown split of a submission": (
         {"submissions leaderboard split": "train"},
-        "submissions.leaderboard.split: found 'train', expected one of test; mend the name",
+        "submissions.leaderboard.split: found 'train', expected one of test; fix the name",
     ),
     "submission of a split without a run": (
         {
@@ -198,7 +198,7 @@ OUTPUTS = {
     "unknown reference": (
         {"evaluation consistency reference": "official"},
         "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort-hnsw, "
-        "cort+bm25, cort+bm25-cross, published; add it or mend the name",
+        "cort+bm25, cort+bm25-cross, published; add it or fix the name",
     ),
     "depths in no order": (
         {"evaluation consistency depths": [5, 1]},

@@ -202,7 +202,7 @@ def test_every_file_that_is_not_there_is_named(config, folder):
     (folder / "tiny/data/run.test.trec").unlink()
     lines = preflight.check_inputs(config, folder)
     assert [line.split(": found")[0] for line in lines] == ["collection.passages", "systems.published.run"]
-    assert all("no such file, expected a file; put it there or mend the path" in line for line in lines)
+    assert all("no such file, expected a file; put it there or fix the path" in line for line in lines)
 
 
 def test_only_files_that_jobs_read_are_asked_for(config, folder):
@@ -300,7 +300,7 @@ def test_a_hub_that_refuses_the_model_is_refused(fetching, status):
     with hub(status) as (address, _):
         line = one(fetching(address))
     assert f"base_models.small: found somebody/model at abc: status {status} of {address}" in line
-    assert "mend name and revision" in line
+    assert "fix name and revision" in line
 
 
 def test_a_hub_that_cannot_be_reached_is_refused(fetching):

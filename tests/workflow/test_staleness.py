@@ -22,7 +22,7 @@ from tests.end_to_end.test_workflow import RULES, module_of, released_config, st
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-TABLE = yaml.safe_load((ROOT / "tests" / "staleness.yaml").read_text("utf-8"))
+TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
 # What a plan would spend most of its time on, imported once for all.
 IMPORTED = ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "jsonschema"]

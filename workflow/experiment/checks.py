@@ -23,7 +23,7 @@ from jsonschema.validators import extend
 from workflow.experiment.config import GRAPHS, Config, evaluated_splits, kind_of
 from workflow.experiment.references import check_references
 
-SCHEMA = Path(__file__).parent / "schemas" / "experiment.schema.yaml"
+SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
 # Keys of an encoder that mean nothing if its weights are released ones.
@@ -69,7 +69,7 @@ def load(path: str | Path) -> Config:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         words = " ".join(str(error).split())
-        raise ConfigError(f"{path}: found no YAML ({words}), expected an experiment; mend the file") from error
+        raise ConfigError(f"{path}: found no YAML ({words}), expected an experiment; fix the file") from error
     return complete(config if isinstance(config, dict) else {}, str(path))
 
 
@@ -255,13 +255,13 @@ def _explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case
         case "enum":
             yield f"{place}: found {_shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
         case "pattern" if rule == AUTO:
-            yield f"{place}: found {_shorten(value)}, expected a number or auto; mend the value"
+            yield f"{place}: found {_shorten(value)}, expected a number or auto; fix the value"
         case "pattern":
             place = _place([*path, value]) if _is_name(error) else place
             yield f"{place}: found the name {_shorten(value)}, expected {_letters(rule)}; rename it"
         case validator:
             expected = BOUNDS.get(str(validator), f"{validator} {{}}").format(rule)
-            yield f"{place}: found {_shorten(value)}, expected {expected}; mend the value"
+            yield f"{place}: found {_shorten(value)}, expected {expected}; fix the value"
 
 
 def _place(path: Sequence[str]) -> str:
@@ -290,7 +290,7 @@ def _fix_of_type(value: object, expected: object) -> str:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        return "mend the value"
+        return "fix the value"
     # YAML takes 2e-5 for text and 2.0e-5 for a number.
     text = str(int(number)) if expected == "integer" and number.is_integer() else repr(number)
     return f"write {text if '.' in text else text.replace('e', '.0e')}, without quotes"

@@ -32,7 +32,7 @@ def check_learners(config: Config) -> Iterator[str]:
             if not first <= last <= depth:
                 yield (
                     f"{place}.{source}: found the ranks {first} to {last}, expected them in order and within "
-                    f"training_depth ({depth}); mend the ranks or raise training_depth"
+                    f"training_depth ({depth}); fix the ranks or raise training_depth"
                 )
             if options["minimum_results"] > depth:
                 yield (
@@ -64,7 +64,7 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
     """Check what an encoder starts from and who teaches it."""
     if (encoder["loss"] == "margin_mse") != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
-        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; mend it"
+        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
     if "teacher" in encoder:
         yield from check_name(f"{place}.teacher", encoder["teacher"], config["rerankers"])
     if "start" in encoder:

@@ -23,7 +23,7 @@ def check_measures(place: str, names: list[str]) -> Iterator[str]:
     """Refuse measures that do not exist, or stand there twice."""
     for name, times in Counter(names).items():
         if not MEASURE.fullmatch(name):
-            yield f"{place}: found {name!r}, expected one of {MEASURES}; mend it"
+            yield f"{place}: found {name!r}, expected one of {MEASURES}; fix it"
         if times > 1:
             yield f"{place}: found {name} {times} times, expected each measure once; remove one"
 
@@ -32,7 +32,7 @@ def check_name(place: str, name: str, known: Iterable[str]) -> Iterator[str]:
     """Refuse a name that is not known, with the one that was meant if it is near."""
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
-        fix = f"did you mean {near[0]}?" if near else "add it or mend the name"
+        fix = f"did you mean {near[0]}?" if near else "add it or fix the name"
         yield f"{place}: found {name!r}, expected one of {listed(known, '(none is defined)')}; {fix}"
 
 

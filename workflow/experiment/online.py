@@ -120,11 +120,11 @@ def check_latency(config: Config, sound: Config) -> Iterator[str]:
         return
     splits = ranked_splits(config)
     if asked["split"] not in splits:
-        yield f"latency.split: found {asked['split']!r}, expected one of {', '.join(splits)}; mend the name"
+        yield f"latency.split: found {asked['split']!r}, expected one of {', '.join(splits)}; fix the name"
     known = searchable(sound)
     for name, times in Counter(asked["systems"]).items():
         if name not in config["systems"]:
-            yield f"latency.systems: found {name!r}, expected one of {', '.join(known)}; add it or mend the name"
+            yield f"latency.systems: found {name!r}, expected one of {', '.join(known)}; add it or fix the name"
         elif name not in known:
             yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
         if times > 1:

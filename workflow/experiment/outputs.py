@@ -88,7 +88,7 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
     for name, times in Counter(config["exports"] or []).items():
         if name not in known:
             models = ", ".join(known) or "(none is defined)"
-            yield f"exports: found {name!r}, expected one of {models}; add it or mend the name"
+            yield f"exports: found {name!r}, expected one of {models}; add it or fix the name"
         elif name not in used and systems == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
         if times > 1:
@@ -98,7 +98,7 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
 def _check_submission(place: str, name: str, one: Config, config: Config, sound: Config) -> Iterator[str]:
     splits = ranked_splits(config)
     if one["split"] not in splits:
-        yield f"{place}.split: found {one['split']!r}, expected one of {', '.join(splits)}; mend the name"
+        yield f"{place}.split: found {one['split']!r}, expected one of {', '.join(splits)}; fix the name"
     elif one["system"] in config["systems"] and one["split"] not in splits_of(sound, one["system"]):
         yield (
             f"{place}: found {one['system']!r}, which has no run on {one['split']}, expected one that has; "
@@ -127,4 +127,4 @@ def _check_consistency(place: str, one: Config, config: Config, sound: Config) -
 
 def _check_system(place: str, name: str, config: Config) -> Iterator[str]:
     if name not in config["systems"]:
-        yield f"{place}: found {name!r}, expected one of {', '.join(config['systems'])}; add it or mend the name"
+        yield f"{place}: found {name!r}, expected one of {', '.join(config['systems'])}; add it or fix the name"

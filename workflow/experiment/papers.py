@@ -10,7 +10,7 @@ import yaml
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, shape_mistakes
 from workflow.experiment.config import Config
 
-SCHEMA = Path(__file__).parent / "schemas" / "paper.schema.yaml"
+SCHEMA = Path(__file__).parents[1] / "schemas" / "paper.schema.yaml"
 # What a row, a column or the table may say of a number; the first that does counts.
 SOURCES = ("split", "measure", "tolerance")
 
@@ -58,10 +58,10 @@ def check_paper(path: str | Path) -> Iterator[str]:
         yield from str(error).split("\n")
         return
     except OSError as error:
-        yield f"{path}: found no readable file ({error.strerror}), expected published numbers; mend the name"
+        yield f"{path}: found no readable file ({error.strerror}), expected published numbers; fix the name"
         return
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        yield f"{path}: found no YAML ({' '.join(str(error).split())}), expected published numbers; mend the file"
+        yield f"{path}: found no YAML ({' '.join(str(error).split())}), expected published numbers; fix the file"
         return
     shape = list(shape_mistakes(paper, yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
     found = shape or list(_references(paper))
@@ -92,7 +92,7 @@ def _check_names(place: str, part: Config, paper: Config) -> Iterator[str]:
 def _check_known(place: str, name: str, known: Config) -> Iterator[str]:
     if name not in known:
         names = ", ".join(known) or "(none is defined)"
-        yield f"{place}: found {name!r}, expected one of {names}; add it or mend the name"
+        yield f"{place}: found {name!r}, expected one of {names}; add it or fix the name"
 
 
 def _check_row(place: str, row: Config, table: Config, paper: Config) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _check_row(place: str, row: Config, table: Config, paper: Config) -> Iterato
     columns = table["columns"]
     for key in row.keys() & {"values", "systems"}:
         if len(row[key]) != len(columns):
-            yield f"{place}.{key}: found {len(row[key])} of them, expected {len(columns)}, one per column; mend it"
+            yield f"{place}.{key}: found {len(row[key])} of them, expected {len(columns)}, one per column; fix it"
             return
     if {"system", "systems"} <= row.keys():
         yield f"{place}: found system beside systems, expected one of them; remove one"

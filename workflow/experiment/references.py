@@ -91,7 +91,7 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
         expected = "queries and qrels, queries alone (ranked, not measured), or hold_out alone"
         if name in TRAINING_SPLITS:
             expected = "queries and qrels, or hold_out alone"
-        yield f"{place}: found {listed(files)}, expected {expected}; mend the split"
+        yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
         yield f"{place}: found hold_out, expected a split train beside it to draw from; name files"
     split = splits[name] or {}

@@ -102,4 +102,4 @@ def check_published(config: Config) -> Iterator[str]:
             yield f"systems.{name}.run: found {found}, expected {{split}} in it; add it"
         for split in run if isinstance(run, dict) else []:
             if split not in splits:
-                yield f"systems.{name}.run: found the split {split!r}, expected one of {listed(splits)}; mend the name"
+                yield f"systems.{name}.run: found the split {split!r}, expected one of {listed(splits)}; fix the name"

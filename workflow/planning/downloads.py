@@ -45,7 +45,7 @@ def check_folder(config: Config, folder: Path) -> list[str]:
     mine = _own_folder(config, folder)
     if mine is None or mine.is_dir():
         return []
-    fix = "mend the path, or remove the key"
+    fix = "fix the path, or remove the key"
     return [str(input_error("downloads.folder", f"{mine}, no such folder", "the folder with the files you have", fix))]
 
 

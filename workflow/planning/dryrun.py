@@ -135,7 +135,7 @@ def _history(table: str) -> list[tuple[str, Made]]:
 
 
 def explain_error(text: str) -> str:
-    """Keep what tells a person what to mend: mistakes of the config in full, of anything else the first lines."""
+    """Keep what tells a person what to fix: mistakes of the config in full, of anything else the first lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     mistakes = [line for line in lines if re.search(r": found .*, expected ", line)]
     usage = re.search(r"^\S+: error: (.*)", text, re.MULTILINE)
@@ -152,7 +152,7 @@ def explain_error(text: str) -> str:
         )
     if missing:
         files = ", ".join(missing[2].split())
-        return f"{files}: found nothing, expected input of the rule {missing[1]}; put it there or mend the config"
+        return f"{files}: found nothing, expected input of the rule {missing[1]}; put it there or fix the config"
     if "Traceback (most recent call last):" in lines:
         return lines[-1]
     return " ".join(lines[:FIRST_LINES_OF_ERROR]) or "found no reason why snakemake failed; call it with --dry-run"

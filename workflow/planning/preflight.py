@@ -42,7 +42,7 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
             continue
         if not path.is_file():
             found = "a folder" if path.is_dir() else "no such file"
-            lines.append(_line(place, f"{name}, {found}", "a file", "put it there or mend the path"))
+            lines.append(_line(place, f"{name}, {found}", "a file", "put it there or fix the path"))
         elif not os.access(path, os.R_OK):
             lines.append(_line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`"))
         elif not path.stat().st_size:
@@ -173,7 +173,7 @@ def _ask_hub(place: str, name: str, revision: str) -> list[str]:
         return [_line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")]
     except HfHubHTTPError as error:
         status = error.response.status_code
-        fix = "mend name and revision, or name a local folder; a gated model needs `hf auth login`"
+        fix = "fix name and revision, or name a local folder; a gated model needs `hf auth login`"
         return [_line(place, f"{name} at {revision}: status {status} of {endpoint}", "a model to fetch", fix)]
     except Exception as error:  # the client's transport has errors of its own kinds
         found = f"no answer of {endpoint} for {name} ({shorten(str(error), 120)})"
@@ -201,7 +201,7 @@ def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
     if not name or (_is_hub_name(name) and not path.is_dir()):
         return []
     if not path.is_dir():
-        return [_line(place, f"{name}, no such folder", "a folder or a hub name", "mend the path")]
+        return [_line(place, f"{name}, no such folder", "a folder or a hub name", "fix the path")]
     lacking = [file for file in ("config.json", "tokenizer_config.json") if not (path / file).is_file()]
     if not any(path.glob("*.safetensors")):
         lacking.append("*.safetensors")

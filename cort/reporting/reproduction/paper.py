@@ -112,7 +112,7 @@ class Paper:
 
 
 class _PaperNode(Node):
-    fix = "mend the file"
+    fix = "fix the file"
 
     def complain(self, found: str, expected: str = EXPECTED) -> InputError:
         return super().complain(found, expected)
@@ -134,7 +134,7 @@ def read_paper(path: str | Path) -> Paper:
         value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise input_error(path, f"no YAML ({reason})", "published numbers", "mend the file") from error
+        raise input_error(path, f"no YAML ({reason})", "published numbers", "fix the file") from error
     node = _PaperNode(path, value)
     words = _Words(node)
     tables = [_table(name, one, words) for name, one in _members(node, "tables")]

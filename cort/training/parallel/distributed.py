@@ -1,6 +1,6 @@
 """One process per GPU: a stage either works here, or has workers run it again, and this module is how they start.
 
-Run as ``python -m cort.training.parallel.distributed STAGE OPTIONS`` by `the launcher` only. Nothing is imported from
+Run as ``python -m cort.training.parallel.distributed STAGE OPTIONS`` by the launcher only. Nothing is imported from
 torch before a worker has tied its life to that of its launcher.
 """
 
@@ -52,7 +52,7 @@ def run(module: str, args: argparse.Namespace, work: Callable[[argparse.Namespac
         if processes == 1:
             work(args)
         else:
-            from the launcher import launch
+            from cort.training.parallel.launcher import launch
 
             launch(module, args, processes)
 

@@ -1,4 +1,4 @@
-"""Forms of texts: raw, mended, or as the CoRT authors' filter leaves them."""
+"""Forms of texts: raw, fixed, or as the CoRT authors' filter leaves them."""
 
 import random
 import re

@@ -39,7 +39,7 @@ def test_a_part_of_a_column_has_the_numbers_of_its_own_ids(monkeypatch):
     assert hashes(part).tolist() == hashes(whole)[101:200].tolist()
     assert sort_keys(part).tolist() == sort_keys(whole)[101:200].tolist()
     expected = hashes(whole)
-    monkeypatch.setattr(ids, "PIECE", 7)
+    monkeypatch.setattr("cort.formats.ids.PIECE", 7)
     assert np.array_equal(hashes(whole), expected)
 
 

@@ -63,9 +63,9 @@ def test_an_empty_run(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (TEXT + "1 Q0 c\n", "row 5: found 3 fields, expected the 6 fields `query_id Q0 doc_id rank score tag`; mend"),
+        (TEXT + "1 Q0 c\n", "row 5: found 3 fields, expected the 6 fields `query_id Q0 doc_id rank score tag`; fix"),
         (TEXT + "1 Q0 d e 1 2 x\n", "row 5: found 7 fields"),
-        (TEXT + "1 Q0 d 1 high x\n", "row 5: found the score 'high', expected a number; mend the line"),
+        (TEXT + "1 Q0 d 1 high x\n", "row 5: found the score 'high', expected a number; fix the line"),
         (TEXT + "1 Q0 d 1 nan x\n", "row 5: found the score nan, expected a finite number"),
         (TEXT + "1 Q0 d 1 -inf x\n", "row 5: found the score -inf, expected a finite number"),
         (

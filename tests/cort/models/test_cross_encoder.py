@@ -205,7 +205,7 @@ def options(lm, caches, examples, tmp_path, training_process):
             "query-length": 12,
             "max-length": 32,
             "batch-size": 12,
-            "gradient_accumulation": 1,
+            "gradient-accumulation": 1,
             "learning-rate": 0.002,
             "warmup-updates": 2,
             "validate-every": 5,

@@ -66,7 +66,8 @@ def test_no_java_is_an_input_error_with_the_remedy(tmp_path, monkeypatch):
 
 
 def test_jar_is_found_without_importing_pyserini():
-    program = "import sys; from cort import anserini; print(anserini.fat_jar()); sys.exit('pyserini' in sys.modules)"
+    program = "import sys; from cort.retrieval import anserini; print(anserini.fat_jar())"
+    program += "; sys.exit('pyserini' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert Path(result.stdout.strip()).is_file()
 
@@ -154,7 +155,7 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
     pid_file = tmp_path / "pid"
     home = make_java(tmp_path / "java", f"echo $$ > {pid_file}; exec sleep 60", "21")
     program = (
-        "from cort import anserini\n"
+        "from cort.retrieval import anserini\n"
         f"with anserini.temporary_folder({str(tmp_path / 'out' / 'run.trec')!r}) as folder:\n"
         "    (folder / 'part').write_text('x')\n"
         "    anserini.run_java('io.Main', [], 64, 1)\n"

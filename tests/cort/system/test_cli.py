@@ -11,7 +11,7 @@ from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 
 ROOT = Path(__file__).parents[3]
-FOUND = input_error("run.trec", "5 fields", "6 fields", "mend\nthe   line", row=7)
+FOUND = input_error("run.trec", "5 fields", "6 fields", "fix\nthe   line", row=7)
 
 
 def parser():
@@ -50,7 +50,7 @@ def test_success_is_0_and_logs_what_was_done(capsys, tmp_path):
 def test_bad_input_is_1_and_one_line_without_traceback(capsys, tmp_path):
     assert run(raising(FOUND), "--log", str(tmp_path / "a.log")) == 1
     err = capsys.readouterr().err
-    assert without_time(err)[1:] == ["ERROR run.trec: row 7: found 5 fields, expected 6 fields; mend the line"]
+    assert without_time(err)[1:] == ["ERROR run.trec: row 7: found 5 fields, expected 6 fields; fix the line"]
     assert (tmp_path / "a.log").read_text() == err
 
 
@@ -137,7 +137,7 @@ print(before, peak_memory_mb())
 def test_a_terminated_stage_cleans_up(tmp_path):
     code = """
 import sys, time
-from cort import cli
+from cort.system import cli
 from cort.system.files import atomic_file
 
 def stage(args):
@@ -159,7 +159,7 @@ sys.exit(cli.run(cli.make_parser("cort.example", ""), stage, []))
 
 def test_input_error_is_one_line():
     assert isinstance(FOUND, InputError)
-    assert str(FOUND) == "run.trec: row 7: found 5 fields, expected 6 fields; mend the line"
+    assert str(FOUND) == "run.trec: row 7: found 5 fields, expected 6 fields; fix the line"
     assert str(input_error("x", "a", "b", "c")) == "x: found a, expected b; c"
 
 

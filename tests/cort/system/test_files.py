@@ -44,7 +44,7 @@ for _ in range(times):
 # A writer that says when it is half done, and goes on when told.
 SLOW_WRITER = """
 import sys
-from cort import files
+from cort.system import files
 
 with getattr(files, sys.argv[1])(sys.argv[2]) as temporary:
     (temporary / "part" if temporary.is_dir() else temporary).write_text("half")

@@ -375,9 +375,9 @@ def test_the_program_belongs_to_the_training(inputs, monkeypatch, tmp_path):
 
     package = tmp_path / "cort"
     shutil.copytree(ROOT / "cort", package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(cort.identity, "ROOT", package)
+    monkeypatch.setattr(cort.models.cache_key, "ROOT", package)
     name = name_of(inputs)
-    for module, counts in (("losses", True), ("train", True), ("formats/tables", True), ("report", False)):
+    for module, counts in (("training/losses", True), ("train", True), ("formats/tables", True), ("report", False)):
         path = package / f"{module}.py"
         before = path.read_text()
         path.write_text(before + "\n# another line\n")

@@ -54,7 +54,7 @@ def stage_options(world, lm, caches, tmp_path_factory):
             "validation-queries": caches["queries.validation"],
             "query-length": 12,
             "batch-size": {"train": 2, "train_reranker": 4}[stage],
-            "gradient_accumulation": 3,
+            "gradient-accumulation": 3,
             "learning-rate": 0.002,
             "warmup-updates": 2,
             "validate-every": 6,

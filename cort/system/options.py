@@ -1,0 +1,87 @@
+"""Options of a command line from the fields of a dataclass: name, type, default and help are said once, there.
+
+A field's type decides how its option is parsed: `int`, `float`, `str`, `bool` (True or False, as the workflow writes
+it), `Literal` (a choice), `tuple[X, ...]` (any number of values), `X | None` (may be left out, or given without a
+value). A field without a default is an option that must be given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Settings = TypeVar("Settings")
+
+
+def required(metavar: str | None = None, help: str = "") -> Any:
+    """Field of an option that must be given."""
+    return dataclasses.field(metadata={"metavar": metavar, "help": help})
+
+
+def optional(default: object, help: str = "", metavar: str | None = None) -> Any:
+    """Field of an option with a default; of a setting, that of the experiment's schema."""
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help})
+
+
+def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
+    """Add a long option for every field of a dataclass."""
+    hints = typing.get_type_hints(settings)
+    for field in dataclasses.fields(settings):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", **_describe(field, hints[field.name]))
+
+
+def read_options(settings: type[Settings], args: argparse.Namespace | object) -> Settings:
+    """Take the values of a dataclass from parsed arguments, or from options that have more fields."""
+    names = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
+    return settings(**{name: getattr(args, name) for name in names})
+
+
+def to_words(options: Any) -> list[str]:
+    """Write options as the words of a command line that gives them again."""
+    words = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value is not None and value != ():
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
+    return words
+
+
+def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+    """Keyword arguments of the option."""
+    given = {key: value for key, value in field.metadata.items() if value}
+    needed = field.default is dataclasses.MISSING
+    found = given | ({"required": True} if needed else {"default": field.default})
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        many = "+" if needed else "*"
+        return {**found, **_parse(arguments[0]), "nargs": many, "action": _AsTuple}
+    if isinstance(hint, types.UnionType):
+        return {**found, **_parse(next(one for one in arguments if one is not type(None))), "nargs": "?"}
+    return found | _parse(hint)
+
+
+def _parse(hint: Any) -> dict[str, Any]:
+    if hint is bool:
+        return {"type": _boolean, "metavar": "True|False"}
+    if typing.get_origin(hint) is typing.Literal:
+        choices = typing.get_args(hint)
+        return {"type": type(choices[0]), "choices": choices, "metavar": None}
+    return {"type": hint}
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected True or False")
+    return text == "True"
+
+
+class _AsTuple(argparse.Action):
+    """Keep several values as a tuple."""
+
+    def __call__(self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: Any = None) -> None:
+        setattr(namespace, self.dest, tuple(values or ()))

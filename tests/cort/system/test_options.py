@@ -1,0 +1,64 @@
+"""Options of a command line come from a dataclass: types, defaults, choices, values given or left out."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from cort.system.options import add_options, optional, read_options, required, to_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    seed: int = optional(42, "of every random choice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Shared):
+    runs: tuple[str, ...] = required("TREC")
+    kind: Literal["query", "passage"] = optional("query")
+    grade: Literal[0, 1] = optional(1)
+    exact: bool = optional(False)
+    rate: float = optional(0.5)
+    qrels: str | None = optional(None, metavar="PARQUET")
+    depths: tuple[int, ...] = optional(())
+
+
+def parse(*words):
+    parser = argparse.ArgumentParser()
+    add_options(parser, Options)
+    return read_options(Options, parser.parse_args(words))
+
+
+def test_defaults_are_those_of_the_dataclass():
+    assert parse("--runs", "a") == Options(runs=("a",))
+
+
+def test_every_type_is_parsed_and_written_again():
+    options = Options(runs=("a", "b"), kind="passage", grade=0, exact=True, rate=1e-6, qrels="x", depths=(1, 2), seed=1)
+    assert parse(*to_words(options)) == options
+
+
+@pytest.mark.parametrize("words", [(), ("--qrels",), ("--depths",)])
+def test_what_may_be_left_out_may_be_empty(words):
+    assert parse("--runs", "a", *words) == Options(runs=("a",))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--runs",),
+        ("--runs", "a", "--exact", "yes"),
+        ("--runs", "a", "--kind", "x"),
+        ("--runs", "a", "--grade", "2"),
+    ],
+)
+def test_what_is_no_such_value_is_refused(words):
+    with pytest.raises(SystemExit):
+        parse(*words)
+
+
+def test_a_part_of_the_options_is_read_from_the_whole():
+    assert read_options(Shared, Options(runs=("a",), seed=7)) == Shared(seed=7)
