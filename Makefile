@@ -10,14 +10,20 @@ CONFIG ?= config/pydocs.yaml
 TORCH := $(shell grep '^torch==' requirements.lock)
 # Alone, too: it must be compiled, and where it cannot be, all else still works.
 HNSWLIB := $(shell grep '^hnswlib==' requirements.lock)
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# When make started, to tell the set-up's time from the build's.
+STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
 .PHONY: results plan why environment hnswlib test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
+# make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
 results: environment
 	$(if $(FORCE),$(BIN)/snakemake --cores all,$(BIN)/python -m workflow.plan --run) --configfile $(CONFIG)
+	@build=$(shell date +%s); set_up=$$((build - $(STARTED))); build=$$(($$(date +%s) - build)); \
+	printf 'set-up %d min %d s, build %d min %d s\n' \
+		$$((set_up / 60)) $$((set_up % 60)) $$((build / 60)) $$((build % 60))
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile $(CONFIG)
@@ -31,8 +37,11 @@ environment: $(VENV)/.installed
 $(VENV)/.installed: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
+	@echo 'Set-up, step 1 of 3: $(TORCH) and what it needs, the largest download'
 	$(PIP) install $(TORCH)
+	@echo 'Set-up, step 2 of 3: all other locked packages'
 	grep --invert-match '^hnswlib==' requirements.lock | $(PIP) install --no-deps --requirement /dev/stdin
+	@echo 'Set-up, step 3 of 3: $(HNSWLIB), which is compiled here'
 	@$(PIP) install --no-deps --no-cache-dir $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled ($(VENV)/hnswlib.log says why); for systems with hnsw, and only for these, install g++ and the headers of Python, then run make hnswlib" >&2
 	touch $@
 
