@@ -3,4 +3,4 @@
 One module per stage (``python -m cort.<stage> --help``), each usable without the workflow.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
