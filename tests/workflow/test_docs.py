@@ -1,0 +1,56 @@
+"""The documents: links lead somewhere, examples are right, and the version is said alike."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import cort
+from workflow.experiment.checks import complete
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "config" / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+def anchors(document: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text("utf-8"), flags=re.DOTALL)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not link.startswith("https://"):
+            name, _, anchor = link.partition("#")
+            target = document.parent / name if name else document
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(link)
+    assert not broken
+
+
+def test_the_experiment_in_the_readme_is_right() -> None:
+    block = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert block is not None
+    assert complete(yaml.safe_load(block[1]), "README.md")["systems"]
+
+
+def test_the_version_is_said_alike() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    latest = re.search(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert latest is not None
+    assert (citation["version"], str(citation["date-released"])) == latest.groups()
+    assert citation["version"] == cort.__version__
+
+
+def test_every_key_has_its_new_name_in_the_changelog() -> None:
+    schema = (ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8")
+    table = re.findall(r"^  \| `(.*)` \| `(.*)` \|$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    new = {name.rpartition(".")[2] for _, names in table[:9] for name in re.split("`, `", names)}
+    assert "best_model_metric" in new
+    assert not [name for name in new if f" {name}:" not in schema]
