@@ -46,11 +46,3 @@ def test_the_version_is_said_alike() -> None:
     assert latest is not None
     assert (citation["version"], str(citation["date-released"])) == latest.groups()
     assert citation["version"] == cort.__version__
-
-
-def test_every_key_has_its_new_name_in_the_changelog() -> None:
-    schema = (ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8")
-    table = re.findall(r"^  \| `(.*)` \| `(.*)` \|$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    new = {name.rpartition(".")[2] for _, names in table[:9] for name in re.split("`, `", names)}
-    assert "best_model_metric" in new
-    assert not [name for name in new if f" {name}:" not in schema]
