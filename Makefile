@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results plan why environment hnswlib test lint bench drill rehearsal lock clean-cache clean
+.PHONY: results plan why accept environment hnswlib test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 # make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
@@ -31,6 +31,10 @@ plan: environment
 # TARGET=results/... asks about one file.
 why: environment
 	$(BIN)/python -m workflow.why $(TARGET) --configfile $(CONFIG)
+
+# What these rules made stays valid under today's code: RULES="train encode".
+accept: environment
+	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="RULE ...")) --configfile $(CONFIG)
 
 environment: $(VENV)/.installed
 
