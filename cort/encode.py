@@ -13,24 +13,25 @@ Usage: python -m cort.encode --model encoders/cort/best --tokens passages.arrow 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats.blocks import FinishedBlocks
-from cort.formats.embeddings import STORAGE, from_batch, to_batch, write_shard
+from cort.formats.embeddings import Storage, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
+from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BLOCK = 4_096
-# Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU, more pad more
-# (in length order .1 % of SQuAD's passages at 1,024, 2 % at 16,384, 7 % at 65,536; 67 % as they come). Part of the
-# result, as padding changes the last bits: not a setting.
-TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
 # Vectors of unit length are that far from it at most; half precision would move them by 0.0005.
 TOLERANCE = 1e-3
 
@@ -68,14 +65,8 @@ def encode_block(
     :param precision: of the encoder, for messages.
     :raises InputError: a vector that is not finite, or that has no length.
     """
-    import torch
-    from torch.nn import functional
-
     start, end = rows
-    with torch.inference_mode():
-        vectors = texts.encode(encoder, np.arange(start, end), device, TOKEN_BUDGETS[device.type]).float()  # (rows, e)
-    if encoder.settings.unit_length:
-        vectors = functional.normalize(vectors, dim=-1)
+    vectors = texts.vectors(encoder, np.arange(start, end), device)  # (rows, e)
     ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
     lengths = vectors.norm(dim=-1)  # (rows,)
     right = (lengths - 1).abs() < TOLERANCE if encoder.settings.unit_length else lengths.isfinite()  # (rows,)
@@ -87,62 +78,59 @@ def encode_block(
     return to_batch(ids, vectors.cpu().numpy(), storage)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.encode", __doc__)
-    parser.add_argument("--model", required=True, metavar="FOLDER")
-    parser.add_argument("--tokens", required=True, metavar="ARROW")
-    parser.add_argument("--kind", choices=("passage", "query"), required=True)
-    parser.add_argument("--shard", default="1-of-1", metavar="I-of-N")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of the transformer")
-    parser.add_argument("--storage", choices=sorted(STORAGE), default="fp32", help="of the vectors")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--checkpoints", metavar="FOLDER", help="keep finished blocks here until the shard is whole")
-    parser.add_argument("--output", required=True, metavar="ARROW")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    model: str = required("FOLDER")
+    tokens: str = required("ARROW")
+    kind: Literal["passage", "query"] = required()
+    shard: str = optional("1-of-1", metavar="I-of-N")
+    precision: Precision = optional("fp32", "of the transformer")
+    storage: Storage = optional("fp32", "of the vectors")
+    threads: int = optional(1)
+    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
+    output: str = required("ARROW")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Encode and write."""
     from cort.models.cache_key import identity
     from cort.models.encoder import load_encoder, texts_of
     from cort.models.transformer import choose_device, model_fingerprint
 
-    encoder, template = load_encoder(args.model)
-    tokens = Tokens(args.tokens, fingerprint(args.model))
-    texts = texts_of(tokens, template, encoder.settings, args.kind)
-    blocks = shard_blocks(len(tokens), args.shard)
+    encoder, template = load_encoder(options.model)
+    tokens = Tokens(options.tokens, fingerprint(options.model))
+    texts = texts_of(tokens, template, encoder.settings, options.kind)
+    blocks = shard_blocks(len(tokens), options.shard)
     count = sum(end - start for start, end in blocks)
     with lease() as leased:
-        device = choose_device(args.threads, leased)
-        options = {"kind": args.kind, "precision": args.precision, "storage": args.storage, "device": device.type}
-        identify = partial(identity, "cort.encode", options, [args.tokens], args.model)
-        finished = FinishedBlocks(args.checkpoints, identify)
+        device = choose_device(options.threads, leased)
+        decisive = {name: getattr(options, name) for name in ("kind", "precision", "storage")} | {"device": device.type}
+        identify = partial(identity, "cort.encode", decisive, [options.tokens], options.model)
+        finished = FinishedBlocks(options.checkpoints, identify)
         make = partial(
             encode_block,
-            encoder=encoder.place(device, args.precision),
+            encoder=encoder.place(device, options.precision),
             texts=texts,
             device=device,
-            precision=args.precision,
-            storage=args.storage,
+            precision=options.precision,
+            storage=options.storage,
         )
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         write_shard(
-            args.output,
+            options.output,
             map(from_batch, track(finished.each(numbered, make), len(blocks), f"blocks of {BLOCK} texts")),
-            model=model_fingerprint(args.model),
+            model=model_fingerprint(options.model),
             dimension=encoder.settings.dimension,
             count=count,
-            storage=args.storage,
+            storage=options.storage,
         )
     finished.remove(number for number, _ in numbered)
-    log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, args.precision)
+    log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

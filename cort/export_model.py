@@ -13,17 +13,17 @@ Usage:  python -m cort.export_model --model encoders/cort/best --name cort --dat
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cort.formats.cleaning import FORMS
+from cort.formats.cleaning import Form
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -39,27 +39,23 @@ LONG_QUERIES = (
 )
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.export_model", __doc__)
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="what `train` or `train_reranker` wrote")
-    parser.add_argument("--name", required=True, help="of the model")
-    parser.add_argument("--dataset", required=True, metavar="NAME", help="what it was trained on")
-    parser.add_argument(
-        "--cleaning", choices=FORMS, default="raw", help="what was done to texts before they were tokenized"
-    )
-    parser.add_argument("--hub-name", metavar="NAME", help="the hub's name of the base model, if it has one")
-    parser.add_argument("--revision", help="commit of the hub repository")
-    parser.add_argument("--settings", default="{}", metavar="JSON", help="for the card: those it was trained with")
-    parser.add_argument(
-        "--counts", nargs="*", default=[], metavar="SPLIT=JSON", help="for the card: counts of the examples of a split"
-    )
-    parser.add_argument("--measures-files", nargs="*", default=[], metavar="JSON", help="for the card: of `evaluate`")
-    parser.add_argument("--output", required=True, metavar="FOLDER")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    model: str = required("FOLDER", "what `train` or `train_reranker` wrote")
+    name: str = required(help="of the model")
+    dataset: str = required("NAME", "what it was trained on")
+    cleaning: Form = optional("raw", "what was done to texts before they were tokenized")
+    hub_name: str | None = optional(None, "the hub's name of the base model, if it has one", "NAME")
+    revision: str | None = optional(None, "commit of the hub repository")
+    settings: str = optional("{}", "for the card: those it was trained with", "JSON")
+    counts: tuple[str, ...] = optional((), "for the card: counts of the examples of a split", "SPLIT=JSON")
+    measures_files: tuple[str, ...] = optional((), "for the card: of `evaluate`", "JSON")
+    output: str = required("FOLDER")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Load the model, write the folder whole or not at all."""
     from cort.formats.artifacts import parse_assignments
     from cort.models.cross_encoder import SETTINGS as PAIR_SETTINGS
@@ -67,28 +63,29 @@ def stage(args: argparse.Namespace) -> None:
     from cort.reporting.inputs import read_filter, read_measures
     from cort.reporting.model_card import Card, card_text
 
-    model = Path(args.model)
+    model = Path(options.model)
     kinds = {"encoder": SETTINGS, "reranker": PAIR_SETTINGS}
     kind = next((kind for kind, name in kinds.items() if (model / name).is_file()), None)
     if kind is None:
         expected = "a folder that `train` or `train_reranker` wrote"
         raise input_error(model, f"neither {SETTINGS} nor {PAIR_SETTINGS}", expected, "name best/ or last/")
-    said = {
-        "name": args.name,
+    said: dict[str, Any] = {
+        "name": options.name,
         "kind": kind,
-        "dataset": args.dataset,
-        "form": args.cleaning,
-        "base": args.hub_name,
-        "revision": args.revision,
-        "settings": cli.json_object("--settings", args.settings),
-        "filters": [read_filter(*pair) for pair in parse_assignments("--counts", args.counts).items()],
-        "measures": read_measures(args.measures_files),
+        "dataset": options.dataset,
+        "form": options.cleaning,
+        "base": options.hub_name,
+        "revision": options.revision,
+        "settings": cli.json_object("--settings", options.settings),
+        "filters": [read_filter(*pair) for pair in parse_assignments("--counts", options.counts).items()],
+        "measures": read_measures(options.measures_files),
     }
-    with atomic_folder(args.output) as folder:
-        more = _write_model(kind, model, args.cleaning, folder)
+    with atomic_folder(options.output) as folder:
+        more = _write_model(kind, model, options.cleaning, folder)
         (folder / CARD).write_text(card_text(Card(**said, **more)), encoding="utf-8", newline="\n")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
-        log.info("%s %s: %d files, %d bytes", kind, args.name, len(files), sum(path.stat().st_size for path in files))
+        size = sum(path.stat().st_size for path in files)
+        log.info("%s %s: %d files, %d bytes", kind, options.name, len(files), size)
 
 
 def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, Any]:
@@ -106,10 +103,7 @@ def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, A
     return {"size": encoder.settings.dimension, "similarity": SIMILARITIES[encoder.settings.similarity]}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,17 +16,17 @@ Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --base-model base
 
 from __future__ import annotations
 
-import argparse
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cort.models.settings import add_encoder_arguments, encoder_settings
+from cort.models.settings import EncoderSettings
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.options import read_options, required
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,35 +123,31 @@ def _wrong(path: str | Path, found: str, expected: str, fix: str = "") -> InputE
     return input_error(path, found, expected, fix or "name the base model it was trained from, or another file")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.import_encoder", __doc__)
-    parser.add_argument("--weights", required=True, metavar="FILE", help="what was released")
-    parser.add_argument("--base-model", required=True, metavar="FOLDER", help="its architecture and tokenizer")
-    add_encoder_arguments(parser)
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="of best/ and last/")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(EncoderSettings):
+    """Options of this stage."""
+
+    weights: str = required("FILE", "what was released")
+    base_model: str = required("FOLDER", "its architecture and tokenizer")
+    output: str = required("FOLDER", "of best/ and last/")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Read, check, write both folders."""
     from cort.models.encoder import new_encoder, save_encoder
 
-    tensors = read_tensors(args.weights)
+    tensors = read_tensors(options.weights)
     # No number of this seed is left.
-    encoder = new_encoder(args.base_model, encoder_settings(args), seed=0)
+    encoder = new_encoder(options.base_model, read_options(EncoderSettings, options), seed=0)
     tensors = rename(tensors, encoder.transformer.base_model_prefix)
-    encoder.load_state_dict(fit(args.weights, tensors, encoder.state_dict()))
+    encoder.load_state_dict(fit(options.weights, tensors, encoder.state_dict()))
     for piece in PIECES:
-        save_encoder(encoder, args.base_model, Path(args.output) / piece)
+        save_encoder(encoder, options.base_model, Path(options.output) / piece)
     count = sum(weights.numel() for weights in encoder.parameters())
-    log.info("took %d weights from %s", count, args.weights)
+    log.info("took %d weights from %s", count, options.weights)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,18 +9,17 @@ Usage: python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --n
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
 from cort.system import cli
-from cort.training.sampling import Pools, draw, draw_distinct, shuffle
-from cort.triples import add_sampling_arguments, read_pools
+from cort.system.options import optional
+from cort.training.sampling import Pools, SamplingOptions, draw, draw_distinct, read_pools, shuffle
 
 log = logging.getLogger(__name__)
 
@@ -43,30 +42,27 @@ def sample_epoch(pools: Pools, negatives: int, seed: int, epoch: int) -> pa.Tabl
     return pa.table(table, schema=tables.PAIRS)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.pairs", __doc__)
-    add_sampling_arguments(parser)
-    parser.add_argument("--negatives", type=int, default=1, help="negatives per positive")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(SamplingOptions):
+    """Options of this stage."""
+
+    first_rank: int = optional(1)
+    negatives: int = optional(1, "negatives per positive")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Sample and write."""
-    pools = read_pools(args)
+    pools = read_pools(options)
     rows = 0
-    with tables.open_writer(args.output, tables.PAIRS) as writer:
-        for epoch in range(args.epochs):
-            table = sample_epoch(pools, args.negatives, args.seed, epoch)
+    with tables.open_writer(options.output, tables.PAIRS) as writer:
+        for epoch in range(options.epochs):
+            table = sample_epoch(pools, options.negatives, options.seed, epoch)
             writer.write_table(table)
             rows += table.num_rows
-    log.info("wrote %d pairs of %d epochs", rows, args.epochs)
+    log.info("wrote %d pairs of %d epochs", rows, options.epochs)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

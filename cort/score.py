@@ -10,10 +10,10 @@ Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,12 @@ from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
+from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -37,10 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pairs sorted by length together, and padded tokens that go through the transformer at once (see `encode`). Part of the
-# result, as padding changes the last bits: not settings.
+# Pairs sorted by length together. Part of the result, as padding changes the last bits: not a setting.
 BLOCK = 8_192
-TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
 SIDES = ("positive", "negative")
 
 
@@ -87,8 +87,7 @@ def score_blocks(
     def score_block(start: int) -> pa.RecordBatch:
         part = slice(start, start + BLOCK)
         with torch.inference_mode():
-            budget = TOKEN_BUDGETS[device.type]
-            scores = pairs.score(model, queries[part], passages[part], device, budget).float().cpu()  # (block,)
+            scores = pairs.score(model, queries[part], passages[part], device).float().cpu()  # (block,)
         rows = table.slice(start, BLOCK)
         if not bool(scores.isfinite().all()):
             row = int((~scores.isfinite()).nonzero()[0])
@@ -102,55 +101,54 @@ def score_blocks(
     yield from track(finished.each(numbered, score_block), len(starts), f"blocks of {BLOCK} pairs")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.score", __doc__)
-    parser.add_argument("--model", required=True, metavar="FOLDER")
-    pairs = parser.add_mutually_exclusive_group(required=True)
-    pairs.add_argument("--candidates", nargs="+", metavar="TREC")
-    pairs.add_argument("--triples", metavar="PARQUET", help="to train an encoder with")
-    parser.add_argument("--depth", type=int, default=1000, help="candidates per query and run")
-    parser.add_argument("--queries", required=True, metavar="ARROW", help="token cache")
-    parser.add_argument("--passages", required=True, metavar="ARROW", help="token cache")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--checkpoints", metavar="FOLDER", help="keep finished blocks here until all pairs are scored")
-    parser.add_argument("--output", required=True, metavar="PARQUET")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    model: str = required("FOLDER")
+    candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
+    triples: str | None = optional(None, "instead of candidates: to train an encoder with", "PARQUET")
+    depth: int = optional(1000, "candidates per query and run")
+    queries: str = required("ARROW", "token cache")
+    passages: str = required("ARROW", "token cache")
+    precision: Precision = optional("fp32")
+    threads: int = optional(1)
+    checkpoints: str | None = optional(None, "keep finished blocks here until all pairs are scored", "FOLDER")
+    output: str = required("PARQUET")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Score and write."""
     from cort.models.cache_key import identity
     from cort.models.cross_encoder import Pairs, load_cross_encoder
     from cort.models.transformer import choose_device
 
-    model, template = load_cross_encoder(args.model)
-    tokenizer = fingerprint(args.model)
-    pairs = Pairs(Tokens(args.queries, tokenizer), Tokens(args.passages, tokenizer), template, model.settings)
-    if args.triples:
-        table, source = pairs_of_triples(tables.read_table(args.triples, tables.TRIPLES)), args.triples
+    if bool(options.candidates) == bool(options.triples):
+        found = "both" if options.triples else "neither"
+        raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
+    model, template = load_cross_encoder(options.model)
+    tokenizer = fingerprint(options.model)
+    pairs = Pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template, model.settings)
+    if options.triples:
+        table, source = pairs_of_triples(tables.read_table(options.triples, tables.TRIPLES)), options.triples
         log.info("%d different pairs of triples", table.num_rows)
     else:
-        table = distinct_pairs((read_run(path) for path in args.candidates), args.depth)
-        log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(args.candidates), args.depth)
-        source = ", ".join(args.candidates)
-    with lease() as leased, tables.open_writer(args.output, tables.SCORES) as writer:
-        device = choose_device(args.threads, leased)
-        options = {"precision": args.precision, "device": device.type, "depth": args.depth}
-        files = [args.triples] if args.triples else sorted(args.candidates)
-        identify = partial(identity, "cort.score", options, [*files, args.queries, args.passages], args.model)
-        finished = FinishedBlocks(args.checkpoints, identify)
-        placed = model.place(device, args.precision)
-        for block in score_blocks(placed, pairs, table, source, device, args.precision, finished):
+        table = distinct_pairs((read_run(path) for path in options.candidates), options.depth)
+        log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(options.candidates), options.depth)
+        source = ", ".join(options.candidates)
+    with lease() as leased, tables.open_writer(options.output, tables.SCORES) as writer:
+        device = choose_device(options.threads, leased)
+        decisive = {"precision": options.precision, "device": device.type, "depth": options.depth}
+        files = [options.triples] if options.triples else sorted(options.candidates)
+        identify = partial(identity, "cort.score", decisive, [*files, options.queries, options.passages], options.model)
+        finished = FinishedBlocks(options.checkpoints, identify)
+        placed = model.place(device, options.precision)
+        for block in score_blocks(placed, pairs, table, source, device, options.precision, finished):
             writer.write_batch(block)
     finished.remove(range(-(-table.num_rows // BLOCK)))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

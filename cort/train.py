@@ -14,81 +14,37 @@ Usage: python -m cort.train --base-model base_models/small --triples triples.par
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from cort.models.settings import add_encoder_arguments, encoder_settings
 from cort.system import cli
-from cort.training.parallel import distributed
-from cort.training.settings import add_training_arguments, check_files
-
-log = logging.getLogger(__name__)
-
-LOSSES = ("triplet", "multilabel_margin", "info_nce", "margin_mse")
-# Arguments whose files decide what is trained.
-READ = (
-    "triples",
-    "validation_triples",
-    "passages",
-    "queries",
-    "validation_queries",
-    "qrels",
-    "validation_qrels",
-    "validation_run",
-    "teacher_scores",
-    "validation_teacher_scores",
-)
+from cort.training.objectives import needs_judgements, needs_teacher
+from cort.training.parallel import launcher
+from cort.training.settings import EncoderTraining, check_files
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.train", __doc__)
-    parser.add_argument("--base-model", required=True, metavar="FOLDER")
-    parser.add_argument("--triples", required=True, metavar="PARQUET")
-    parser.add_argument("--validation-triples", required=True, metavar="PARQUET")
-    parser.add_argument("--passages", required=True, metavar="ARROW", help="token cache")
-    parser.add_argument("--queries", required=True, metavar="ARROW", help="token cache of the training queries")
-    parser.add_argument("--validation-queries", required=True, metavar="ARROW")
-    add_encoder_arguments(parser)
-    parser.add_argument("--loss", choices=LOSSES, default="triplet")
-    parser.add_argument("--margin", type=float, default=0.1, help="of the triplet loss")
-    parser.add_argument("--temperature", type=float, default=0.05, help="of InfoNCE")
-    parser.add_argument("--qrels", nargs="?", metavar="PARQUET", help="for the multi-label loss and InfoNCE")
-    parser.add_argument("--validation-qrels", nargs="?", metavar="PARQUET", help="for these, and --best-model-metric")
-    parser.add_argument("--teacher-scores", nargs="?", metavar="PARQUET", help="of the triples' pairs, for margin_mse")
-    parser.add_argument("--validation-teacher-scores", nargs="?", metavar="PARQUET")
-    parser.add_argument("--relevance-level", type=int, default=1, help="lowest grade that counts as positive")
-    parser.add_argument("--start", nargs="?", metavar="FOLDER", help="an encoder whose weights to start from")
-    add_training_arguments(parser)
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(EncoderTraining):
+    """Options of this stage."""
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
-    judged = args.loss in ("multilabel_margin", "info_nce")
-    taught = args.loss == "margin_mse"
-    needed = {"qrels": judged, "validation_qrels": judged or args.best_model_metric != "loss"}
-    check_files(args, {**needed, "teacher_scores": taught, "validation_teacher_scores": taught})
-    distributed.run("cort.train", args, train_from_arguments)
+    judged, taught = needs_judgements(options.loss), needs_teacher(options.loss)
+    needed = {"qrels": judged, "validation_qrels": judged or options.by_measure}
+    check_files(options, {**needed, "teacher_scores": taught, "validation_teacher_scores": taught})
+    launcher.run("cort.train", options, work)
 
 
-def train_from_arguments(args: argparse.Namespace) -> None:
-    """Make the model and train it."""
-    from cort.models.encoder import new_encoder
-    from cort.training.stage import make_deterministic, train_task
+def work(options: Options) -> None:
+    """Train in this process."""
+    from cort.training.run import train
     from cort.training.triples import make_task
 
-    make_deterministic(args.seed, args.threads)
-    encoder = new_encoder(args.base_model, encoder_settings(args), args.seed, args.start)
-    train_task(make_task(args, encoder), args, "cort.train", [name for name in READ if getattr(args, name)])
+    train("cort.train", options, make_task)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

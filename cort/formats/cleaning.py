@@ -8,12 +8,14 @@ three results from one collection. So it is a setting, of BM25 and of each base 
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 #: "raw": as published; "fixed": wrongly decoded characters fixed, nothing else; "cort": the authors' filter
-FORMS = ("raw", "fixed", "cort")
+Form: TypeAlias = Literal["raw", "fixed", "cort"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 # `PreProcessor` of the authors' code: every run of other characters becomes one blank. \d takes digits of any script.
 OTHERS = r"[^a-zA-Z\d.,!?;/:]+"

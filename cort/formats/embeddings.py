@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ from cort.formats.arrow import open_arrow
 from cort.system.errors import input_error
 from cort.system.files import atomic_file
 
-STORAGE = {"fp32": pa.float32(), "fp16": pa.float16()}
+Storage: TypeAlias = Literal["fp32", "fp16"]
+STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
 
 Matrix = npt.NDArray[np.floating]
 

@@ -5,7 +5,7 @@ Columns ``id: string`` and ``tokens: list<int32>``, without special tokens and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +29,22 @@ class Tokens:
         :param tokenizer: fingerprint the cache must carry; None accepts any.
         """
         self.path = Path(path)
-        table = _open(self.path)
-        self.tokenizer = (table.schema.metadata or {}).get(b"tokenizer", b"").decode()
+        self._map(_open(self.path))
         if tokenizer is not None and self.tokenizer != tokenizer:
             raise input_error(
                 path, f"tokens of tokenizer {self.tokenizer}", f"tokenizer {tokenizer}", "delete it and tokenize again"
             )
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[npt.NDArray[np.int32]]) -> Tokens:
+        """Token ids of texts that are in no file; their ids are their rows."""
+        tokens = cls.__new__(cls)
+        tokens.path = Path()
+        tokens._map(pa.table([[str(row) for row in range(len(texts))], list(texts)], schema=SCHEMA))
+        return tokens
+
+    def _map(self, table: pa.Table) -> None:
+        self.tokenizer = (table.schema.metadata or {}).get(b"tokenizer", b"").decode()
         self.ids: pa.ChunkedArray = table["id"]
         self._values = [chunk.values.to_numpy() for chunk in table["tokens"].chunks]
         self._offsets = [chunk.offsets.to_numpy() for chunk in table["tokens"].chunks]

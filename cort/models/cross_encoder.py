@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_pair
+from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import (
     accepted_inputs,
@@ -32,14 +33,6 @@ from cort.models.transformer import (
 Rows = npt.NDArray[np.int64]
 CLASSIFIER = "AutoModelForSequenceClassification"
 SETTINGS = "reranker.json"
-
-
-@dataclass(frozen=True)
-class PairSettings:
-    """Lengths in tokens, special ones included: of the query alone, and of the whole pair."""
-
-    query_length: int
-    max_length: int
 
 
 class CrossEncoder(nn.Module):
@@ -78,8 +71,18 @@ class Pairs:
     template: Template
     settings: PairSettings
 
-    def score(self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int) -> Tensor:
-        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
+    def score(
+        self,
+        model: nn.Module,
+        queries: Rows,
+        passages: Rows,
+        device: torch.device,
+        token_budget: int | None = None,
+    ) -> Tensor:
+        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,).
+
+        :param token_budget: as for `forward_by_length`.
+        """
         return forward_by_length(model, self.sequences(queries, passages), device, token_budget)  # (pairs,)
 
     def sequences(self, queries: Rows, passages: Rows) -> Sequences:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_text
@@ -74,12 +75,20 @@ class Texts:
     max_length: int
     segment: int
 
-    def encode(self, model: nn.Module, rows: npt.NDArray[np.int64], device: torch.device, token_budget: int) -> Tensor:
+    def encode(
+        self, model: nn.Module, rows: npt.NDArray[np.int64], device: torch.device, token_budget: int | None = None
+    ) -> Tensor:
         """Encode rows in sub-batches of similar length; returns (len(rows), e) in the order of `rows`.
 
-        :param token_budget: padded tokens that go through the transformer at once.
+        :param token_budget: as for `forward_by_length`.
         """
         return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
+
+    def vectors(self, encoder: Encoder, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
+        """Encode rows to be stored and searched: in single precision, of length 1 if their angles are what counts."""
+        with torch.inference_mode():
+            vectors = self.encode(encoder, rows, device).float()  # (rows, e)
+        return functional.normalize(vectors, dim=-1) if encoder.settings.unit_length else vectors
 
     def sequences(self, rows: npt.NDArray[np.int64]) -> Sequences:
         """Frame the texts of some rows."""

@@ -1,26 +1,30 @@
-"""What makes a transformer an encoder, as a model folder and a command line say it; no torch."""
+"""What makes a transformer an encoder or a re-ranker, as a model folder and a command line say it; no torch."""
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
 
-from cort.system import cli
+from cort.system.options import optional
+
+Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """What makes a transformer a CoRT encoder; lengths count special tokens."""
+    """What makes a transformer a CoRT encoder; lengths count special tokens. The defaults are the paper's."""
 
-    pooling: Literal["cls", "mean"]
-    dimension: int
-    query_length: int
-    passage_length: int
-    similarity: Literal["angular", "cosine", "inner_product"] = "angular"
-    projection: bool = True
-    query_segment: int = 1
-    passage_segment: int = 0
+    #: what every model folder says; for the other settings, models older than them have the default
+    WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
+
+    pooling: Literal["cls", "mean"] = optional("cls")
+    dimension: int = optional(768, "e, the size of the vectors")
+    query_length: int = optional(512, "tokens, special ones included")
+    passage_length: int = optional(512, "tokens, special ones included")
+    similarity: Literal["angular", "cosine", "inner_product"] = optional("angular")
+    projection: bool = optional(True, "False: vectors are the model's own states")
+    query_segment: Literal[0, 1] = optional(1)
+    passage_segment: Literal[0, 1] = optional(0)
 
     @property
     def unit_length(self) -> bool:
@@ -36,18 +40,11 @@ class EncoderSettings:
         return self.query_length if kind == "query" else self.passage_length
 
 
-def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each setting; the defaults are the paper's."""
-    parser.add_argument("--pooling", choices=("cls", "mean"), default="cls")
-    parser.add_argument("--dimension", type=int, default=768, help="e, the size of the vectors")
-    parser.add_argument("--query-length", type=int, default=512, help="tokens, special ones included")
-    parser.add_argument("--passage-length", type=int, default=512, help="tokens, special ones included")
-    parser.add_argument("--similarity", choices=("angular", "cosine", "inner_product"), default="angular")
-    parser.add_argument("--projection", type=cli.boolean, default=True, help="False: as the model's states")
-    parser.add_argument("--query-segment", type=int, choices=(0, 1), default=1)
-    parser.add_argument("--passage-segment", type=int, choices=(0, 1), default=0)
+@dataclass(frozen=True)
+class PairSettings:
+    """Lengths of a cross-encoder's input."""
 
+    WRITTEN: ClassVar = ("query_length", "max_length")
 
-def encoder_settings(args: argparse.Namespace) -> EncoderSettings:
-    """Collect the settings from parsed arguments."""
-    return EncoderSettings(**{field.name: getattr(args, field.name) for field in fields(EncoderSettings)})
+    query_length: int = optional(64, "tokens of the query, special ones included")
+    max_length: int = optional(512, "tokens of the pair, special ones included")

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.encode import TOKEN_BUDGETS
 from cort.formats.embeddings import STORAGE, Shard
 from cort.formats.records import Ranking
 from cort.models.batching import Frame, Sequences, frame_text
 from cort.models.encoder import load_encoder
-from cort.models.transformer import forward_by_length, model_fingerprint
+from cort.models.transformer import TOKEN_BUDGETS, forward_by_length, model_fingerprint
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.retrieval.exact import ExactIndex
 

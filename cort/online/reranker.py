@@ -13,9 +13,8 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_pair
 from cort.models.cross_encoder import load_cross_encoder
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import forward_by_length
+from cort.models.transformer import TOKEN_BUDGETS, forward_by_length
 from cort.online.tokens import TokenIds, Tokenizer
-from cort.score import TOKEN_BUDGETS
 
 
 class Reranker:

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from cort.system.errors import InputError, input_error
 from cort.system.progress import track
 from cort.training.checkpoints import Checkpoints
-from cort.training.events import Events
-from cort.training.forward import Forward
-from cort.training.microbatches import Chunk, Rows, activation_limit
+from cort.training.curve import CurvePoint, Events
+from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
 from cort.training.parallel.process_group import make_accelerator
-from cort.training.preemption import Keeper
-from cort.training.selection import LOSS, Validation
-from cort.training.settings import TrainingSettings
-from cort.training.state import CurvePoint, Progress, TrainingState
+from cort.training.preemption import PreemptionHandler
+from cort.training.selection import Validation
+from cort.training.settings import LOSS, TrainingSettings
+from cort.training.state import Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +34,15 @@ POINTS_OF_CURVE = 200
 class Task:
     """What is trained.
 
-    `chunks` joins the mini-batches of an update, given as the positions of their examples, up to so many tokens;
-    `losses` are one number per mini-batch of a chunk, `validate` is about held-out ones; `save` writes a model.
+    `split` joins the mini-batches of an update, given as the positions of their examples, up to so many tokens;
+    `losses` are one number per mini-batch of a micro-batch, `validate` is about held-out ones; `save` writes a model.
     """
 
     model: nn.Module
     examples: int
     examples_per_epoch: int
-    chunks: Callable[[Rows, int, float], list[Chunk]]
-    losses: Callable[[Chunk, Forward], Tensor]
+    split: Callable[[Rows, int, float], list[MicroBatch]]
+    losses: Callable[[MicroBatch, Forward], Tensor]
     validate: Callable[[Forward], Validation]
     save: Callable[[str], None]
 
@@ -102,10 +101,10 @@ class _Loop:
         events: str | None,
     ) -> None:
         self.task, self.settings, self.accelerator, self.model = task, settings, accelerator, model
-        self.state, self.ranks, self.updates = state, state.ranks, updates
-        self.forward = Forward(model, settings, accelerator, state.ranks)
+        self.state, self.group, self.updates = state, state.group, updates
+        self.forward = Forward(model, settings, accelerator, state.group)
         self.alone = Forward(task.model, settings, accelerator, None)
-        self.keeper = Keeper(checkpoints, state, updates) if checkpoints else None
+        self.preemption = PreemptionHandler(checkpoints, state, updates) if checkpoints else None
         self.events_folder = events
         self.events: Events | None = None
         self.last_loss, self.speed = math.nan, 0.0
@@ -122,14 +121,14 @@ class _Loop:
             self.accelerator.device,
             self.settings.precision,
         )
-        with self.keeper or nullcontext(), self._watched():
+        with self.preemption or nullcontext(), self._watched():
             self._train()
-        if self.ranks.first:
+        if self.group.first:
             self.task.save("last")
-            if self.keeper:
+            if self.preemption:
                 self.task.model.load_state_dict(self.state.best)
                 self.task.save("best")
-        self.ranks.end()
+        self.group.end()
         return self.progress.curve
 
     def _train(self) -> None:
@@ -137,17 +136,17 @@ class _Loop:
         steps: Iterable[int] = range(done + 1, self.updates + 1)
         self.since = time.perf_counter()
         self._close_row()  # one that an interruption left open
-        for step in track(steps, self.updates, "updates", done, note=self._note) if self.ranks.first else steps:
+        for step in track(steps, self.updates, "updates", done, note=self._note) if self.group.first else steps:
             if self._is_stale():
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
             with _enough_memory(self.settings):
                 self._update(step)
-            if self.keeper:
-                self.keeper.leave_if_asked()
+            if self.preemption:
+                self.preemption.leave_if_asked()
             self._close_row()
-            if self.keeper and step < self.updates:
-                self.keeper.save_if_due()
+            if self.preemption and step < self.updates:
+                self.preemption.save_if_due()
             self.since = time.perf_counter()
 
     def _update(self, step: int) -> None:
@@ -155,11 +154,11 @@ class _Loop:
         self.model.train()
         examples = self._examples(step)
         size = min(self.settings.batch_size, len(examples))
-        chunks = self.task.chunks(examples, size, activation_limit(self.settings, self.ranks.count))
-        for chunk in chunks:
-            last = chunk is chunks[-1]
+        batches = self.task.split(examples, size, activation_limit(self.settings, self.group.count))
+        for batch in batches:
+            last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                total += self._accumulate(step, chunk, len(examples), last)
+                total += self._accumulate(step, batch, len(examples), last)
         self._clip(step)
         self.state.optimizer.step()
         self.state.schedule.step()
@@ -168,18 +167,18 @@ class _Loop:
         self.last_loss, self.speed = total, len(examples) / seconds
         self.state.advance(step, total, len(examples), seconds)
 
-    def _accumulate(self, step: int, chunk: Chunk, examples: int, last: bool) -> float:
-        """Add the gradients of a chunk; its part of the update's loss, which is the mean over the mini-batches."""
-        losses = self.task.losses(chunk, self.forward)  # (mini-batches,)
+    def _accumulate(self, step: int, batch: MicroBatch, examples: int, last: bool) -> float:
+        """Add the gradients of a micro-batch; its part of the update's loss, which is the mean over mini-batches."""
+        losses = self.task.losses(batch, self.forward)  # (mini-batches,)
         for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            raise _diverged(step, f"the loss {losses[position].item()} on {chunk.name(position)}")
-        loss = losses.sum() * (chunk.size / examples)
-        if self.keeper:
-            self.keeper.hear(self.ranks.exchange(*self.keeper.wishes()))
+            raise _diverged(step, f"the loss {losses[position].item()} on {batch.name(position)}")
+        loss = losses.sum() * (batch.size / examples)
+        if self.preemption:
+            self.preemption.hear(self.group.exchange(*self.preemption.wishes()))
             if not last:
-                self.keeper.leave_if_asked()
+                self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
-        self.accelerator.backward(loss * self.ranks.count)
+        self.accelerator.backward(loss * self.group.count)
         return loss.item()
 
     def _clip(self, step: int) -> None:
@@ -201,7 +200,7 @@ class _Loop:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Write what happens meanwhile for TensorBoard."""
-        if self.events_folder is None or not self.ranks.first:
+        if self.events_folder is None or not self.group.first:
             yield
             return
         self.events = Events(self.events_folder, self.progress.step)
@@ -230,15 +229,15 @@ class _Loop:
     def _validate(self, step: int) -> Validation:
         self.model.eval()
         found = Validation(math.nan)
-        watch = self.keeper.interruptible(self.task.model) if self.keeper else nullcontext()
-        if self.ranks.first:
+        watch = self.preemption.interruptible(self.task.model) if self.preemption else nullcontext()
+        if self.group.first:
             with watch, torch.inference_mode():
                 found = self.task.validate(self.alone)
         mine = found.loss, math.nan if found.measure is None else found.measure
-        told = self.ranks.exchange(*mine, *(self.keeper.wishes() if self.keeper else ()))
-        if self.keeper:
-            self.keeper.hear([wishes for _, _, *wishes in told])
-            self.keeper.leave_if_asked()
+        told = self.group.exchange(*mine, *(self.preemption.wishes() if self.preemption else ()))
+        if self.preemption:
+            self.preemption.hear([wishes for _, _, *wishes in told])
+            self.preemption.leave_if_asked()
         loss, measure = told[0][:2]
         if not math.isfinite(loss):
             raise _diverged(step, f"the validation loss {loss}")
@@ -258,9 +257,9 @@ class _Loop:
             self.progress.stale += 1
 
     def _keep_best(self) -> None:
-        if self.ranks.first:
+        if self.group.first:
             # A job that resumes may find its outputs deleted: with checkpoints, the best model is kept with them.
-            if self.keeper:
+            if self.preemption:
                 self.state.keep_best()
             else:
                 self.task.save("best")

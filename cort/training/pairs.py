@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,14 +13,16 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import CrossEncoder, Pairs, save_cross_encoder
+from cort.models.cross_encoder import Pairs, new_cross_encoder, save_cross_encoder
+from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error
-from cort.training.forward import Forward
+from cort.system.options import read_options
 from cort.training.loop import Task
 from cort.training.losses import pointwise_loss
-from cort.training.microbatches import Chunk, Rows, chunks_by_length
-from cort.training.selection import Validation, candidates_of, pair_rows, value_of_scores
+from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
+from cort.training.selection import Validation, pair_rows, read_candidates, value_of_scores
+from cort.training.settings import RerankerTraining
 
 
 class PairRows(NamedTuple):
@@ -64,36 +65,39 @@ class PairTexts:
         return self.pairs.lengths(part.queries, part.passages)
 
 
-def pairs_losses(texts: PairTexts, chunk: Chunk, forward: Forward) -> Tensor:
-    """Compute the loss of each pair of a chunk; returns (pairs,)."""
-    part = texts.rows.take(chunk.examples)
+def pairs_losses(texts: PairTexts, batch: MicroBatch, forward: Forward) -> Tensor:
+    """Compute the loss of each pair of a micro-batch; returns (pairs,)."""
+    part = texts.rows.take(batch.examples)
     logits = forward(texts.pairs.sequences(part.queries, part.passages))  # (pairs,)
     return pointwise_loss(logits, torch.from_numpy(part.relevance).to(logits.device))
 
 
-def make_task(args: argparse.Namespace, model: CrossEncoder) -> Task:
-    """Read what the arguments name.
+def make_task(options: RerankerTraining) -> Task:
+    """Make the cross-encoder, and read what the options name.
 
     :raises InputError: files that do not fit each other.
     """
-    tokenizer, template = fingerprint(args.base_model), load_template(args.base_model)
-    passages, *caches = (Tokens(path, tokenizer) for path in (args.passages, args.queries, args.validation_queries))
+    model = new_cross_encoder(options.base_model, read_options(PairSettings, options), options.seed)
+    tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
+    passages, *caches = (
+        Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
+    )
     training, validation = (
         PairTexts(read_pairs(path, cache, passages), Pairs(cache, passages, template, model.settings))
-        for path, cache in zip((args.pairs, args.validation_pairs), caches, strict=True)
+        for path, cache in zip((options.pairs, options.validation_pairs), caches, strict=True)
     )
-    candidates = candidates_of(args)
-    rows = pair_rows(candidates, caches[1], passages, args.validation_run) if candidates else None
+    candidates = read_candidates(options)
+    rows = pair_rows(candidates, caches[1], passages) if candidates else None
 
-    def chunks(examples: Rows, _: int, limit: float) -> list[Chunk]:
-        return chunks_by_length(examples, training.tokens(examples), limit)
+    def split(examples: Rows, _: int, limit: float) -> list[MicroBatch]:
+        return join_by_length(examples, training.tokens(examples), limit)
 
-    def losses(chunk: Chunk, forward: Forward) -> Tensor:
-        return pairs_losses(training, chunk, forward)
+    def losses(batch: MicroBatch, forward: Forward) -> Tensor:
+        return pairs_losses(training, batch, forward)
 
     def validate(forward: Forward) -> Validation:
         every = np.arange(len(validation))
-        parts = chunks_by_length(every, validation.tokens(every), args.tokens_at_once)
+        parts = join_by_length(every, validation.tokens(every), options.tokens_at_once)
         loss = torch.cat([pairs_losses(validation, part, forward) for part in parts]).mean().item()
         if candidates is None or rows is None:
             return Validation(loss)
@@ -101,7 +105,7 @@ def make_task(args: argparse.Namespace, model: CrossEncoder) -> Task:
         return Validation(loss, value_of_scores(candidates, scores.double().cpu().numpy()))
 
     def save(name: str) -> None:
-        save_cross_encoder(model, args.base_model, Path(args.output) / name)
+        save_cross_encoder(model, options.base_model, Path(options.output) / name)
 
-    per_epoch = len(training) // tables.count_epochs(args.pairs)
-    return Task(model, len(training), per_epoch, chunks, losses, validate, save)
+    per_epoch = len(training) // tables.count_epochs(options.pairs)
+    return Task(model, len(training), per_epoch, split, losses, validate, save)

@@ -18,21 +18,21 @@ from cort.training.state import TrainingState
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class PreemptionHandler:
     """While entered, requests to end are answered with a checkpoint; entering goes on from the newest one.
 
     Of several processes all call the same methods at the same time.
     """
 
     def __init__(self, checkpoints: Checkpoints, state: TrainingState, updates: int) -> None:
-        self._checkpoints, self._state, self._ranks, self._updates = checkpoints, state, state.ranks, updates
+        self._checkpoints, self._state, self._group, self._updates = checkpoints, state, state.group, updates
         # Workers get every Ctrl-C from their launcher, which counts them.
-        self._requests = Requests(patient=state.ranks.count > 1)
+        self._requests = Requests(patient=state.group.count > 1)
         self._signal, self._is_due = 0, False
         self._written: tuple[int, int] | None = None
 
-    def __enter__(self) -> Keeper:
-        found = self._checkpoints.newest() if self._ranks.first else None
+    def __enter__(self) -> PreemptionHandler:
+        found = self._checkpoints.newest() if self._group.first else None
         if self._state.restore(found):
             self._written = self._position()
             path = self._checkpoints.path(self._state.progress.step)
@@ -45,7 +45,7 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._requests.__exit__(kind, error, traceback)
-        if self._ranks.count > 1 and self._requests.received == signal.SIGTERM and _is_consequence(error):
+        if self._group.count > 1 and self._requests.received == signal.SIGTERM and _is_consequence(error):
             signal.raise_signal(signal.SIGTERM)
 
     def wishes(self) -> tuple[float, float]:
@@ -70,7 +70,7 @@ class Keeper:
 
         :raises Interrupted: with the exit status that makes a scheduler try again.
         """
-        if self._ranks.count == 1:
+        if self._group.count == 1:
             self.hear([list(self.wishes())])
         if self._signal:
             self._leave()
@@ -100,7 +100,7 @@ class Keeper:
             fix = "it starts anew" if before is None else f"it resumes at update {before}"
             found = f"{failure} at {name}"
             raise input_error(path, found, "room for a checkpoint", f"make room and call it again: {fix}")
-        self._ranks.end()
+        self._group.end()
         raise Interrupted(
             f"{name}: checkpoint written at update {step} of {self._updates}; call it again to resume from {path}",
             exit_status(self._signal),
@@ -110,14 +110,14 @@ class Keeper:
         """Write a checkpoint unless this very state is written already; why it failed, or None."""
         checkpoint = self._state.capture()
         failure: str | None = None
-        if self._ranks.first and not self._is_written():
+        if self._group.first and not self._is_written():
             try:
                 self._checkpoints.write(checkpoint)
                 self._written = self._position()
             except OSError as error:
                 failure = error.strerror or str(error)
         # Nobody goes on, or leaves, before it is on the disk.
-        told = self._ranks.exchange(failure is not None)[0][0]
+        told = self._group.exchange(failure is not None)[0][0]
         return failure or ("the first process could not write it" if told else None)
 
     def _position(self) -> tuple[int, int]:

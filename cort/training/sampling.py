@@ -6,6 +6,8 @@ in columns: MS MARCO's training queries have fifty million results.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,10 +17,33 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats import tables
 from cort.formats.ids import positions
-from cort.formats.runs import Run
+from cort.formats.runs import Run, read_run
+from cort.system.errors import input_error
+from cort.system.files import write_text
+from cort.system.options import optional, required
+
+log = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """Options that `triples` and `pairs` share; a re-ranker's first rank is another."""
+
+    qrels: str = required("PARQUET")
+    run: str = required("TREC", "where negatives come from")
+    relevance_level: int = optional(1, "lowest grade that counts as positive")
+    first_rank: int = optional(8)
+    last_rank: int = optional(100)
+    minimum_results: int = optional(10)
+    maximum_queries: int = optional(0, "draw this many queries at random; 0: all")
+    epochs: int = optional(10)
+    seed: int = optional(42)
+    output: str = required("PARQUET")
+    output_counts: str = required("JSON")
 
 
 class Pool(NamedTuple):
@@ -49,6 +74,29 @@ class Pools:
     def take(self, positions: Positions) -> Pools:
         """Choose some, in this order."""
         return Pools(*(column.take(pa.array(positions)) for column in vars(self).values()))
+
+
+def read_pools(options: SamplingOptions) -> Pools:
+    """Build the pools the options ask for; log and write the counts."""
+    if options.first_rank < 1:
+        raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
+    qrels = tables.read_table(options.qrels, tables.QRELS)
+    ranks = options.first_rank, options.last_rank
+    pools, counts = build_pools(qrels, options.relevance_level, read_run(options.run), *ranks, options.minimum_results)
+    pools = limit_pools(pools, options.maximum_queries, options.seed)
+    counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
+    counts["queries kept"] = len(pools)
+    for name, count in counts.items():
+        log.info("%s: %d", name, count)
+    if not len(pools):
+        raise input_error(
+            options.run,
+            f"no query to train on ({counts})",
+            "at least one",
+            "check that run and qrels belong together, or widen the ranks",
+        )
+    write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+    return pools
 
 
 def build_pools(

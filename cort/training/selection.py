@@ -6,9 +6,7 @@ relevant. A cross-encoder ranks each query's own candidates.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +24,8 @@ from cort.formats.tokens import Tokens
 from cort.system.errors import input_error
 from cort.training.losses import Similarity
 from cort.training.microbatches import Rows
+from cort.training.settings import TrainingOptions
 
-LOSS = "loss"
 # No measure that models are chosen by looks deeper.
 MOST = 1_000
 QUERIES_AT_ONCE = 256
@@ -42,9 +40,10 @@ class Validation(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """The first results of the validation queries that have relevant passages, and these judgements."""
+    """The first results, by the run `source`, of the validation queries with relevant passages; their judgements."""
 
     run: Run
+    source: str
     qrels: Qrels
     measure: str
     relevance_level: int
@@ -55,23 +54,17 @@ class Candidates:
         return means(values, [self.measure])[self.measure]
 
 
-def candidates_of(args: argparse.Namespace) -> Candidates | None:
-    """Read what a stage's arguments name; None if they choose by the loss."""
-    if args.best_model_metric == LOSS:
-        return None
-    return read_candidates(
-        args.validation_run, args.validation_qrels, args.relevance_level, args.pool_depth, args.best_model_metric
-    )
-
-
-def read_candidates(run: str, qrels: str, relevance_level: int, depth: int, measure: str) -> Candidates:
-    """Read the first `depth` results of the queries of the qrels.
+def read_candidates(options: TrainingOptions) -> Candidates | None:
+    """Read the first results of the queries of the qrels; None if the best model is chosen by the loss.
 
     :raises InputError: an unknown measure, no query with both results and a relevant passage.
     """
-    parse_measures([measure])
-    if depth < 1:
-        raise input_error("pool_depth", str(depth), "1 or more", "change it")
+    run, qrels, relevance_level = options.validation_run, options.validation_qrels, options.relevance_level
+    if not options.by_measure or run is None or qrels is None:
+        return None
+    parse_measures([options.best_model_metric])
+    if options.pool_depth < 1:
+        raise input_error("pool_depth", str(options.pool_depth), "1 or more", "change it")
     table = tables.read_table(qrels, tables.QRELS)
     relevant = table.filter(pc.greater_equal(table["relevance"], relevance_level))
     if not relevant.num_rows:
@@ -80,12 +73,12 @@ def read_candidates(run: str, qrels: str, relevance_level: int, depth: int, meas
     judged = positions(pa.array(found.query_ids, pa.string()), pc.unique(relevant["query_id"])) >= 0
     if not judged.any():
         raise input_error(run, "no query of the validation qrels", "their results", "name the run of the same split")
-    kept = np.flatnonzero((found.ranks() <= depth) & judged[found.query_numbers()])
+    kept = np.flatnonzero((found.ranks() <= options.pool_depth) & judged[found.query_numbers()])
     sizes = np.bincount(found.query_numbers()[kept], minlength=len(found))[judged]
     query_ids = [query_id for query_id, one in zip(found.query_ids, judged, strict=True) if one]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     first = Run(query_ids, offsets, found.doc_ids.take(pa.array(kept)), found.scores[kept])
-    return Candidates(first, qrels_by_query(relevant, qrels), measure, relevance_level)
+    return Candidates(first, run, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
 
 
 @dataclass(frozen=True)
@@ -110,22 +103,23 @@ class Pool:
         return self.candidates.value(Run(self.query_ids, offsets, self.doc_ids.take(pa.array(columns)), scores))
 
 
-def make_pool(candidates: Candidates, queries: Tokens, passages: Tokens, source: str | Path) -> Pool:
+def make_pool(candidates: Candidates, queries: Tokens, passages: Tokens) -> Pool:
     """Look up all judged queries, all candidates and all relevant passages."""
     query_ids = list(candidates.qrels)
     relevant = [doc_id for judged in candidates.qrels.values() for doc_id in judged]
     both = pa.concat_arrays([candidates.run.doc_ids, pa.array(relevant, pa.string())])
     doc_ids = pc.unique(both)
     doc_ids = doc_ids.take(pc.sort_indices(doc_ids))
+    source = candidates.source
     rows = queries.rows_of(pa.array(query_ids, pa.string()), source), passages.rows_of(doc_ids, source)
     return Pool(candidates, query_ids, doc_ids, *rows)
 
 
-def pair_rows(candidates: Candidates, queries: Tokens, passages: Tokens, source: str | Path) -> tuple[Rows, Rows]:
+def pair_rows(candidates: Candidates, queries: Tokens, passages: Tokens) -> tuple[Rows, Rows]:
     """Look up the query and the passage of each candidate."""
     run = candidates.run
-    rows = queries.rows_of(pa.array(run.query_ids, pa.string()), source)
-    return rows[run.query_numbers()], passages.rows_of(run.doc_ids, source)
+    rows = queries.rows_of(pa.array(run.query_ids, pa.string()), candidates.source)
+    return rows[run.query_numbers()], passages.rows_of(run.doc_ids, candidates.source)
 
 
 def value_of_scores(candidates: Candidates, scores: npt.NDArray[np.float64]) -> float:

@@ -1,113 +1,121 @@
-"""Hyper-parameters of a training, and the options both training stages share."""
+"""Hyper-parameters of a training, and the options of the training stages; no torch."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from cort.system import cli
+from cort.models.settings import EncoderSettings, PairSettings, Precision
 from cort.system.errors import input_error
-from cort.training.parallel.distributed import add_process_arguments
+from cort.system.options import optional, required
+from cort.training.objectives import ObjectiveSettings
 
-PRECISIONS = ("fp32", "bf16", "fp16")
+#: value of `best_model_metric` that is no measure
+LOSS = "loss"
+# What the options of files that are read show as their value.
+FILES = ("PARQUET", "ARROW", "TREC")
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """Hyper-parameters of one training.
 
-    `batch_size` counts the examples of one mini-batch, `gradient_accumulation` the mini-batches of one update;
-    `warmup_updates` and `validate_every` count updates; `decay` "weights" spares biases and layer normalisation;
-    `max_gradient_norm` 0 leaves gradients as they are. In each process the activations of `tokens_at_once` padded
-    tokens wait for their gradients; with `gradient_checkpointing` mini-batches may be of any size, for a third more of
-    time. `best_model_metric` is "loss" or the measure that the best model is chosen by; after `patience` validations
-    without a better one training ends, if not 0.
+    In each process the activations of `tokens_at_once` padded tokens wait for their gradients; with
+    `gradient_checkpointing` mini-batches may be of any size, for a third more of time.
     """
 
-    batch_size: int
-    gradient_accumulation: int
-    learning_rate: float
-    weight_decay: float
-    decay: str
-    warmup_updates: int
-    validate_every: int
-    max_gradient_norm: float
-    precision: str
-    seed: int
-    tokens_at_once: int = 8_192
-    gradient_checkpointing: bool = False
-    adam_epsilon: float = 1e-6
-    best_model_metric: str = "loss"
-    patience: int = 0
-    compile: bool = False
+    batch_size: int = optional(6, "examples per mini-batch")
+    gradient_accumulation: int = optional(100, "mini-batches per update")
+    learning_rate: float = optional(2e-5)
+    weight_decay: float = optional(0.1)
+    decay: Literal["all", "weights"] = optional("all", "weights: no decay of biases and layer normalisation")
+    warmup_updates: int = optional(20)
+    validate_every: int = optional(100, "updates between validations")
+    max_gradient_norm: float = optional(0.0, "0: no clipping")
+    precision: Precision = optional("fp32")
+    seed: int = optional(42)
+    tokens_at_once: int = optional(8_192, "whose activations are kept: memory and speed", "N")
+    gradient_checkpointing: bool = optional(False, "compute activations twice, for less memory")
+    adam_epsilon: float = optional(1e-6)
+    best_model_metric: str = optional(LOSS, "best model by: loss, RR@10, ...", "MEASURE")
+    patience: int = optional(0, "validations without a better model that end the training; 0: any number", "N")
+    compile: bool = optional(False, "with torch.compile")
 
 
-def add_training_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the hyper-parameters both training stages share."""
-    parser.add_argument("--batch-size", type=int, default=6, help="examples per mini-batch")
-    parser.add_argument("--gradient-accumulation", type=int, default=100, help="mini-batches per update")
-    parser.add_argument("--learning-rate", type=float, default=2e-5)
-    parser.add_argument("--weight-decay", type=float, default=0.1)
-    parser.add_argument("--decay", choices=("all", "weights"), default="all", help="what weight decay applies to")
-    parser.add_argument("--warmup-updates", type=int, default=20)
-    parser.add_argument("--validate-every", type=int, default=100, help="updates between validations")
-    parser.add_argument("--max-gradient-norm", type=float, default=0.0, help="0: no clipping")
-    parser.add_argument(
-        "--tokens-at-once", type=int, default=8_192, metavar="N", help="whose activations are kept: memory and speed"
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(TrainingSettings):
+    """Options that both training stages share."""
+
+    base_model: str = required("FOLDER")
+    passages: str = required("ARROW", "token cache")
+    queries: str = required("ARROW", "token cache of the training queries")
+    validation_queries: str = required("ARROW")
+    validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
+    validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
+    relevance_level: int = optional(1, "lowest grade that counts as positive")
+    pool_depth: int = optional(20, "candidates per validation query", "N")
+    threads: int = optional(1)
+    processes: int = optional(
+        1,
+        "GPUs to use, one process each; without any GPU N means 1, but if the environment has "
+        "ACCELERATE_USE_CPU=true, N processes share the CPU",
+        "N",
     )
-    parser.add_argument(
-        "--gradient-checkpointing",
-        type=cli.boolean,
-        default=False,
-        metavar="True|False",
-        help="activations, for less memory",
-    )
-    parser.add_argument("--compile", type=cli.boolean, default=False, metavar="True|False", help="with torch.compile")
-    parser.add_argument("--adam-epsilon", type=float, default=1e-6)
-    parser.add_argument(
-        "--best-model-metric", default="loss", metavar="MEASURE", help="best model by: loss, RR@10, ..."
-    )
-    parser.add_argument("--patience", type=int, default=0, metavar="N", help="validations without progress; 0: any")
-    parser.add_argument("--validation-run", nargs="?", metavar="TREC", help="with a measure: candidates for the pool")
-    parser.add_argument("--pool-depth", type=int, default=20, metavar="N", help="candidates per validation query")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--threads", type=int, default=1)
-    add_process_arguments(parser)
-    parser.add_argument(
-        "--checkpoints",
-        metavar="FOLDER",
-        help="write checkpoints here, resume from the newest, and remove them at the end; SIGTERM and SIGUSR1 then "
+    checkpoints: str | None = optional(
+        None,
+        "write checkpoints here, resume from the newest, and remove them at the end; SIGTERM and SIGUSR1 then "
         "end the training with a checkpoint and status 75, Ctrl-C with status 130",
+        "FOLDER",
     )
-    parser.add_argument(
-        "--checkpoint-every", type=float, default=600.0, metavar="SECONDS", help="time between two checkpoints"
-    )
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="gets best/ and last/")
-    parser.add_argument("--output-curve", required=True, metavar="CSV")
-    parser.add_argument("--events", metavar="FOLDER", help="gets the curve for TensorBoard, while it grows")
+    checkpoint_every: float = optional(600.0, "time between two checkpoints", "SECONDS")
+    output: str = required("FOLDER", "gets best/ and last/")
+    output_curve: str = required("CSV")
+    events: str | None = optional(None, "gets the curve for TensorBoard, while it grows", "FOLDER")
+
+    @property
+    def by_measure(self) -> bool:
+        """Whether the best model is chosen by a measure, not by the loss."""
+        return self.best_model_metric != LOSS
+
+    def files(self) -> list[str]:
+        """Names of the options whose files decide what is trained."""
+        return [
+            field.name for field in fields(self) if field.metadata["metavar"] in FILES and getattr(self, field.name)
+        ]
 
 
-def settings_from(args: argparse.Namespace) -> TrainingSettings:
-    """Collect the hyper-parameters from parsed arguments."""
-    return TrainingSettings(**{field.name: getattr(args, field.name) for field in fields(TrainingSettings)})
+@dataclass(frozen=True, kw_only=True)
+class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
+    """Options of training an encoder on triples."""
+
+    triples: str = required("PARQUET")
+    validation_triples: str = required("PARQUET")
+    qrels: str | None = optional(None, "for a loss that needs judgements", "PARQUET")
+    teacher_scores: str | None = optional(None, "of the triples' pairs, for margin_mse", "PARQUET")
+    validation_teacher_scores: str | None = optional(None, metavar="PARQUET")
+    start: str | None = optional(None, "an encoder whose weights to start from", "FOLDER")
 
 
-def check_files(args: argparse.Namespace, needed: Mapping[str, bool]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RerankerTraining(PairSettings, TrainingOptions):
+    """Options of training a re-ranker on pairs."""
+
+    pairs: str = required("PARQUET")
+    validation_pairs: str = required("PARQUET")
+
+
+def check_files(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
     """Refuse files that nothing needs, and settings without the files they need.
 
-    :param needed: whether each argument must name a file; these of a validation by a measure are known here.
+    :param needed: whether each option must name a file; that of a validation by a measure is known here.
     """
-    needed = {**needed, "validation_run": args.best_model_metric != "loss"}
-    for name, wanted in needed.items():
-        given = bool(getattr(args, name))
+    chosen: dict[str, Any] = vars(options)
+    for name, wanted in {**needed, "validation_run": options.by_measure}.items():
+        given = bool(chosen[name])
         if given != wanted:
-            place = " and ".join(
-                f"--{key.replace('_', '-')} {getattr(args, key)}"
-                for key in ("loss", "best_model_metric")
-                if hasattr(args, key)
-            )
+            settings = [key for key in ("loss", "best_model_metric") if key in chosen]
+            place = " and ".join(f"--{key.replace('_', '-')} {chosen[key]}" for key in settings)
             found, expected = ("a file", "none") if given else ("none", "a file")
             fix = "name it" if wanted else "leave it out"
             raise input_error(f"--{name.replace('_', '-')}", found, f"{expected} with {place}", fix)

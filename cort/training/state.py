@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from cort.training.checkpoints import Checkpoint, part, with_prefix
-from cort.training.parallel.process_group import Ranks
-from cort.training.random_states import random_states, restore_random_states
+from cort.training.curve import CurvePoint
+from cort.training.parallel.process_group import ProcessGroup
 from cort.training.selection import Validation
 
 MODEL, OPTIMIZER, BEST, RANDOM = "model", "optimizer", "best", "random"
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
-
-    step: int
-    epoch: float
-    loss: float | None
-    validation_loss: float | None
-    validation_measure: float | None
-    learning_rate: float
-    examples_per_second: float | None
+# What numpy and Python call the words of the Mersenne twister's state; the position follows them.
+NUMPY_WORDS = 624
+PYTHON_WORDS = 625
+PYTHON_VERSION = 3
 
 
 @dataclass
@@ -53,7 +47,7 @@ class TrainingState:
 
     def __init__(self, model: nn.Module, optimizer: Any, schedule: Any, accelerator: Any) -> None:
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
-        self.ranks = Ranks(accelerator)
+        self.group = ProcessGroup(accelerator)
         self.progress = Progress()
         #: weights of the best model, of the first process only
         self.best: dict[str, Tensor] = {}
@@ -100,7 +94,7 @@ class TrainingState:
         for index, moments in optimizer["state"].items():
             tensors |= with_prefix(f"{OPTIMIZER}.{index}", moments)
         for name, mine in self._random.items():
-            for rank, one in enumerate(self.ranks.gather(mine)):
+            for rank, one in enumerate(self.group.gather(mine)):
                 tensors[f"{RANDOM}.{rank}.{name}"] = one.cpu()
         return Checkpoint(self.progress.step, tensors, state)
 
@@ -108,7 +102,7 @@ class TrainingState:
         """Go back to the checkpoint that the first process found, if it found one."""
         best = part(BEST, found.tensors) if found else {}
         shared = {name: one for name, one in found.tensors.items() if not name.startswith(f"{BEST}.")} if found else {}
-        tensors, state = self.ranks.share(shared, found.state if found else None)
+        tensors, state = self.group.share(shared, found.state if found else None)
         if state is None:
             return False
         self.best = best
@@ -120,7 +114,7 @@ class TrainingState:
         if self._scaler:
             self._scaler.load_state_dict(state["scaler"])
         # With more processes than before, the new ones keep the states they started with.
-        mine = part(f"{RANDOM}.{self.ranks.rank}", tensors)
+        mine = part(f"{RANDOM}.{self.group.rank}", tensors)
         if mine:
             restore_random_states(mine, self._device)
         self.mark()
@@ -134,3 +128,36 @@ class TrainingState:
             state.setdefault(int(index), {})[moment] = tensor
         groups = [{**group, "lr": rate} for group, rate in zip(current["param_groups"], learning_rates, strict=True)]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Random states of a process as tensors, to be stored without pickle and put back bit by bit.
+
+    Those of torch on the CPU and on `device`, of Python's `random`, and of numpy's legacy generator.
+    """
+    _, words, position, has_normal, normal = np.random.get_state()  # noqa: NPY002 - libraries still draw from it
+    _, python_words, python_normal = random.getstate()
+    # Doubles hold 32-bit words exactly.
+    numbers = [*words, position, has_normal, normal]
+    python_numbers = [*python_words, python_normal is not None, python_normal or 0.0]
+    states = {
+        "torch": torch.get_rng_state(),
+        "numpy": torch.tensor(numbers, dtype=torch.float64),
+        "python": torch.tensor(python_numbers, dtype=torch.float64),
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def restore_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+    """Put back what `random_states` returned; a GPU's state is left out where there is none."""
+    torch.set_rng_state(states["torch"])
+    words = states["numpy"][:NUMPY_WORDS].numpy().astype(np.uint32)
+    position, has_normal, normal = states["numpy"][NUMPY_WORDS:].tolist()
+    np.random.set_state(("MT19937", words, int(position), int(has_normal), normal))  # noqa: NPY002
+    python_words = tuple(map(int, states["python"][:PYTHON_WORDS].tolist()))
+    has_normal, normal = states["python"][PYTHON_WORDS:].tolist()
+    random.setstate((PYTHON_VERSION, python_words, normal if has_normal else None))
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

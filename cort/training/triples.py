@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +16,19 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.encoder import Encoder, Texts, save_encoder, texts_of
+from cort.models.encoder import Texts, new_encoder, save_encoder, texts_of
+from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error, shorten
-from cort.training.forward import Forward
+from cort.system.options import read_options
 from cort.training.loop import Task
-from cort.training.losses import (
-    SIMILARITIES,
-    batch_triplet_loss,
-    info_nce_loss,
-    margin_mse_loss,
-    multilabel_margin_loss,
-)
-from cort.training.microbatches import Chunk, Rows, consecutive_chunks
-from cort.training.selection import Validation, candidates_of, make_pool
+from cort.training.losses import SIMILARITIES
+from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
+from cort.training.objectives import Batch, make_objective
+from cort.training.selection import Validation, make_pool, read_candidates
+from cort.training.settings import EncoderTraining
 
-Objective: TypeAlias = "Callable[[Tensor, Tensor, Tensor, TripleRows], Tensor]"
+Objective: TypeAlias = Callable[[Batch], Tensor]
 
 
 class TripleRows(NamedTuple):
@@ -127,11 +123,13 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TripleTexts:
-    """Triples, and the texts they are rows of."""
+    """Triples, the texts they are rows of, and what is known of them besides."""
 
     triples: TripleRows
     queries: Texts
     passages: Texts
+    judgements: Judgements | None = None
+    teacher: Teacher | None = None
 
     def __len__(self) -> int:
         return len(self.triples.queries)
@@ -142,105 +140,91 @@ class TripleTexts:
         passages = self.passages.lengths(part.positives) + self.passages.lengths(part.negatives)
         return self.queries.lengths(part.queries) + passages
 
+    def relevant(self, triples: TripleRows) -> Tensor:
+        """Tell which passages of mini-batches (..., n) are relevant for which query; returns (..., n, 2n).
 
-def triples_losses(texts: TripleTexts, chunk: Chunk, forward: Forward, objective: Objective) -> Tensor:
-    """Compute the loss of each mini-batch of a chunk; returns (mini-batches,)."""
-    part = texts.triples.take(chunk.examples)
+        A passage that is the query's own positive is relevant, whatever the judgements say.
+        """
+        rows = np.concatenate([triples.positives, triples.negatives], axis=-1)  # (..., 2n)
+        relevant = triples.positives[..., :, None] == rows[..., None, :]  # (..., n, 2n)
+        if self.judgements:
+            relevant |= self.judgements.relevant(triples.queries, rows)
+        return torch.from_numpy(relevant)
+
+    def margins(self, triples: TripleRows) -> Tensor:
+        """Score of the positive less that of the negative, by the teacher; shape of the triples."""
+        if self.teacher is None:
+            raise ValueError("this loss needs a teacher")
+        return torch.from_numpy(self.teacher.margins(triples))
+
+
+def triples_losses(texts: TripleTexts, batch: MicroBatch, forward: Forward, objective: Objective) -> Tensor:
+    """Compute the loss of each mini-batch of a micro-batch; returns (mini-batches,)."""
+    part = texts.triples.take(batch.examples)
     queries = forward(texts.queries.sequences(part.queries))  # (triples, e)
     both = np.concatenate([part.positives, part.negatives])
     positives, negatives = forward(texts.passages.sequences(both)).chunk(2)  # (triples, e) each
-    queries, positives, negatives = (
-        one.reshape(len(chunk), chunk.size, -1) for one in (queries, positives, negatives)
-    )  # (mini-batches, n, e) each
-    return objective(queries, positives, negatives, part.grouped(chunk.size))
+    shape = len(batch), batch.size, -1
+    grouped, device = part.grouped(batch.size), queries.device
+    return objective(
+        Batch(
+            queries.reshape(shape),
+            positives.reshape(shape),
+            negatives.reshape(shape),
+            relevant=lambda: texts.relevant(grouped).to(device),
+            margins=lambda: texts.margins(grouped).to(device),
+        )
+    )
 
 
-def make_objective(
-    args: argparse.Namespace, judgements: Judgements | None = None, teacher: Teacher | None = None
-) -> Objective:
-    """Choose the loss of mini-batches: a function of the vectors of queries, positives and negatives, and their rows.
-
-    :param judgements: for "multilabel_margin"; "info_nce" can do without. `teacher`: for "margin_mse".
-    """
-    similarity_of = SIMILARITIES[args.similarity]
-
-    def triplet(queries: Tensor, positives: Tensor, negatives: Tensor, _: TripleRows) -> Tensor:
-        return batch_triplet_loss(queries, positives, negatives, args.margin, similarity_of)
-
-    def multilabel_margin(queries: Tensor, positives: Tensor, negatives: Tensor, triples: TripleRows) -> Tensor:
-        passages, relevant = _all_passages(positives, negatives, triples, judgements)
-        return multilabel_margin_loss(queries, passages, relevant, similarity_of)
-
-    def info_nce(queries: Tensor, positives: Tensor, negatives: Tensor, triples: TripleRows) -> Tensor:
-        passages, relevant = _all_passages(positives, negatives, triples, judgements)
-        own = torch.eye(*relevant.shape[-2:], dtype=torch.bool, device=relevant.device)  # (n, 2n)
-        return info_nce_loss(queries, passages, relevant & ~own, args.temperature, similarity_of)
-
-    def margin_mse(queries: Tensor, positives: Tensor, negatives: Tensor, triples: TripleRows) -> Tensor:
-        if teacher is None:
-            raise ValueError("margin_mse needs a teacher")
-        margins = torch.from_numpy(teacher.margins(triples)).to(queries.device)  # (mini-batches, n)
-        return margin_mse_loss(queries, positives, negatives, margins, similarity_of)
-
-    losses = {one.__name__: one for one in (triplet, multilabel_margin, info_nce, margin_mse)}
-    return losses[args.loss]
-
-
-def _all_passages(
-    positives: Tensor, negatives: Tensor, triples: TripleRows, judgements: Judgements | None
-) -> tuple[Tensor, Tensor]:
-    """Join the passages of each mini-batch (..., 2n, e), and tell which are relevant for which query (..., n, 2n).
-
-    A passage that is the query's own positive is relevant, whatever the judgements say.
-    """
-    rows = np.concatenate([triples.positives, triples.negatives], axis=-1)  # (..., 2n)
-    relevant = triples.positives[..., :, None] == rows[..., None, :]  # (..., n, 2n)
-    if judgements:
-        relevant |= judgements.relevant(triples.queries, rows)
-    return torch.cat([positives, negatives], dim=-2), torch.from_numpy(relevant).to(positives.device)
-
-
-def make_task(args: argparse.Namespace, encoder: Encoder) -> Task:
-    """Read what the arguments name.
+def make_task(options: EncoderTraining) -> Task:
+    """Make the encoder, and read what the options name.
 
     :raises InputError: files that do not fit each other.
     """
-    tokenizer, template = fingerprint(args.base_model), load_template(args.base_model)
-    caches = [Tokens(path, tokenizer) for path in (args.passages, args.queries, args.validation_queries)]
-    passages = texts_of(caches[0], template, encoder.settings, "passage")
-    texts, objectives = [], []
-    for cache, path, qrels, scores in (
-        (caches[1], args.triples, args.qrels, args.teacher_scores),
-        (caches[2], args.validation_triples, args.validation_qrels, args.validation_teacher_scores),
-    ):
-        rows = read_triples(path, cache, caches[0])
-        texts.append(TripleTexts(rows, texts_of(cache, template, encoder.settings, "query"), passages))
-        judgements = Judgements(qrels, args.relevance_level, cache, caches[0]) if args.qrels else None
-        teacher = Teacher(scores, cache, caches[0]) if scores else None
-        objectives.append(make_objective(args, judgements, teacher))
-    training, validation = texts
-    candidates = candidates_of(args)
-    pool = make_pool(candidates, caches[2], caches[0], args.validation_run) if candidates else None
+    settings = read_options(EncoderSettings, options)
+    encoder = new_encoder(options.base_model, settings, options.seed, options.start)
+    tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
+    cache, *caches = (
+        Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
+    )
+    passages = texts_of(cache, template, settings, "passage")
 
-    def chunks(examples: Rows, size: int, limit: float) -> list[Chunk]:
-        return consecutive_chunks(examples, size, training.tokens(examples), limit)
+    def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
+        return TripleTexts(
+            read_triples(triples, queries, cache),
+            texts_of(queries, template, settings, "query"),
+            passages,
+            Judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
+            Teacher(scores, queries, cache) if scores else None,
+        )
 
-    def losses(chunk: Chunk, forward: Forward) -> Tensor:
-        return triples_losses(training, chunk, forward, objectives[0])
+    training = read(caches[0], options.triples, options.qrels, options.teacher_scores)
+    held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
+    validation = read(caches[1], *held_out)
+    objective = make_objective(options, settings.similarity)
+    candidates = read_candidates(options)
+    pool = make_pool(candidates, caches[1], cache) if candidates else None
+
+    def split(examples: Rows, size: int, limit: float) -> list[MicroBatch]:
+        return join_consecutive(examples, size, training.tokens(examples), limit)
+
+    def losses(batch: MicroBatch, forward: Forward) -> Tensor:
+        return triples_losses(training, batch, forward, objective)
 
     def validate(forward: Forward) -> Validation:
         # Whole mini-batches as in training, so that both losses count the same number of negatives per query.
-        size = min(args.batch_size, len(validation))
-        held_out = np.arange(len(validation) // size * size)
-        parts = consecutive_chunks(held_out, size, validation.tokens(held_out), args.tokens_at_once)
-        found = torch.cat([triples_losses(validation, part, forward, objectives[1]) for part in parts])
+        size = min(options.batch_size, len(validation))
+        examples = np.arange(len(validation) // size * size)
+        parts = join_consecutive(examples, size, validation.tokens(examples), options.tokens_at_once)
+        loss = torch.cat([triples_losses(validation, part, forward, objective) for part in parts]).mean().item()
         if pool is None:
-            return Validation(found.mean().item())
+            return Validation(loss)
         vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
-        return Validation(found.mean().item(), pool.value(*vectors, SIMILARITIES[args.similarity]))
+        return Validation(loss, pool.value(*vectors, SIMILARITIES[settings.similarity]))
 
     def save(name: str) -> None:
-        save_encoder(encoder, args.base_model, Path(args.output) / name)
+        save_encoder(encoder, options.base_model, Path(options.output) / name)
 
-    per_epoch = len(training) // tables.count_epochs(args.triples)
-    return Task(encoder, len(training), per_epoch, chunks, losses, validate, save)
+    per_epoch = len(training) // tables.count_epochs(options.triples)
+    return Task(encoder, len(training), per_epoch, split, losses, validate, save)

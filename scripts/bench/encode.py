@@ -31,6 +31,7 @@ from cort.formats.tokens import Tokens
 from cort.models.encoder import Encoder, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template
+from cort.models.transformer import TOKEN_BUDGETS
 from scripts.bench.training import worthwhile
 from scripts.sandbox import run_stage
 
@@ -63,7 +64,7 @@ def ours(encoder: Encoder, folder: Path, device: torch.device, precision: str, b
     """Tokenize and encode as the stages do."""
     from cort import tokenize
 
-    encode.TOKEN_BUDGETS[device.type] = budget
+    TOKEN_BUDGETS[device.type] = budget
     encoder = copy.deepcopy(encoder).place(device, precision)
     paths = ["--texts", folder / "passages.parquet", "--tokenizer", folder / "lm", "--output", folder / "p.arrow"]
     tokenize.stage(tokenize.build_parser().parse_args(list(map(str, paths))))
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         except ImportError:
             sys.stdout.write("sentence-transformers is not installed: no peer\n")
         for precision in args.precisions or worthwhile(device):
-            for budget in args.budgets or [encode.TOKEN_BUDGETS[device.type]]:
+            for budget in args.budgets or [TOKEN_BUDGETS[device.type]]:
                 make = functools.partial(ours, encoder, folder, device, precision, budget)
                 rows[f"{precision}, {budget} tokens at once"] = make
         report(rows, args.texts, args.rounds)

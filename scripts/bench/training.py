@@ -35,9 +35,8 @@ from cort.models.batching import Sequences, pad
 from cort.models.encoder import Encoder, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template
-from cort.training.forward import Forward
-from cort.training.losses import batch_triplet_loss
-from cort.training.microbatches import Chunk, consecutive_chunks
+from cort.training.microbatches import Forward, MicroBatch, join_consecutive
+from cort.training.objectives import ObjectiveSettings, make_objective
 from cort.training.settings import TrainingSettings
 from cort.training.triples import TripleRows, TripleTexts, triples_losses
 from scripts.sandbox import run_stage
@@ -82,14 +81,9 @@ class Alone:
         return self._autocast
 
 
-def objective(queries: Tensor, positives: Tensor, negatives: Tensor, _: TripleRows) -> Tensor:
-    """Compute CoRT's loss."""
-    return batch_triplet_loss(queries, positives, negatives, 0.1)
-
-
-def update(texts: TripleTexts, chunks: Sequence[Chunk], forward: Any, optimizer: torch.optim.Optimizer) -> float:
+def update(texts: TripleTexts, chunks: Sequence[MicroBatch], forward: Any, optimizer: torch.optim.Optimizer) -> float:
     """One update over all chunks; its loss."""
-    total = 0.0
+    total, objective = 0.0, make_objective(ObjectiveSettings(), "angular")
     for chunk in chunks:
         loss = triples_losses(texts, chunk, forward, objective).sum()
         torch.autograd.backward(loss)
@@ -125,8 +119,10 @@ def make_texts(
     by = generator.permutation(len(rows[0]))
     triples = TripleRows(rows[0][by], rows[1][by], generator.integers(len(passages), size=len(by)))
     template = load_template(folder / "lm")
-    both = (texts_of(cache, template, settings, kind) for cache, kind in ((queries, "query"), (passages, "passage")))
-    return folder / "lm", TripleTexts(triples, *both)
+    query_texts, passage_texts = (
+        texts_of(cache, template, settings, kind) for cache, kind in ((queries, "query"), (passages, "passage"))
+    )
+    return folder / "lm", TripleTexts(triples, query_texts, passage_texts)
 
 
 def worthwhile(device: torch.device) -> list[str]:
@@ -152,7 +148,7 @@ def variants(
             many = MINI_BATCH * gradient_accumulation
             examples = np.arange(number * many, (number + 1) * many) % len(texts)
             limit = settings.tokens_at_once if together else 0
-            chunks = consecutive_chunks(examples, MINI_BATCH, texts.tokens(examples), limit)
+            chunks = join_consecutive(examples, MINI_BATCH, texts.tokens(examples), limit)
             return update(texts, chunks, forward, optimizer)
 
         return run

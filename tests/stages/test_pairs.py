@@ -9,8 +9,8 @@ from cort import pairs
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.training.sampling import Pool
-from tests.cort.training.test_sampling import pools_of
 from tests.support.common import command_line
+from tests.support.training import pools_of
 
 
 def options(world, folder, **changes):

@@ -1,22 +1,24 @@
-import argparse
 import itertools
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
-from cort import train, triples
+from cort import train
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.encoder import Texts, load_encoder, texts_of
 from cort.models.transformer import forward_by_length
 from cort.training import triples as training_triples
 from cort.training.losses import batch_triplet_loss, multilabel_margin_loss
-from cort.training.microbatches import Chunk
-from tests.support.common import command_line, contents, read_curve
+from cort.training.microbatches import MicroBatch
+from cort.training.objectives import ObjectiveSettings, make_objective
+from tests.support.common import contents, read_curve
+from tests.support.training import train_options, write_examples
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -25,50 +27,18 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def examples(world, tmp_path_factory):
-    """Triples of 6 epochs of the 20 training queries, and of one of the 10 validation queries."""
-    folder = tmp_path_factory.mktemp("triples")
-    table = tables.read_table(world.path("qrels.parquet"), tables.QRELS)
-    for name, part, epochs in (("train", (0, 20), 6), ("validation", (20, 10), 1)):
-        tables.write_table(folder / f"qrels.{name}.parquet", table.slice(*part))
-        options = ["--qrels", str(folder / f"qrels.{name}.parquet"), "--run", world.path("ranking.trec")]
-        options += ["--first-rank", "2", "--last-rank", "20", "--epochs", str(epochs), "--seed", "1"]
-        outputs = ["--output", str(folder / f"{name}.parquet"), "--output-counts", str(folder / "counts.json")]
-        assert triples.main([*options, *outputs]) == 0
-    return folder
+    return write_examples(world, tmp_path_factory.mktemp("examples"), epochs=6, seed=1)
 
 
 @pytest.fixture
 def options(lm, caches, examples, tmp_path):
-    def build(**changes):
-        named = {
-            "base-model": lm,
-            "triples": examples / "train.parquet",
-            "validation-triples": examples / "validation.parquet",
-            "passages": caches["passages"],
-            "queries": caches["queries.train"],
-            "validation-queries": caches["queries.validation"],
-            "pooling": "mean",
-            "dimension": 16,
-            "query-length": 12,
-            "passage-length": 24,
-            "batch-size": 5,
-            "gradient-accumulation": 1,
-            "learning-rate": 0.004,
-            "warmup-updates": 2,
-            "validate-every": 6,
-            "seed": 1,
-            "output": tmp_path / "model",
-            "output-curve": tmp_path / "curve.csv",
-        }
-        return command_line(named, changes)
-
-    return build
+    return partial(train_options, lm, caches, examples, tmp_path)
 
 
 def validation_loss(model, examples, caches, margin, batch_size):
     """The mean of the paper's loss over whole batches of validation triples, each text encoded alone."""
     encoder, template = load_encoder(model)
-    table = tables.read_table(examples / "validation.parquet", tables.TRIPLES)
+    table = tables.read_table(examples / "triples.validation.parquet", tables.TRIPLES)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
 
     def vectors(tokens, kind, ids):
@@ -87,7 +57,7 @@ def validation_loss(model, examples, caches, margin, batch_size):
 
 def triplet(margin):
     """The paper's loss of a batch, as the stage uses it."""
-    return training_triples.make_objective(argparse.Namespace(loss="triplet", similarity="angular", margin=margin))
+    return make_objective(ObjectiveSettings(margin=margin), "angular")
 
 
 def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
@@ -163,11 +133,11 @@ def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, 
     encoder = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1)
     template = load_template(folder)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    rows = training_triples.read_triples(str(examples / "train.parquet"), queries, passages)
+    rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
     as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
     texts = training_triples.TripleTexts(rows, as_query, as_passage)
     losses = [
-        training_triples.triples_losses(texts, Chunk(np.arange(start, start + 5), 5), alone(encoder), triplet(0.3))
+        training_triples.triples_losses(texts, MicroBatch(np.arange(start, start + 5), 5), alone(encoder), triplet(0.3))
         for start in (0, 5)
     ]
     assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses).item() / 2, rel=1e-5)
@@ -195,7 +165,7 @@ def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, 
     encoder, template = load_encoder(tmp_path / "model" / "last")
     assert encoder.projection is None
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
-    table = tables.read_table(examples / "validation.parquet", tables.TRIPLES)
+    table = tables.read_table(examples / "triples.validation.parquet", tables.TRIPLES)
     qrels = tables.read_table(examples / "qrels.validation.parquet", tables.QRELS).to_pylist()
     judged = {(row["query_id"], row["doc_id"]) for row in qrels if row["relevance"] >= 1}
     losses = []
@@ -242,7 +212,7 @@ def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples
 
     encoder, template = new_encoder(lm, EncoderSettings("cls", 16, 12, 24), 1).eval(), load_template(lm)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    rows = training_triples.read_triples(str(examples / "train.parquet"), queries, passages)
+    rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
     as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
 
     def vectors(texts, column):
@@ -257,7 +227,7 @@ def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples
         ).item()
         for part in (rows.take(np.arange(start, start + 7)) for start in (0, 7))
     ]
-    chunk, texts = Chunk(np.arange(14), 7), training_triples.TripleTexts(rows, as_query, as_passage)
+    chunk, texts = MicroBatch(np.arange(14), 7), training_triples.TripleTexts(rows, as_query, as_passage)
     together = lambda sequences: forward_by_length(encoder, sequences, CPU, 100)  # noqa: E731
     assert training_triples.triples_losses(texts, chunk, together, triplet(0.1)).tolist() == pytest.approx(
         expected, rel=1e-4
@@ -266,9 +236,9 @@ def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples
 
 def test_triples_are_looked_up_by_id(caches, examples, world):
     rows = training_triples.read_triples(
-        str(examples / "train.parquet"), Tokens(caches["queries.train"]), Tokens(caches["passages"])
+        str(examples / "triples.train.parquet"), Tokens(caches["queries.train"]), Tokens(caches["passages"])
     )
-    table = tables.read_table(examples / "train.parquet", tables.TRIPLES).to_pylist()
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).to_pylist()
     assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
     assert [world.doc_ids[row] for row in rows.positives] == [row["positive"] for row in table]
     assert [world.doc_ids[row] for row in rows.negatives] == [row["negative"] for row in table]
@@ -298,7 +268,7 @@ def test_a_diverging_training_stops_with_one_line(options, tmp_path, complaint):
 
 
 def test_an_unknown_id_is_refused(options, tmp_path, examples, complaint):
-    table = tables.read_table(examples / "train.parquet", tables.TRIPLES)
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES)
     for name, known in (("query_id", "queries.train.arrow"), ("negative", "passages.arrow")):
         values = table[name].to_pylist()
         values[3] = "nobody"

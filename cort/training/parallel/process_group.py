@@ -40,7 +40,7 @@ def make_accelerator(precision: str) -> Any:
     return accelerator
 
 
-class Ranks:
+class ProcessGroup:
     """The processes of a training; `rank` 0 is the one that validates, writes and speaks."""
 
     def __init__(self, accelerator: Any) -> None:

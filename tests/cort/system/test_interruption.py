@@ -14,7 +14,7 @@ from cort.system import cli
 from cort.system.interruption import Interrupted, Requests, exit_status
 from cort.training.checkpoints import Checkpoints
 from cort.training.loop import Task, fit
-from cort.training.microbatches import consecutive_chunks
+from cort.training.microbatches import join_consecutive
 from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
 from tests.support.common import logged
@@ -78,7 +78,7 @@ class Training:
 
     def chunks(self, examples, size, limit):
         # So long that each mini-batch stands alone.
-        return consecutive_chunks(examples, size, np.full(len(examples), 10**6), limit)
+        return join_consecutive(examples, size, np.full(len(examples), 10**6), limit)
 
     def losses(self, chunk, forward):
         self._send(self.signals.pop(self.count, None))

@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from cort.models.cache_key import identity
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
-from tests.conftest import ROOT
-from tests.support.common import die_while_writing, logged
+from tests.support.common import ROOT, die_while_writing, logged
 
 
 def make(step=3, value=0.5):

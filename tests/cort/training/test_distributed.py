@@ -1,6 +1,5 @@
 """Several processes train as one does; on the CPU, with gloo."""
 
-import argparse
 import json
 import os
 import shutil
@@ -8,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,15 +17,22 @@ import torch
 from safetensors.torch import load_file
 
 from cort import train
+from cort.system import cli
 from cort.system.errors import InputError
-from cort.training.parallel.distributed import LAUNCHER, usable_processes
-from cort.training.parallel.launcher import LoopbackRendezvous, options_of
-from tests.conftest import ROOT
-from tests.cort.training.test_resume import Process, results, stage_options  # noqa: F401 - a fixture
-from tests.support.common import logged, read_curve
+from cort.system.options import read_options, to_words
+from cort.training.parallel.launcher import open_store, usable_processes
+from cort.training.parallel.worker import LAUNCHER
+from tests.support.common import ROOT, logged, read_curve
+from tests.support.training import Process, long_training_options, results, write_examples
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def stage_options(world, lm, caches, tmp_path_factory):
+    examples = write_examples(world, tmp_path_factory.mktemp("examples"), epochs=18, seed=42)
+    return partial(long_training_options, lm, caches, examples)
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +51,7 @@ ACROSS_PROCESSES = {"loss": "info_nce", "similarity": "cosine", "gradient_checkp
 
 @slow
 @pytest.mark.parametrize(("stage", "more"), [("train", {}), ("train", ACROSS_PROCESSES), ("train_reranker", {})])
-def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dropout, tmp_path):  # noqa: F811
+def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dropout, tmp_path):
     """The processes share every mini-batch; the last update has fewer of them."""
     changes = {"base_model": no_dropout, "learning_rate": 1e-3, "warmup_updates": 0, "max_gradient_norm": 1.0}
     # Texts meet others in their batches, which rounds otherwise; of gradients near 0 Adam would make steps of that.
@@ -89,7 +97,7 @@ def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dr
 
 
 @slow
-def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path):  # noqa: F811
+def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path):
     """With dropout, so that the random states of both count. The launcher alone gets the signals."""
     undisturbed, folder, output, log = (tmp_path / name for name in ("undisturbed", "checkpoints", "out", "a.log"))
     assert Process("train", stage_options("train", undisturbed, processes=2), **CPU).end() == 0
@@ -120,7 +128,7 @@ def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path
 
 
 @slow
-def test_what_all_processes_run_into_is_one_line(stage_options, tmp_path):  # noqa: F811
+def test_what_all_processes_run_into_is_one_line(stage_options, tmp_path):
     options = stage_options("train", tmp_path, processes=2, passage_length=49)
     process = Process("train", options, **CPU)
     assert process.end() == 1
@@ -134,7 +142,7 @@ def test_what_all_processes_run_into_is_one_line(stage_options, tmp_path):  # no
 
 
 @slow
-def test_a_killed_process_ends_the_others_and_costs_little(stage_options, tmp_path):  # noqa: F811
+def test_a_killed_process_ends_the_others_and_costs_little(stage_options, tmp_path):
     folder, output = tmp_path / "checkpoints", tmp_path / "out"
     options = [*stage_options("train", output, processes=2, checkpoints=folder), "--checkpoint-every", "0"]
     process = Process("train", options, **CPU)
@@ -154,7 +162,7 @@ def test_a_killed_process_ends_the_others_and_costs_little(stage_options, tmp_pa
 
 @slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, number, status):  # noqa: F811
+def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, number, status):
     process = Process("train", stage_options("train", tmp_path, processes=2), **CPU)
     process.wait_for("2 processes")
     deadline = time.monotonic() + 60
@@ -168,7 +176,7 @@ def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, nu
 
 def test_a_worker_whose_launcher_is_gone_ends_at_once():
     environment = {**os.environ, LAUNCHER: str(os.getpid() + 1), "RANK": "0"}
-    command = [sys.executable, "-m", "cort.training.parallel.distributed", "cort.train", "--help"]
+    command = [sys.executable, "-m", "cort.training.parallel.worker", "cort.train", "--help"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (128 + signal.SIGKILL, "")
     environment[LAUNCHER] = str(os.getpid())
@@ -179,7 +187,7 @@ def test_a_worker_whose_launcher_is_gone_ends_at_once():
 
 def test_a_worker_dies_with_its_launcher(tmp_path):
     """The launcher is killed while the worker sleeps."""
-    worker = "import os, time; from cort.training.parallel.distributed import die_with; die_with(os.getppid()); "
+    worker = "import os, time; from cort.training.parallel.worker import die_with; die_with(os.getppid()); "
     worker += "print(1, flush=True); time.sleep(99)"
     launcher = f"import subprocess, sys; process = subprocess.Popen([sys.executable, '-c', {worker!r}]); "
     launcher += "print(process.pid, flush=True); process.wait()"
@@ -194,21 +202,21 @@ def test_a_worker_dies_with_its_launcher(tmp_path):
 
 
 def test_the_store_listens_on_the_loopback_device_only():
-    rendezvous = LoopbackRendezvous()
-    port = rendezvous.next_rendezvous().bootstrap_store_info.master_port
+    store = open_store()
     listening = [one.laddr for one in psutil.Process().net_connections() if one.status == psutil.CONN_LISTEN]
-    assert [address.ip for address in listening if address.port == port] == ["127.0.0.1"]
+    assert [address.ip for address in listening if address.port == store.port] == ["127.0.0.1"]
 
 
 def test_a_worker_gets_the_options_of_its_launcher():
-    parser = train.build_parser()
+    parser = cli.parser_of(train.Options)
     needed = ["base-model", "triples", "validation-triples", "passages", "queries", "validation-queries"]
     argv = [part for name in needed for part in (f"--{name}", f"a b$c/{name}")]
-    argv += ["--output", "-o", "--output-curve", "c", "--learning-rate", "1.0000000000000002e-05", "--threads", "7"]
-    argv = [part if part != "-o" else "./-o" for part in argv]
-    args = parser.parse_args([*argv, "--log", "a.log", "--checkpoints", "c", "--processes", "2"])
-    expected = argparse.Namespace(**{**vars(args), "threads": 3, "log": None})
-    assert parser.parse_args(options_of(args, 3)) == expected
+    argv += ["--output", "./-o", "--output-curve", "c", "--learning-rate", "1.0000000000000002e-05", "--threads", "7"]
+    argv += ["--log", "a.log", "--checkpoints", "c", "--processes", "2", "--projection", "False", "--qrels"]
+    options = replace(read_options(train.Options, parser.parse_args(argv)), threads=3)
+    again = parser.parse_args(to_words(options))
+    assert read_options(train.Options, again) == options
+    assert again.log is None
 
 
 def test_without_a_gpu_all_is_one_process(monkeypatch, caplog):

@@ -10,12 +10,13 @@ from torch import nn
 
 from cort.models.batching import Sequences
 from cort.system.errors import InputError
+from cort.system.options import add_options, read_options
+from cort.training.curve import CurvePoint, write_curve
 from cort.training.loop import Task, fit, parameter_groups
-from cort.training.microbatches import consecutive_chunks
+from cort.training.microbatches import join_consecutive
+from cort.training.run import make_deterministic
 from cort.training.selection import Validation
-from cort.training.settings import TrainingSettings, add_training_arguments, settings_from
-from cort.training.stage import make_deterministic, write_curve
-from cort.training.state import CurvePoint
+from cort.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -54,7 +55,7 @@ class Record:
 
     def chunks(self, examples, size, limit):
         # So long that each mini-batch stands alone.
-        return consecutive_chunks(examples, size, np.full(len(examples), 10**6), limit)
+        return join_consecutive(examples, size, np.full(len(examples), 10**6), limit)
 
     def losses(self, chunk, forward):
         start, end = int(chunk.examples[0]), int(chunk.examples[-1]) + 1
@@ -281,10 +282,10 @@ def test_the_curve_is_written_as_csv_with_absent_values_empty(tmp_path):
 
 def test_the_settings_are_read_off_the_arguments():
     parser = argparse.ArgumentParser()
-    add_training_arguments(parser)
-    args = parser.parse_args(["--output", "o", "--output-curve", "c", "--max-gradient-norm", "1", "--seed", "7"])
+    add_options(parser, TrainingSettings)
+    args = parser.parse_args(["--max-gradient-norm", "1", "--seed", "7"])
     # The authors' values, but for the seed.
-    assert settings_from(args) == TrainingSettings(6, 100, 2e-5, 0.1, "all", 20, 100, 1.0, "fp32", 7)
+    assert read_options(TrainingSettings, args) == TrainingSettings(6, 100, 2e-5, 0.1, "all", 20, 100, 1.0, "fp32", 7)
 
 
 def test_weight_decay_can_spare_biases_and_layer_normalisation():

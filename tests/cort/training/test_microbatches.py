@@ -1,6 +1,5 @@
 """Mini-batches that go through the model together, and what must not change by it."""
 
-import argparse
 import math
 from dataclasses import replace
 from functools import partial
@@ -11,16 +10,17 @@ import torch
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, PairSettings, new_cross_encoder
+from cort.models.cross_encoder import Pairs, new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
-from cort.models.settings import EncoderSettings
+from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.tokenizer import load_template
 from cort.training.loop import Task, fit
-from cort.training.microbatches import activation_limit, chunks_by_length, consecutive_chunks
+from cort.training.microbatches import activation_limit, join_by_length, join_consecutive
+from cort.training.objectives import ObjectiveSettings, make_objective
 from cort.training.pairs import PairRows, PairTexts, pairs_losses
 from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
-from cort.training.triples import Judgements, TripleRows, TripleTexts, make_objective, triples_losses
+from cort.training.triples import Judgements, TripleRows, TripleTexts, triples_losses
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -41,7 +41,7 @@ PLAIN = replace(SETTINGS, tokens_at_once=1)
 
 def test_consecutive_mini_batches_are_joined_up_to_the_limit():
     examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
-    chunks = consecutive_chunks(examples, 2, tokens, 20)
+    chunks = join_consecutive(examples, 2, tokens, 20)
     # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
     assert [(chunk.examples.tolist(), len(chunk)) for chunk in chunks] == [
         ([10, 11, 12, 13], 2),
@@ -49,7 +49,7 @@ def test_consecutive_mini_batches_are_joined_up_to_the_limit():
         ([16, 17], 1),
         ([18, 19, 20, 21], 2),
     ]
-    assert [len(chunk) for chunk in consecutive_chunks(examples, 2, tokens, math.inf)] == [6]
+    assert [len(chunk) for chunk in join_consecutive(examples, 2, tokens, math.inf)] == [6]
     assert chunks[0].name(1) == "the examples 12 to 13"
 
 
@@ -59,7 +59,7 @@ def test_no_example_is_lost_and_no_limit_is_passed(seed):
     size, count, limit = (int(generator.integers(1, high)) for high in (5, 30, 200))
     tokens = generator.integers(1, 60, size * count)
     examples = np.arange(size * count) + 7
-    chunks = consecutive_chunks(examples, size, tokens, limit)
+    chunks = join_consecutive(examples, size, tokens, limit)
     assert np.concatenate([chunk.examples for chunk in chunks]).tolist() == examples.tolist()
     totals = [tokens[chunk.examples - 7].sum() for chunk in chunks]
     assert all(total <= limit or len(chunk) == 1 for total, chunk in zip(totals, chunks, strict=True))
@@ -69,7 +69,7 @@ def test_no_example_is_lost_and_no_limit_is_passed(seed):
 
 
 def test_examples_that_do_not_touch_each_other_are_sorted_by_length():
-    chunks = chunks_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
+    chunks = join_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
     assert [chunk.examples.tolist() for chunk in chunks] == [[1, 3], [2, 0, 4]]
     assert chunks[1].name(1) == "the example 0"
 
@@ -106,20 +106,18 @@ class Exact:
     def triples(self, loss):
         encoder_settings = EncoderSettings("mean", 16, 12, 24)
         model = new_encoder(self.lm, encoder_settings, 1)
+        multilabel = loss == "multilabel_margin"
         texts = TripleTexts(
             self.rows,
             texts_of(self.queries, self.template, encoder_settings, "query"),
             texts_of(self.passages, self.template, encoder_settings, "passage"),
+            Judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
         )
-        judgements = None
-        options = argparse.Namespace(loss=loss, similarity="angular", margin=0.5)
-        if loss == "multilabel_margin":
-            judgements = Judgements(str(self.qrels), 1, self.queries, self.passages)
-            options.similarity = "inner_product"
-        objective = make_objective(options, judgements)
+        similarity = "inner_product" if multilabel else "angular"
+        objective = make_objective(ObjectiveSettings(loss, margin=0.5), similarity)
 
         def chunks(examples, size, limit):
-            return consecutive_chunks(examples, size, texts.tokens(examples), limit)
+            return join_consecutive(examples, size, texts.tokens(examples), limit)
 
         return model, chunks, lambda chunk, forward: triples_losses(texts, chunk, forward, objective)
 
@@ -130,7 +128,7 @@ class Exact:
         texts = PairTexts(PairRows(self.rows.queries, self.rows.positives, self.relevance), pairs)
 
         def chunks(examples, _, limit):
-            return chunks_by_length(examples, texts.tokens(examples), limit)
+            return join_by_length(examples, texts.tokens(examples), limit)
 
         return model, chunks, lambda chunk, forward: pairs_losses(texts, chunk, forward)
 

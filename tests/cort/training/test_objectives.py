@@ -1,5 +1,7 @@
 """Other ways to train an encoder: by a measure, to an early end, with InfoNCE, from a teacher, in a second round."""
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,16 +21,26 @@ from cort.models.cross_encoder import (
     save_cross_encoder,
 )
 from cort.models.encoder import load_encoder, texts_of
-from tests.stages.test_train import examples, options  # noqa: F401 - fixtures
 from tests.support.common import contents, read_curve
+from tests.support.training import train_options, write_examples
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(scope="module")
+def examples(world, tmp_path_factory):
+    return write_examples(world, tmp_path_factory.mktemp("examples"), epochs=6, seed=1)
+
+
 @pytest.fixture
-def by_measure(options, examples, world):  # noqa: F811
+def options(lm, caches, examples, tmp_path):
+    return partial(train_options, lm, caches, examples, tmp_path)
+
+
+@pytest.fixture
+def by_measure(options, examples, world):
     """Options of a training whose best model is chosen by a measure."""
 
     def build(**changes):
@@ -38,7 +50,7 @@ def by_measure(options, examples, world):  # noqa: F811
     return build
 
 
-def measured_alone(folder, examples, caches, world, measure, depth):  # noqa: F811
+def measured_alone(folder, examples, caches, world, measure, depth):
     """The measure of a model over the pool, computed from its parts."""
     encoder, template = load_encoder(folder)
     qrels = qrels_by_query(tables.read_table(examples / "qrels.validation.parquet", tables.QRELS))
@@ -57,7 +69,7 @@ def measured_alone(folder, examples, caches, world, measure, depth):  # noqa: F8
     return means(evaluate_run(run, qrels, [measure]), [measure])[measure]
 
 
-def test_the_best_model_is_that_of_the_best_measure(by_measure, tmp_path, examples, caches, world):  # noqa: F811
+def test_the_best_model_is_that_of_the_best_measure(by_measure, tmp_path, examples, caches, world):
     assert train.main(by_measure(learning_rate=0.004, validate_every=3)) == 0
     rows = [row for row in read_curve(tmp_path / "curve.csv") if row["validation_loss"] is not None]
     found = [row["validation_measure"] for row in rows]
@@ -68,7 +80,7 @@ def test_the_best_model_is_that_of_the_best_measure(by_measure, tmp_path, exampl
         assert value == pytest.approx(expected, abs=1e-6)
 
 
-def test_training_ends_when_it_brings_no_more(options, tmp_path, capsys):  # noqa: F811
+def test_training_ends_when_it_brings_no_more(options, tmp_path, capsys):
     # At such a rate nothing gets better after a few updates.
     assert train.main(options(learning_rate=0.5, warmup_updates=0, validate_every=1, patience=3)) == 0
     curve = read_curve(tmp_path / "curve.csv")
@@ -106,19 +118,19 @@ def test_a_pool_needs_relevant_passages_and_results(by_measure, complaint, tmp_p
         ),
     ],
 )
-def test_files_go_with_what_needs_them(options, complaint, tmp_path, changes, line):  # noqa: F811
+def test_files_go_with_what_needs_them(options, complaint, tmp_path, changes, line):
     assert complaint(train.main, options(**changes), tmp_path / "curve.csv").startswith(line)
 
 
 @pytest.fixture
-def few(examples, tmp_path):  # noqa: F811
+def few(examples, tmp_path):
     """Five triples again and again, which even this small model learns by heart."""
-    table = tables.read_table(examples / "train.parquet", tables.TRIPLES).slice(0, 5)
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).slice(0, 5)
     tables.write_table(tmp_path / "few.parquet", pa.concat_tables([table] * 96).combine_chunks())
     return tmp_path / "few.parquet"
 
 
-def test_info_nce_learns_with_relevant_passages_left_out(options, examples, few, tmp_path):  # noqa: F811
+def test_info_nce_learns_with_relevant_passages_left_out(options, examples, few, tmp_path):
     files = {"qrels": examples / "qrels.train.parquet", "validation_qrels": examples / "qrels.validation.parquet"}
     settings = {"loss": "info_nce", "similarity": "cosine", "temperature": 0.1, **files}
     assert train.main(options(triples=few, **settings)) == 0
@@ -142,14 +154,14 @@ def scored(teacher, caches, triples, split, output):
     return output
 
 
-def test_an_encoder_learns_the_margins_of_a_teacher(options, examples, caches, teacher, few, tmp_path):  # noqa: F811
+def test_an_encoder_learns_the_margins_of_a_teacher(options, examples, caches, teacher, few, tmp_path):
     paths = {
-        split: scored(teacher, caches, examples / f"{split}.parquet", split, tmp_path / f"{split}.parquet")
+        split: scored(teacher, caches, examples / f"triples.{split}.parquet", split, tmp_path / f"{split}.parquet")
         for split in ("train", "validation")
     }
     # Each pair of the triples once, with the teacher's own logit.
     table = tables.read_table(paths["train"], tables.SCORES).to_pylist()
-    triples = tables.read_table(examples / "train.parquet", tables.TRIPLES).to_pylist()
+    triples = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).to_pylist()
     wanted = {(row["query_id"], row[side]) for row in triples for side in ("positive", "negative")}
     assert sorted((row["query_id"], row["doc_id"]) for row in table) == sorted(wanted)
     model, template = load_cross_encoder(teacher)
@@ -167,9 +179,11 @@ def test_an_encoder_learns_the_margins_of_a_teacher(options, examples, caches, t
     assert np.mean(losses[-4:]) < 0.2 * np.mean(losses[:4])
 
 
-def test_a_pair_without_a_score_is_named(options, examples, caches, teacher, tmp_path, complaint):  # noqa: F811
-    path = scored(teacher, caches, examples / "train.parquet", "train", tmp_path / "scores.parquet")
-    held_out = scored(teacher, caches, examples / "validation.parquet", "validation", tmp_path / "held_out.parquet")
+def test_a_pair_without_a_score_is_named(options, examples, caches, teacher, tmp_path, complaint):
+    path = scored(teacher, caches, examples / "triples.train.parquet", "train", tmp_path / "scores.parquet")
+    held_out = scored(
+        teacher, caches, examples / "triples.validation.parquet", "validation", tmp_path / "held_out.parquet"
+    )
     table = tables.read_table(path, tables.SCORES)
     tables.write_table(path, table.slice(1))
     named = {"loss": "margin_mse", "teacher_scores": path, "validation_teacher_scores": held_out}
@@ -178,7 +192,7 @@ def test_a_pair_without_a_score_is_named(options, examples, caches, teacher, tmp
     assert line.startswith(f"{path}: found no score of document {first['doc_id']!r} for query {first['query_id']!r}, ")
 
 
-def test_a_second_round_starts_from_the_first_ones_weights(options, tmp_path):  # noqa: F811
+def test_a_second_round_starts_from_the_first_ones_weights(options, tmp_path):
     assert train.main(options()) == 0
     first = tmp_path / "model" / "last"
     # Of a rate of almost 0, nothing is learnt: what is written is what it started from.
@@ -187,14 +201,14 @@ def test_a_second_round_starts_from_the_first_ones_weights(options, tmp_path):  
     assert contents(tmp_path / "again" / "last") == contents(first)
 
 
-def test_a_start_of_other_dimensions_is_refused(options, tmp_path, complaint):  # noqa: F811
+def test_a_start_of_other_dimensions_is_refused(options, tmp_path, complaint):
     assert train.main(options()) == 0
     line = complaint(train.main, options(start=tmp_path / "model" / "last", dimension=8, output=tmp_path / "again"))
     assert "model/last: found no CoRT encoder (" in line
     assert not (tmp_path / "again").exists()
 
 
-def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):  # noqa: F811
+def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):
     assert train.main(options(events=tmp_path / "events")) == 0
     (file,) = (tmp_path / "events").iterdir()
     found = {}

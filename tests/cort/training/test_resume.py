@@ -1,123 +1,24 @@
 """Real processes, really interrupted: they end with the same bytes as one that nothing happened to."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
+from functools import partial
 
 import pytest
 
-from cort import pairs, triples
-from cort.formats import tables
 from cort.models.cache_key import imported_modules
-from tests.conftest import ROOT
-from tests.support.common import command_line, contents
+from tests.support.common import ROOT
+from tests.support.training import Process, long_training_options, results, write_examples
 
 pytestmark = pytest.mark.slow
-TIMEOUT = 300
 
 
 @pytest.fixture(scope="session")
 def stage_options(world, lm, caches, tmp_path_factory):
-    """Options of both stages, of long trainings with small models; keyword arguments replace some."""
-    folder = tmp_path_factory.mktemp("examples")
-    table = tables.read_table(world.path("qrels.parquet"), tables.QRELS)
-    for name, part, epochs in (("train", (0, 20), 18), ("validation", (20, 10), 1)):
-        tables.write_table(folder / f"qrels.{name}.parquet", table.slice(*part))
-        for what, sample in (("triples", triples), ("pairs", pairs)):
-            argv = ["--qrels", folder / f"qrels.{name}.parquet", "--run", world.path("ranking.trec")]
-            argv += ["--first-rank", 2, "--last-rank", 20, "--epochs", epochs, "--output-counts", folder / "c.json"]
-            assert sample.main([str(part) for part in [*argv, "--output", folder / f"{what}.{name}.parquet"]]) == 0
-    own = {
-        "train": {
-            "triples": folder / "triples.train.parquet",
-            "validation-triples": folder / "triples.validation.parquet",
-            "pooling": "mean",
-            "dimension": 16,
-            "passage-length": 24,
-        },
-        "train_reranker": {
-            "pairs": folder / "pairs.train.parquet",
-            "validation-pairs": folder / "pairs.validation.parquet",
-            "max-length": 32,
-        },
-    }
-
-    def build(stage, output, **changes):
-        named = {
-            **own[stage],
-            "base-model": lm,
-            "passages": caches["passages"],
-            "queries": caches["queries.train"],
-            "validation-queries": caches["queries.validation"],
-            "query-length": 12,
-            "batch-size": {"train": 2, "train_reranker": 4}[stage],
-            "gradient-accumulation": 3,
-            "learning-rate": 0.002,
-            "warmup-updates": 2,
-            "validate-every": 6,
-            "seed": 1,
-            "output": output / "model",
-            "output-curve": output / "curve.csv",
-        }
-        return command_line(named, changes)
-
-    return build
-
-
-class Process:
-    """A stage in a process of its own, whose log can be waited for."""
-
-    def __init__(self, stage, argv, **environment):
-        command = [sys.executable, "-m", f"cort.{stage}", *argv]
-        self.process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-            # As in a terminal, wherever the tests run.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        self.lines, self.grown = [], threading.Condition()
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stderr:
-            with self.grown:
-                self.lines.append(line.rstrip("\n").split(" ", 1)[-1])
-                self.grown.notify_all()
-        self.process.wait()
-        with self.grown:
-            self.grown.notify_all()
-
-    def wait_for(self, text, count=1):
-        def there():
-            return sum(text in line for line in self.lines) >= count or self.process.poll() is not None
-
-        with self.grown:
-            assert self.grown.wait_for(there, TIMEOUT)
-        assert self.process.poll() is None, self.lines
-
-    def end(self, number=None):
-        """Send a signal and wait; the exit status."""
-        if number is not None:
-            self.process.send_signal(number)
-        status = self.process.wait(TIMEOUT)
-        self.reader.join()
-        return status
-
-    def saying(self, *words):
-        return [line for line in self.lines if any(word in line for word in words)]
-
-
-def results(output):
-    """Bytes of both models, and the curve without the column that is measured."""
-    rows = (output / "curve.csv").read_text().splitlines()
-    return contents(output / "model"), [row.rsplit(",", 1)[0] for row in rows]
+    examples = write_examples(world, tmp_path_factory.mktemp("examples"), epochs=18, seed=42)
+    return partial(long_training_options, lm, caches, examples)
 
 
 @pytest.fixture(scope="session")

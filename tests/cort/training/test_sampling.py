@@ -7,7 +7,8 @@ import pytest
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.training.sampling import Pool, Pools, build_pools, draw_distinct, limit_pools, shuffle
+from cort.training.sampling import Pool, build_pools, draw_distinct, limit_pools, shuffle
+from tests.support.training import pools_of
 
 NONE = {
     "queries in the ranking": 0,
@@ -109,12 +110,6 @@ def test_pools_against_brute_force(tmp_path, seed):
     assert counts["queries kept"] == len(expected)
     dropped = sum(count for name, count in counts.items() if name.startswith("dropped"))
     assert counts["queries in the ranking"] == len(rankings) == dropped + len(expected)
-
-
-def pools_of(*pools):
-    """Pools in columns."""
-    types = (pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.list_(pa.int32()))
-    return Pools(*(pa.array(column, kind) for column, kind in zip(zip(*pools, strict=True), types, strict=True)))
 
 
 def some_pools(count):

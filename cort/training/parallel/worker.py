@@ -1,12 +1,11 @@
-"""One process per GPU: a stage either works here, or has workers run it again, and this module is how they start.
+"""A worker, one of several processes that run a stage together: how it starts, speaks and ends.
 
-Run as ``python -m cort.training.parallel.distributed STAGE OPTIONS`` by the launcher only. Nothing is imported from
-torch before a worker has tied its life to that of its launcher.
+Run as ``python -m cort.training.parallel.worker STAGE OPTIONS`` by the launcher only. Nothing is imported from torch
+before a worker has tied its life to that of its launcher.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib
 import logging
@@ -15,60 +14,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from cort.system.devices import lease
-from cort.system.errors import InputError, input_error
+from cort.system.errors import InputError
 from cort.system.interruption import Interrupted
 
-log = logging.getLogger(__name__)
+Options = TypeVar("Options")
 
 PR_SET_PDEATHSIG = 1
 #: set for workers: process id of the launcher, and the file its log goes to
 LAUNCHER, LOG = "CORT_LAUNCHER", "CORT_LOG"
 # When one worker fails the others are ended: one that still runs this many seconds after its failure was the first.
 GRACE = 4.0
-
-
-def add_process_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option that `run` reads."""
-    parser.add_argument(
-        "--processes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="GPUs to use, one process each; without any GPU N means 1, but if the environment has "
-        "ACCELERATE_USE_CPU=true, N processes share the CPU",
-    )
-
-
-def run(module: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> None:
-    """Do `work` in this process, or have several processes run the stage `module` with the same options."""
-    if "LOCAL_RANK" in os.environ:
-        _work(args, work)
-        return
-    with lease(args.processes):
-        processes = usable_processes(args.processes)
-        if processes == 1:
-            work(args)
-        else:
-            from cort.training.parallel.launcher import launch
-
-            launch(module, args, processes)
-
-
-def usable_processes(wanted: int) -> int:
-    """Take as many processes as there are GPUs at most; `add_process_arguments` says how to use the CPU."""
-    if wanted < 1:
-        raise input_error("--processes", str(wanted), "1 or more", "change it")
-    if wanted == 1 or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"1", "true", "yes", "on"}:
-        return wanted
-    import torch
-
-    found = torch.cuda.device_count()
-    if found < wanted:
-        log.info("%d processes asked for, %d GPUs found", wanted, found)
-    return max(min(wanted, found), 1)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -89,13 +46,18 @@ def die_with(parent: int) -> None:
         sys.exit(128 + signal.SIGKILL)
 
 
-def _work(args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> None:
+def is_worker() -> bool:
+    """Whether this process is one of several, also if other software started it."""
+    return "LOCAL_RANK" in os.environ
+
+
+def work_together(options: Options, work: Callable[[Options], None]) -> None:
     """Work as one of several; only the first says what all know."""
     if LAUNCHER in os.environ and _is_first():
         _append_to_log(os.environ[LOG])
         logging.disable(logging.NOTSET)
     try:
-        work(args)
+        work(options)
     except Interrupted:
         raise
     except KeyboardInterrupt:

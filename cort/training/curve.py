@@ -1,13 +1,15 @@
-"""The curve of a training as TensorBoard's event files, beside the CSV file: to be watched while it runs."""
+"""The curve of a training: its rows, the CSV file, and TensorBoard's event files, to be watched while it grows."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import csv
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cort.training.state import CurvePoint
+from cort.system.files import atomic_file
 
+# TensorBoard's names of what it shows.
 NAMES = {
     "loss": "loss/training",
     "validation_loss": "loss/validation",
@@ -16,6 +18,27 @@ NAMES = {
     "epoch": "progress/epoch",
     "examples_per_second": "progress/examples_per_second",
 }
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
+
+    step: int
+    epoch: float
+    loss: float | None
+    validation_loss: float | None
+    validation_measure: float | None
+    learning_rate: float
+    examples_per_second: float | None
+
+
+def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
+    """Write the curve as CSV, absent values empty."""
+    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow([field.name for field in fields(CurvePoint)])
+        writer.writerows(["" if value is None else value for value in astuple(point)] for point in curve)
 
 
 class Events:

@@ -1,0 +1,65 @@
+"""What both training stages do around the loop: chance fixed, checkpoints found, models and curve written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from cort.models.cache_key import identity
+from cort.models.transformer import model_fingerprint
+from cort.system.options import read_options
+from cort.training.checkpoints import Checkpoints
+from cort.training.curve import write_curve
+from cort.training.loop import Task, fit
+from cort.training.settings import TrainingOptions, TrainingSettings
+
+Options = TypeVar("Options", bound=TrainingOptions)
+
+# Options that say where things are, how fast they go and what is remembered.
+NOT_DECISIVE = ("output", "output_curve", "events", "threads", "processes", "checkpoints", "checkpoint_every")
+
+
+def train(module: str, options: Options, make_task: Callable[[Options], Task]) -> None:
+    """Train as the options say, write models and curve, and remove the checkpoints.
+
+    :param module: the stage; `make_task` makes its model, after chance was fixed.
+    """
+    from accelerate import PartialState
+
+    make_deterministic(options.seed, options.threads)
+    task = make_task(options)
+    checkpoints: Checkpoints | None = None
+    if options.checkpoints is not None:
+        checkpoints = Checkpoints(
+            options.checkpoints, lambda: _identity(module, options, task.examples), options.checkpoint_every
+        )
+    curve = fit(task, read_options(TrainingSettings, options), checkpoints, options.events)
+    if PartialState().is_main_process:
+        write_curve(options.output_curve, curve)
+        if checkpoints:
+            checkpoints.remove()
+
+
+def make_deterministic(seed: int, threads: int) -> None:
+    """Fix every source of randomness; the same machine then gives the same weights."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    # Some models need operations that have no deterministic form on GPUs: these warn.
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    # Filling new tensors halves the speed here, and no stage reads memory it did not write.
+    deterministic: Any = torch.utils.deterministic
+    deterministic.fill_uninitialized_memory = False
+
+
+def _identity(module: str, options: TrainingOptions, examples: int) -> str:
+    """Name the training by all that decides its result; where it runs, and on how many processes, may change."""
+    values: dict[str, Any] = vars(options)
+    files = options.files()
+    decisive = {name: value for name, value in values.items() if name not in {*files, *NOT_DECISIVE, "base_model"}}
+    if decisive.get("start"):
+        decisive["start"] = model_fingerprint(decisive["start"])
+    return identity(module, decisive | {"examples": examples}, [values[name] for name in files], options.base_model)

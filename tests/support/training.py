@@ -1,0 +1,139 @@
+"""Examples to train on, options of the training stages, and stages as processes that can be watched and signalled."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pyarrow as pa
+
+from cort import pairs, triples
+from cort.formats import tables
+from cort.training.sampling import Pools
+from tests.support.common import ROOT, command_line, contents
+
+TIMEOUT = 300
+
+
+def pools_of(*pools):
+    """Pools in columns."""
+    types = (pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.list_(pa.int32()))
+    return Pools(*(pa.array(column, kind) for column, kind in zip(zip(*pools, strict=True), types, strict=True)))
+
+
+def write_examples(world, folder, epochs, seed):
+    """Write qrels, triples and pairs: epochs of the 20 training queries, and one of the 10 validation queries."""
+    table = tables.read_table(world.path("qrels.parquet"), tables.QRELS)
+    for name, part, count in (("train", (0, 20), epochs), ("validation", (20, 10), 1)):
+        tables.write_table(folder / f"qrels.{name}.parquet", table.slice(*part))
+        for what, sample in (("triples", triples), ("pairs", pairs)):
+            argv = ["--qrels", folder / f"qrels.{name}.parquet", "--run", world.path("ranking.trec"), "--seed", seed]
+            argv += ["--first-rank", 2, "--last-rank", 20, "--epochs", count, "--output-counts", folder / "c.json"]
+            assert sample.main([str(part) for part in [*argv, "--output", folder / f"{what}.{name}.parquet"]]) == 0
+    return folder
+
+
+def train_options(lm, caches, examples, output, /, **changes):
+    """Options of a short training of an encoder; keyword arguments replace some."""
+    named = {
+        "triples": examples / "triples.train.parquet",
+        "validation-triples": examples / "triples.validation.parquet",
+        "pooling": "mean",
+        "dimension": 16,
+        "passage-length": 24,
+        "batch-size": 5,
+        "gradient-accumulation": 1,
+        "learning-rate": 0.004,
+    }
+    return command_line(_shared_options(lm, caches, output) | named, changes)
+
+
+def long_training_options(lm, caches, examples, stage, output, /, **changes):
+    """Options of a long training of a small model by either stage; keyword arguments replace some."""
+    named = {
+        "train": {
+            "triples": examples / "triples.train.parquet",
+            "validation-triples": examples / "triples.validation.parquet",
+            "pooling": "mean",
+            "dimension": 16,
+            "passage-length": 24,
+            "batch-size": 2,
+        },
+        "train_reranker": {
+            "pairs": examples / "pairs.train.parquet",
+            "validation-pairs": examples / "pairs.validation.parquet",
+            "max-length": 32,
+            "batch-size": 4,
+        },
+    }[stage]
+    named |= {"gradient-accumulation": 3, "learning-rate": 0.002}
+    return command_line(_shared_options(lm, caches, output) | named, changes)
+
+
+def _shared_options(lm, caches, output):
+    return {
+        "base-model": lm,
+        "passages": caches["passages"],
+        "queries": caches["queries.train"],
+        "validation-queries": caches["queries.validation"],
+        "query-length": 12,
+        "warmup-updates": 2,
+        "validate-every": 6,
+        "seed": 1,
+        "output": output / "model",
+        "output-curve": output / "curve.csv",
+    }
+
+
+class Process:
+    """A stage in a process of its own, whose log can be waited for."""
+
+    def __init__(self, stage, argv, **environment):
+        command = [sys.executable, "-m", f"cort.{stage}", *argv]
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+            # As in a terminal, wherever the tests run.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        self.lines, self.grown = [], threading.Condition()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self.grown:
+                self.lines.append(line.rstrip("\n").split(" ", 1)[-1])
+                self.grown.notify_all()
+        self.process.wait()
+        with self.grown:
+            self.grown.notify_all()
+
+    def wait_for(self, text, count=1):
+        def there():
+            return sum(text in line for line in self.lines) >= count or self.process.poll() is not None
+
+        with self.grown:
+            assert self.grown.wait_for(there, TIMEOUT)
+        assert self.process.poll() is None, self.lines
+
+    def end(self, number=None):
+        """Send a signal and wait; the exit status."""
+        if number is not None:
+            self.process.send_signal(number)
+        status = self.process.wait(TIMEOUT)
+        self.reader.join()
+        return status
+
+    def saying(self, *words):
+        return [line for line in self.lines if any(word in line for word in words)]
+
+
+def results(output):
+    """Bytes of both models, and the curve without the column that is measured."""
+    rows = (output / "curve.csv").read_text().splitlines()
+    return contents(output / "model"), [row.rsplit(",", 1)[0] for row in rows]
