@@ -6,112 +6,62 @@ paper writes "p.p." where it means percentage points. Saturation is the smallest
 happens at larger ones.
 
 Reads:  run.trec (candidates), scores.parquet (re-ranker's), qrels.parquet
-Writes: depths.json {"system", "split", "relevance_level", "queries": judged queries, "depths": [d, ...],
-        "measures": {measure: [value, ...]}, "saturation": {measure: d or null}}
+Writes: depths.json (`cort.evaluation.depths.Depths`)
 Usage:  python -m cort.depths --candidates run.trec --scores scores.parquet --qrels qrels.parquet --depths 1 2 4 8 16
             --measures RR@10 nDCG@20 --system NAME --split dev --output depths.json
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
-from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
+from cort.evaluation.depths import Depths, measure_depths, saturation
+from cort.evaluation.measures import parse_measures, qrels_by_query
 from cort.formats import tables
-from cort.formats.ids import sort_keys
-from cort.formats.runs import Run, read_run
-from cort.rerank import Scores, candidate_scores
+from cort.formats.artifacts import write_artifact
+from cort.formats.runs import read_run
+from cort.rerank import candidate_scores
 from cort.system import cli
-from cort.system.files import write_text
-from cort.system.progress import track
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
-SATURATED_BELOW = 1.005
 
-
-def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
-    """Smallest depth d with value(2d) < 1.005 value(d); None if no pair (d, 2d) of `depths` is such."""
-    value = dict(zip(depths, values, strict=True))
-    return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
-
-
-def first_candidates(run: Run, scores: Scores, depth: int) -> Run:
-    """Keep only the first `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
-
-    :param scores: the re-ranker's, one per result of `run`.
-    :return: a run whose scores are minus the rank, so that no order of ties matters.
-    """
-    sizes = np.diff(run.offsets)
-    kept = np.flatnonzero(run.ranks() <= depth)
-    queries = run.query_numbers()[kept]
-    doc_ids = run.doc_ids.take(pa.array(kept))
-    by = np.lexsort((sort_keys(doc_ids), -scores[kept], queries))
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, depth))]).astype(np.int64)
-    ranks = np.arange(len(kept)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
-    return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks.astype(np.float64))
-
-
-def measure_depths(
-    run: Run, scores: Scores, qrels: Qrels, depths: Sequence[int], measures: Sequence[str], relevance_level: int = 1
-) -> dict[str, list[float]]:
-    """Mean of every measure over the judged queries, at every depth: measure -> one value per depth."""
-    columns: dict[str, list[float]] = {measure: [] for measure in measures}
-    for depth in track(depths, len(depths), "depths"):
-        values = evaluate_run(first_candidates(run, scores, depth), qrels, measures, relevance_level)
-        for measure, value in means(values, measures).items():
-            columns[measure].append(value)
-    return columns
-
-
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """Options of this stage."""
-    parser = cli.make_parser("cort.depths", __doc__)
-    parser.add_argument("--candidates", required=True, metavar="TREC", help="the run that is re-ranked")
-    parser.add_argument("--scores", required=True, metavar="PARQUET", help="query_id, doc_id, score")
-    parser.add_argument("--qrels", required=True, metavar="PARQUET", help="judgements of the split")
-    parser.add_argument("--depths", required=True, nargs="+", type=int, metavar="N", help="numbers of candidates")
-    parser.add_argument("--measures", required=True, nargs="+", metavar="NAME", help="RR@10, nDCG@20, R@1000, AP, ...")
-    parser.add_argument("--relevance-level", type=int, default=1, metavar="GRADE", help="lowest relevant grade")
-    parser.add_argument("--system", required=True, metavar="NAME", help="written into the output")
-    parser.add_argument("--split", required=True, metavar="NAME", help="written into the output")
-    parser.add_argument("--output", required=True, metavar="JSON")
-    return parser
+
+    candidates: str = required("TREC", "the run that is re-ranked")
+    scores: str = required("PARQUET", "query_id, doc_id, score")
+    qrels: str = required("PARQUET", "judgements of the split")
+    depths: tuple[int, ...] = required("N", "numbers of candidates")
+    measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
+    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    system: str = required("NAME", "written into the output")
+    split: str = required("NAME", "written into the output")
+    output: str = required("JSON")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Read, re-rank and measure at every depth, write."""
-    parse_measures(args.measures)
-    cli.check_depths(args.depths)
-    run = read_run(args.candidates)
-    table = tables.read_table(args.scores, tables.SCORES)
-    scores = candidate_scores(run, table, max(args.depths), args.scores)
-    qrels = qrels_by_query(tables.read_table(args.qrels, tables.QRELS), args.qrels)
-    columns = measure_depths(run, scores, qrels, args.depths, args.measures, args.relevance_level)
-    summary = {
-        "system": args.system,
-        "split": args.split,
-        "relevance_level": args.relevance_level,
-        "queries": len(qrels),
-        "depths": args.depths,
-        "measures": columns,
-        "saturation": {measure: saturation(args.depths, values) for measure, values in columns.items()},
-    }
-    write_text(args.output, json.dumps(summary, indent=2) + "\n")
-    log.info("%d depths of %d judged queries; saturation %s", len(args.depths), len(qrels), summary["saturation"])
+    parse_measures(options.measures)
+    depths, level = list(options.depths), options.relevance_level
+    cli.check_depths(depths)
+    run = read_run(options.candidates)
+    table = tables.read_table(options.scores, tables.SCORES)
+    scores = candidate_scores(run, table, max(depths), options.scores)
+    qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    columns = measure_depths(run, scores, qrels, depths, options.measures, level)
+    measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
+    saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
+    found = Depths(options.system, options.split, level, len(qrels), depths, measures, saturated)
+    write_artifact(options.output, found)
+    log.info("%d depths of %d judged queries; saturation %s", len(depths), len(qrels), saturated)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,51 +15,52 @@ Usage:  python -m cort.reproduction --title "CoRT on MS MARCO" --dataset msmarco
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from cort.reporting.inputs import read_depths, read_measures
+from cort.evaluation.consistency import Consistency
+from cort.evaluation.depths import Depths
+from cort.evaluation.measures import Measures
+from cort.formats.artifacts import to_json
+from cort.reporting.inputs import read_each
 from cort.reporting.reproduction import page as writing
-from cort.reporting.reproduction.fidelity import Results, counts, read_consistency, read_latencies
+from cort.reporting.reproduction.artifact import Reproduction
+from cort.reporting.reproduction.fidelity import Results, read_latencies
 from cort.reporting.reproduction.page import Judged
 from cort.reporting.reproduction.paper import Paper, read_paper
-from cort.reporting.tables import Table, to_csv, to_latex, to_markdown
+from cort.reporting.tables import Table, in_formats, to_csv
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
-
-FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
 
 def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -> dict[str, str]:
     """Make every file: path in the output folder -> text, the page last."""
     judged = [writing.judge(paper, results) for paper in papers]
-    files = {"reproduction.json": json.dumps(writing.as_json(judged), ensure_ascii=False, indent=2) + "\n"}
+    reproduction = Reproduction([writing.result_of(one) for one in judged])
+    files = {"reproduction.json": to_json(reproduction)}
     for one in judged:
         files |= _files_of(one)
     whole = [row for one in judged for row in writing.numbers_table(one, list(one.verdicts)).rows]
     files["numbers.csv"] = to_csv(Table(writing.COLUMNS, whole))
-    for one in judged:
-        log.info("%s: %s", one.paper.name, ", ".join(f"{number} {mark}" for mark, number in counts(one.all).items()))
+    for paper in reproduction.papers:
+        counts = paper.counts
+        log.info("%s: %d within, %d off, %d not run", paper.name, counts.within, counts.off, counts.not_run)
     return files | {"index.html": writing.render(title, dataset, judged)}
 
 
 def _files_of(judged: Judged) -> dict[str, str]:
     name = judged.paper.name
-    tables = {
-        f"tables/{name}.{table.name}.{ending}": write(writing.numbers_table(judged, [table.name]))
-        for table in judged.paper.tables
-        for ending, write in FORMATS.items()
-    }
-    return tables | {
-        f"figures/{name}.{figure.name}.svg": writing.draw(figure, judged) for figure in judged.paper.figures
-    }
+    files = {f"figures/{name}.{figure.name}.svg": writing.draw(figure, judged) for figure in judged.paper.figures}
+    for table in judged.paper.tables:
+        files |= in_formats(f"tables/{name}.{table.name}", writing.numbers_table(judged, [table.name]))
+    return files
 
 
 def read_papers(paths: Sequence[str]) -> list[Paper]:
@@ -72,50 +73,35 @@ def read_papers(paths: Sequence[str]) -> list[Paper]:
     return papers
 
 
-def read_results(args: argparse.Namespace) -> Results:
-    """Read all results of ours."""
-    consistency = [read_consistency(path) for path in args.consistency_files]
-    latencies = [one for path in args.latency_files for one in read_latencies(path)]
-    return Results(
-        {(one.system, one.split): one for one in read_measures(args.measures_files)},
-        {(one.system, one.split): one for one in read_depths(args.depths_files)},
-        {(one.system, one.split): one for one in consistency},
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    title: str = required(help="of the experiment")
+    dataset: str = required(help="name of the dataset")
+    papers: tuple[str, ...] = required("YAML", "published numbers, a file per paper")
+    measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
+    depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
+    consistency_files: tuple[str, ...] = optional((), "what `cort.consistency` wrote", "JSON")
+    latency_files: tuple[str, ...] = optional((), "of one system, or what `cort.latency` wrote", "JSON")
+    output_folder: str = required("FOLDER")
+
+
+def stage(options: Options) -> None:
+    """Read, compare, write; the page last, so that it never shows what is not there."""
+    papers = read_papers(options.papers)
+    latencies = [one for path in options.latency_files for one in read_latencies(path)]
+    results = Results(
+        {(one.system, one.split): one for one in read_each(options.measures_files, Measures)},
+        {(one.system, one.split): one for one in read_each(options.depths_files, Depths)},
+        {(one.system, one.split): one for one in read_each(options.consistency_files, Consistency)},
         {(one.system, one.split): one for one in latencies},
     )
+    for name, text in build(options.title, options.dataset, papers, results).items():
+        write_text(Path(options.output_folder) / name, text)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the options."""
-    parser = cli.make_parser("cort.reproduction", __doc__)
-    add = parser.add_argument
-    add("--title", required=True, help="of the experiment")
-    add("--dataset", required=True, help="name of the dataset")
-    add("--papers", metavar="YAML", nargs="+", required=True, help="published numbers, a file per paper")
-    add("--measures-files", metavar="JSON", nargs="*", default=[], help="measures of one system on one split each")
-    add("--depths-files", metavar="JSON", nargs="*", default=[], help="measures by number of re-ranked candidates")
-    add("--consistency-files", metavar="JSON", nargs="*", default=[], help="what `cort.consistency` wrote")
-    add(
-        "--latency-files",
-        metavar="JSON",
-        nargs="*",
-        default=[],
-        help="of one system, or what `cort.latency` wrote",
-    )
-    add("--output-folder", metavar="FOLDER", required=True)
-    return parser
-
-
-def stage(args: argparse.Namespace) -> None:
-    """Read, compare, write; the page last, so that it never shows what is not there."""
-    files = build(args.title, args.dataset, read_papers(args.papers), read_results(args))
-    for name, text in files.items():
-        write_text(Path(args.output_folder) / name, text)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; its exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,12 +15,13 @@ Usage:  python -m cort.submission --run run.trec --queries queries.parquet --pas
 
 from __future__ import annotations
 
-import argparse
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -88,40 +90,38 @@ def leaderboard_lines(run: Run, queries: pa.Table) -> Iterator[str]:
         yield from (f"{query_id}\t{doc_id}\t{rank}\n" for rank, doc_id in enumerate(doc_ids, start=1))
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """Options of this stage."""
-    parser = cli.make_parser("cort.submission", __doc__)
-    parser.add_argument("--run", required=True, metavar="TREC", help="the run to hand in")
-    parser.add_argument("--queries", required=True, metavar="PARQUET", help="all queries of the split")
-    parser.add_argument("--passages", required=True, metavar="PARQUET", help="the collection")
-    parser.add_argument("--form", required=True, choices=("msmarco", "trec"), help="of the file")
-    parser.add_argument("--run-id", metavar="ID", help="with --form trec: last field of each line")
-    parser.add_argument("--output", required=True, metavar="FILE")
-    return parser
+
+    run: str = required("TREC", "the run to hand in")
+    queries: str = required("PARQUET", "all queries of the split")
+    passages: str = required("PARQUET", "the collection")
+    form: Literal["msmarco", "trec"] = required(help="of the file")
+    run_id: str | None = optional(None, "with --form trec: last field of each line", "ID")
+    output: str = required("FILE")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Check, then write."""
-    if (args.form == "trec") != (args.run_id is not None):
-        found = "no run id" if args.run_id is None else f"a run id with --form {args.form}"
+    run_id = options.run_id
+    if (options.form == "trec") != (run_id is not None):
+        found = "no run id" if run_id is None else f"a run id with --form {options.form}"
         raise input_error("--run-id", found, "one with --form trec, and only there", "give or remove it")
-    if args.run_id is not None:
-        check_run_id(args.run_id)
-    run, queries = read_run(args.run), tables.read_table(args.queries, QUERY_IDS)
-    check_queries(run, queries, args.run)
-    check_documents(run, tables.read_table(args.passages, DOC_IDS), args.run)
-    if args.form == "trec":
-        write_run(args.output, in_order(run, queries), args.run_id)
+    if run_id is not None:
+        check_run_id(run_id)
+    run, queries = read_run(options.run), tables.read_table(options.queries, QUERY_IDS)
+    check_queries(run, queries, options.run)
+    check_documents(run, tables.read_table(options.passages, DOC_IDS), options.run)
+    if run_id is not None:
+        write_run(options.output, in_order(run, queries), run_id)
     else:
-        with atomic_file(args.output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as handle:
+        with atomic_file(options.output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as handle:
             handle.writelines(leaderboard_lines(run, queries))
     log.info("%d queries, %d results", len(run), len(run.doc_ids))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

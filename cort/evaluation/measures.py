@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -40,6 +41,17 @@ KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k or Success@k with k from 1"
 QUERIES_PER_CHUNK = 200
 # Judged documents of a query.
 FEW = 4
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The mean measures of one system on one split, over all its judged queries; a measure may be unknown (None)."""
+
+    system: str
+    split: str
+    relevance_level: int
+    queries: int
+    mean: dict[str, float | None]
 
 
 class Measure(NamedTuple):

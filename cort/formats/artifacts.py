@@ -1,54 +1,137 @@
-"""Reading JSON that others wrote: every access is checked, every complaint names the file and the place in it."""
+"""Artifacts as JSON: a dataclass writes each and reads it again; every complaint names the file and the place in it."""
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import functools
+import io
 import json
 import math
-from collections.abc import Sequence
+import types
+import typing
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import write_text
 
-KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", dict: "an object", list: "a list"}
+Artifact = TypeVar("Artifact")
+
+KINDS: dict[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+FIX = "delete the file and build it again"
+
+
+def write_artifact(path: str | Path, artifact: Any) -> None:
+    """Write a dataclass atomically, its fields in their order.
+
+    A field's metadata may have the `key` that it has in the file, if that is not its name.
+    """
+    write_text(path, to_json(artifact))
+
+
+def to_json(artifact: Any) -> str:
+    """Write a dataclass as the text of a file."""
+    return json.dumps(_plain(artifact), ensure_ascii=False, indent=2) + "\n"
+
+
+def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
+    """Read what `write_artifact` wrote of the dataclass `kind`, or any type that can be a dataclass's field.
+
+    A whole number counts from 0. Members that are no fields are ignored. A dataclass that has a method ``check(node)``
+    judges there what its fields say about each other, and complains of the `Node`.
+
+    :raises InputError: names the first field that is missing or of another type.
+    """
+    artifact: Artifact = read_json(path).read(kind)
+    return artifact
+
+
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Write comma-separated values with every digit; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {_key(field): _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _key(field: dataclasses.Field[Any]) -> str:
+    key: str = field.metadata.get("key", field.name)
+    return key
+
+
+@functools.cache
+def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    """Fields of a dataclass with their types."""
+    hints = typing.get_type_hints(kind)
+    return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
 class Node:
     """A value inside a JSON file that remembers where it stands, so that a complaint can say so."""
-
-    #: What to do about a value that is not as expected.
-    fix = "delete the file and build it again"
 
     def __init__(self, source: str | Path, value: Any, place: str = "") -> None:
         self.source = source
         self.value = value
         self.place = place
 
-    def __getitem__(self, key: str) -> Self:
+    def __getitem__(self, key: str) -> Node:
         """Return the member `key` of an object; refused when this is no object or has no such member."""
-        fields = self.of(dict)
-        if key not in fields:
+        members = self.of(dict)
+        if key not in members:
             raise self.complain(f"no {key!r}")
-        return type(self)(self.source, fields[key], f"{self.place}.{key}" if self.place else key)
+        return Node(self.source, members[key], f"{self.place}.{key}" if self.place else key)
 
-    def get(self, key: str) -> Self | None:
-        """Return the member `key`, or None where it is missing or null."""
-        return self[key] if self.of(dict).get(key) is not None else None
-
-    def members(self) -> list[tuple[str, Self]]:
-        """List the members of an object, in the order of the file."""
-        return [(key, self[key]) for key in self.of(dict)]
-
-    def items(self) -> list[Self]:
+    def items(self) -> list[Node]:
         """List the elements of a list."""
-        return [type(self)(self.source, one, f"{self.place}[{row}]") for row, one in enumerate(self.of(list))]
+        return [Node(self.source, item, f"{self.place}[{row}]") for row, item in enumerate(self.of(list))]
+
+    def read(self, kind: Any) -> Any:
+        """Return the value as a type: a dataclass, str, int, float, bool, a list, tuple or dict of these, or X | None."""
+        arguments = typing.get_args(kind)
+        if dataclasses.is_dataclass(kind):
+            return self._read_fields(kind)
+        match typing.get_origin(kind) or kind:
+            case types.UnionType:
+                return None if self.value is None else self.read(arguments[0])
+            case origin if origin in (list, tuple):
+                return origin(item.read(arguments[0]) for item in self.items())
+            case origin if origin is dict:
+                return {key: self[key].read(arguments[1]) for key in self.of(dict)}
+        value = self.of(kind)
+        if kind is int and value < 0:
+            raise self.complain(str(value), "a number from 0 on")
+        return kind(value)
+
+    def _read_fields(self, kind: Any) -> Any:
+        record = kind(**{field.name: self[_key(field)].read(hint) for field, hint in _fields(kind)})
+        if hasattr(record, "check"):
+            record.check(self)
+        return record
 
     def of(self, kind: type) -> Any:
-        """Return the value, which must be of `kind`: str, int, float (takes whole numbers too), dict or list."""
+        """Return the value, which must be of `kind`: str, int, float (takes whole numbers too), bool, dict or list."""
         allowed = (int, float) if kind is float else kind
         wrong = not isinstance(self.value, allowed) or (kind is not bool and isinstance(self.value, bool))
         if wrong or (isinstance(self.value, float) and not math.isfinite(self.value)):
-            raise self.complain(self._shown(), KINDS.get(kind, kind.__name__))
+            raise self.complain(self._shown(), KINDS[kind])
         return self.value
 
     def _shown(self) -> str:
@@ -56,26 +139,10 @@ class Node:
         text = self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False)
         return shorten(text) if isinstance(self.value, str) else shorten(text).strip("'")
 
-    def text(self) -> str:
-        """Return the value as a text."""
-        value: str = self.of(str)
-        return value
-
-    def count(self) -> int:
-        """Return the value as a whole number from 0 on."""
-        value: int = self.of(int)
-        if value < 0:
-            raise self.complain(str(value), "a number from 0 on")
-        return value
-
-    def number(self) -> float | None:
-        """Return the value as a float; None where it is null."""
-        return None if self.value is None else float(self.of(float))
-
     def complain(self, found: str, expected: str = "the fields that the stage before writes") -> InputError:
         """Make the error for this place of this file."""
         where = f" at {self.place}" if self.place else ""
-        return input_error(self.source, found + where, expected, self.fix)
+        return input_error(self.source, found + where, expected, FIX)
 
 
 def read_json(path: str | Path) -> Node:
@@ -84,9 +151,7 @@ def read_json(path: str | Path) -> Node:
     try:
         return Node(path, json.loads(raw.decode("utf-8")))
     except (ValueError, RecursionError) as error:
-        raise input_error(
-            path, f"unreadable content ({error})", "a JSON document in UTF-8", "delete the file and build it again"
-        ) from error
+        raise input_error(path, f"unreadable content ({error})", "a JSON document in UTF-8", FIX) from error
 
 
 def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:

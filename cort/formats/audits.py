@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cort.formats.artifacts import Node, read_json
+from cort.formats.artifacts import Node, read_artifact
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
@@ -66,6 +66,11 @@ class Audit:
     exact: list[Exact]
     searches: list[Search]
 
+    def check(self, node: Node) -> None:
+        """Refuse an unknown index, and one with the parameter of another."""
+        if PARAMETERS.get(self.index) != self.parameter:
+            raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
+
 
 def write_audit(path: str | Path, audit: Audit) -> None:
     """Write an audit, atomically."""
@@ -77,25 +82,7 @@ def read_audit(path: str | Path) -> Audit:
 
     :raises InputError: says what is wrong where.
     """
-    node = read_json(path)
-    index, parameter = node["index"].text(), node["parameter"].text()
-    if PARAMETERS.get(index) != parameter:
-        raise node["index"].complain(f"{shorten(index)} with {shorten(parameter)}")
-    return Audit(
-        node["split"].text(),
-        node["encoder"].text(),
-        index,
-        parameter,
-        node["model"].text(),
-        node["passages"].count(),
-        node["queries"].count(),
-        [Exact(one["depth"].count(), _milliseconds(one), _numbers(one["measures"])) for one in node["exact"].items()],
-        [
-            Search(_number(one["width"]), one["depth"].count(), _number(one["recall"]), _milliseconds(one),
-                   _numbers(one["loss"]))
-            for one in node["searches"].items()
-        ],
-    )  # fmt: skip
+    return read_artifact(path, Audit)
 
 
 def add_width_arguments(parser: argparse.ArgumentParser, option: str) -> None:
@@ -136,16 +123,3 @@ def audited_width(path: str | Path, index: str, model: str, recall: float) -> fl
             f"add larger values to audit.{audit.parameter}s or ask for less",
         )
     return min(wide_enough)
-
-
-def _milliseconds(node: Node) -> Milliseconds:
-    times = node["milliseconds"]
-    return Milliseconds(_number(times["mean"]), _number(times["median"]))
-
-
-def _numbers(node: Node) -> dict[str, float]:
-    return {name: _number(value) for name, value in node.members()}
-
-
-def _number(node: Node) -> float:
-    return float(node.of(float))

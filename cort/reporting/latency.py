@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from cort.formats.artifacts import Node, read_json
 from cort.online.timing import PARTS
 from cort.reporting.labels import fixed
+from cort.reporting.provenance import Hardware
+from cort.reporting.reproduction.artifact import Reproduction
 from cort.reporting.tables import Cell, Column, Table
 
 TOTALS = ("sequential", "concurrent")
@@ -16,26 +16,36 @@ STATISTICS = ("p50", "p95", "p99", "mean")
 
 
 @dataclass(frozen=True)
+class Statistics:
+    """Milliseconds of a part of a search, or of all of it."""
+
+    p50: float
+    p95: float
+    p99: float
+    mean: float
+
+
+@dataclass(frozen=True)
 class Row:
-    """One system with its vectors on some devices, so many queries at a time; ms by part, then by statistic."""
+    """One system with its vectors on some devices, so many queries at a time; milliseconds by part."""
 
     system: str
     device: str
     batch: int
     searches: int
-    milliseconds: dict[str, dict[str, float]]
+    milliseconds: dict[str, Statistics]
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """What was measured with the queries of a split, and on what."""
+    """What the stage `latency` measured with the queries of a split, and on what."""
 
     split: str
     queries: int
     depth: int
     threads: int
-    machine: str
-    versions: str
+    hardware: Hardware
+    software: dict[str, str | None]
     rows: list[Row]
 
 
@@ -50,57 +60,36 @@ class Published:
     ours: float | None
 
 
-def read_latencies(path: str | Path) -> Latencies:
-    """Read what the stage `latency` wrote."""
-    node = read_json(path)
-    hardware = node["hardware"]
-    cards = [card.text() for card in hardware["gpus"].items()]
-    machine = "; ".join([f"{hardware['processor'].text()}, {hardware['cores'].count()} cores", *cards])
-    versions = ", ".join(f"{name} {one.value}" for name, one in node["software"].members() if one.value)
-    rows = [_row(one) for one in node["rows"].items()]
-    queries, depth, threads = (node[name].count() for name in ("queries", "depth", "threads"))
-    return Latencies(node["split"].text(), queries, depth, threads, machine, versions, rows)
-
-
-def _row(node: Node) -> Row:
-    parts = {
-        name: {statistic: float(values[statistic].of(float)) for statistic in STATISTICS}
-        for name, values in node["milliseconds"].members()
-    }
-    place = node["system"].text(), node["device"].text()
-    return Row(*place, node["batch"].count(), node["searches"].count(), parts)
-
-
-def read_published(path: str | Path) -> list[Published]:
-    """Take the latencies from what the stage `reproduction` wrote."""
-    found = []
-    for paper in read_json(path)["papers"].items():
-        numbers = paper.get("numbers")
-        for one in numbers.items() if numbers else []:
-            measure, _, batch = one["measure"].text().partition("@")
-            if measure == "latency":
-                place = paper["title"].text(), one["row"].text(), int(batch or 1)
-                found.append(Published(*place, float(one["published"].of(float)), one["ours"].number()))
-    return found
+def published_latencies(reproduction: Reproduction) -> list[Published]:
+    """Take the latencies from all published numbers."""
+    return [
+        Published(paper.title, one.row, int(one.measure.partition("@")[2] or 1), one.published, one.ours)
+        for paper in reproduction.papers
+        for one in paper.numbers
+        if one.measure.partition("@")[0] == "latency"
+    ]
 
 
 def latency_table(latencies: Iterable[Latencies]) -> Table:
     """Put all rows together: medians of the parts, and every statistic of the totals."""
     columns = [
-        *(Column("split", "split"), Column("system", "system"), Column("device", "vectors on")),
-        *(Column("batch", "queries at a time"), Column("searches", "searches")),
+        *(Column("split"), Column("system"), Column("device", "vectors on")),
+        *(Column("batch", "queries at a time"), Column("searches")),
         *(Column(f"{part}_p50", part, 1) for part in PARTS),
         *(Column(f"{total}_{one}", f"{total} {one}", 1) for total in TOTALS for one in STATISTICS),
     ]
-    rows = [_cells(measured.split, row) for measured in latencies for row in measured.rows]
+    rows = [[one.split, *_cells(row)] for one in latencies for row in one.rows]
     return Table(columns, rows)
 
 
-def _cells(split: str, row: Row) -> list[Cell]:
-    parts = row.milliseconds
-    medians = [parts[part]["p50"] if part in parts else None for part in PARTS]
-    totals = [parts[total][one] if total in parts else None for total in TOTALS for one in STATISTICS]
-    return [split, row.system, row.device, row.batch, row.searches, *medians, *totals]
+def _cells(row: Row) -> list[Cell]:
+    totals = [row.milliseconds.get(total) for total in TOTALS]
+    statistics: list[Cell] = [getattr(one, name, None) for one in totals for name in STATISTICS]
+    return [row.system, row.device, row.batch, row.searches, *_medians(row), *statistics]
+
+
+def _medians(row: Row) -> list[float | None]:
+    return [row.milliseconds[part].p50 if part in row.milliseconds else None for part in PARTS]
 
 
 @dataclass(frozen=True)
@@ -118,20 +107,18 @@ def latency_blocks(latencies: Sequence[Latencies]) -> list[Block]:
     headings += [f"{total} p50 / p95 / p99" for total in TOTALS]
     blocks = []
     for one in latencies:
+        machine = "; ".join([f"{one.hardware.processor}, {one.hardware.cores} cores", *one.hardware.gpus])
+        versions = ", ".join(f"{name} {version}" for name, version in one.software.items() if version)
         caption = (
             f"Milliseconds of the first {one.depth} results for {one.queries} queries of {one.split}, after a warm-up: "
             "medians of the parts, all one after the other (sequential), and as deployed, with BM25 beside the dense "
-            f"ranker (concurrent). {one.machine}; {one.threads} threads; {one.versions}."
+            f"ranker (concurrent). {machine}; {one.threads} threads; {versions}."
         )
         blocks.append(Block(caption, headings, [(row.system, _shown(row)) for row in one.rows]))
     return blocks
 
 
 def _shown(row: Row) -> list[str]:
-    parts = row.milliseconds
-    totals = [
-        " / ".join(fixed(parts[total][one], 1) for one in ("p50", "p95", "p99")) if total in parts else fixed(None)
-        for total in TOTALS
-    ]
-    medians = [fixed(parts[part]["p50"] if part in parts else None, 1) for part in PARTS]
-    return [row.device, str(row.batch), *medians, *totals]
+    totals = [row.milliseconds.get(total) for total in TOTALS]
+    shown = [" / ".join(fixed(ms, 1) for ms in (one.p50, one.p95, one.p99)) if one else fixed(None) for one in totals]
+    return [row.device, str(row.batch), *(fixed(median, 1) for median in _medians(row)), *shown]

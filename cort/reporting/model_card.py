@@ -11,8 +11,9 @@ from typing import Any
 import yaml
 
 from cort import __version__
+from cort.evaluation.measures import Measures
 from cort.models.export.layout import RELEASE, TRANSFORMER
-from cort.reporting.inputs import Filter, Measures
+from cort.reporting.inputs import Filter
 from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")

@@ -1,31 +1,21 @@
-"""The page: one self-contained HTML document, without scripts and without anything fetched."""
+"""Pages: self-contained HTML documents, without scripts and without anything fetched."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from cort import __version__
+from cort.evaluation.comparisons import Comparisons
+from cort.evaluation.depths import Depths
+from cort.evaluation.measures import Measures
 from cort.reporting import audits, labels
-from cort.reporting.comparisons import (
-    Contrasts,
-    legend,
-    p_value,
-    shown_interval,
-    significant_differences,
-    wanted_recall,
-)
-from cort.reporting.curves import Summary
+from cort.reporting.comparisons import legend, p_value, shown_interval, significant_differences, wanted_recall
 from cort.reporting.highlight import highlight
-from cort.reporting.inputs import Comparison, Depths, Filter, Measures
-from cort.reporting.latency import Block as LatencyBlock
-from cort.reporting.latency import Published
-from cort.reporting.provenance import Origin
-from cort.reporting.stages import Stage
 from cort.reporting.tables import best_shown, names_of_measures, splits_of
 
 LONGEST_PASSAGE = 700
@@ -70,49 +60,12 @@ class Saturation:
     value_at_deepest: str
 
 
-@dataclass(frozen=True)
-class Gate:
-    """How many published numbers of a paper are reproduced, are not, and were not run."""
-
-    title: str
-    within: int
-    off: int
-    not_run: int
-
-
-@dataclass(frozen=True)
-class Page:
-    """All that the page shows; what is empty is left out."""
-
-    title: str
-    dataset: str
-    headlines: list[str]
-    baseline: str | None
-    blocks: list[Block]
-    descriptions: dict[str, str] = field(default_factory=dict)
-    contrasts: list[Contrasts] = field(default_factory=list)
-    recall: list[Markup] = field(default_factory=list)
-    depth: list[Markup] = field(default_factory=list)
-    saturation: list[Saturation] = field(default_factory=list)
-    training: list[Markup] = field(default_factory=list)
-    trainings: list[Summary] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
-    filters: list[Filter] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
-    origin: Origin | None = None
-    reproduction: list[Gate] = field(default_factory=list)
-    audit: list[Markup] = field(default_factory=list)
-    audits: list[audits.Block] = field(default_factory=list)
-    latencies: list[LatencyBlock] = field(default_factory=list)
-    published_latencies: list[Published] = field(default_factory=list)
-
-
 def systems_blocks(
-    measures: Sequence[Measures], baseline: str | None, contrasts: Sequence[Contrasts] = ()
+    measures: Sequence[Measures], baseline: str | None, comparisons: Sequence[Comparisons] = ()
 ) -> list[Block]:
     """Build the systems table of each split, with differences to the baseline."""
     blocks = []
-    significant = significant_differences(contrasts)
+    significant = significant_differences(comparisons)
     for split in splits_of(measures):
         block = [one for one in measures if one.split == split]
         names = names_of_measures(block)
@@ -130,7 +83,7 @@ def systems_blocks(
         ]
         levels = {one.relevance_level for one in block}
         level = levels.pop() if len(levels) == 1 else None
-        marks = legend([one for one in contrasts if one.split == split])
+        marks = legend([one for one in comparisons if one.split == split])
         blocks.append(Block(split, _queries(block), level, [labels.measure_label(name) for name in names], rows, marks))
     return blocks
 
@@ -171,14 +124,9 @@ def saturation_rows(depths: Sequence[Depths]) -> list[Saturation]:
     return rows
 
 
-def render(page: Page) -> str:
-    """Render the page as HTML; everything is escaped but the figures, which were escaped when drawn."""
-    return environment().get_template("report.html.jinja").render(page=page)
-
-
-def environment() -> Environment:
-    """Make what renders the templates of this folder."""
-    found = Environment(
+def render(template: str, **shown: Any) -> str:
+    """Render a template as HTML; everything is escaped but the figures, which were escaped when drawn."""
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -186,7 +134,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters.update(
+    environment.filters.update(
         count=labels.count,
         fixed=labels.fixed,
         duration=labels.duration,
@@ -195,12 +143,13 @@ def environment() -> Environment:
         signed=labels.signed,
         measure=labels.measure_label,
         p_value=p_value,
-        interval=shown_interval,
         wanted=wanted_recall,
         audited=audits.caption,
     )
-    found.globals.update(highlight=highlight, version=__version__, missing=labels.MISSING)
-    return found
+    environment.globals.update(
+        highlight=highlight, interval=shown_interval, version=__version__, missing=labels.MISSING
+    )
+    return environment.get_template(template).render(shown)
 
 
 def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:

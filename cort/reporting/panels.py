@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cort.evaluation.depths import Depths
+from cort.evaluation.measures import Measures
 from cort.reporting.curves import Curve, smooth, thin
-from cort.reporting.inputs import Depths, Measures
 from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff
 from cort.reporting.tables import names_of_measures, splits_of
 

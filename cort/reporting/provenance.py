@@ -5,11 +5,60 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.formats.artifacts import Node, read_json
+from cort.formats.artifacts import read_artifact
 from cort.reporting.labels import count
 
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
+
+
+@dataclass(frozen=True)
+class Code:
+    """The program; None where there was no git repository."""
+
+    version: str
+    commit: str | None
+    modified: bool | None
+
+
+@dataclass(frozen=True)
+class Software:
+    """Versions; None where there was no Java."""
+
+    python: str
+    java: str | None
+    system: str
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine."""
+
+    processor: str
+    cores: int
+    memory_mb: int
+    gpus: list[str]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input file."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What the page needs of the record."""
+
+    written: str
+    code: Code
+    software: Software
+    hardware: Hardware
+    inputs: list[Input]
 
 
 @dataclass(frozen=True)
@@ -22,29 +71,19 @@ class Origin:
 
 def read_origin(path: str | Path) -> Origin:
     """Read the record; what could not be found out then is left out."""
-    node = read_json(path)
-    code, software, hardware = node["code"], node["software"], node["hardware"]
-    commit = code.get("commit")
+    found = read_artifact(path, Provenance)
+    code, software, hardware = found.code, found.software, found.hardware
+    packages = {name.lower(): version for name, version in software.packages.items()}
     facts = {
-        "Program": f"cort {code['version'].text()}",
-        "Commit": commit and commit.text() + (" with changes" if code["modified"].value else ""),
-        "Written": node["written"].text(),
-        "Machine": _machine(hardware),
-        "Graphics cards": "; ".join(one.text() for one in hardware["gpus"].items()),
-        "System": software["system"].text(),
-        "Python": software["python"].text(),
-        "Java": (java := software.get("java")) and java.text(),
-        "Libraries": _libraries(software["packages"]),
+        "Program": f"cort {code.version}",
+        "Commit": code.commit and code.commit + (" with changes" if code.modified else ""),
+        "Written": found.written,
+        "Machine": f"{hardware.processor}, {hardware.cores} cores, {hardware.memory_mb / 1024:.0f} GiB of memory",
+        "Graphics cards": "; ".join(hardware.gpus),
+        "System": software.system,
+        "Python": software.python,
+        "Java": software.java,
+        "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
     }
-    inputs = [(one["path"].text(), count(one["bytes"].count()), one["sha256"].text()) for one in node["inputs"].items()]
+    inputs = [(one.path, count(one.bytes), one.sha256) for one in found.inputs]
     return Origin([(name, text) for name, text in facts.items() if text], inputs)
-
-
-def _machine(hardware: Node) -> str:
-    memory = hardware["memory_mb"].count() / 1024
-    return f"{hardware['processor'].text()}, {hardware['cores'].count()} cores, {memory:.0f} GiB of memory"
-
-
-def _libraries(packages: Node) -> str:
-    versions = {name.lower(): version.text() for name, version in packages.members()}
-    return ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cort.reporting.inputs import Measures
+from cort.evaluation.measures import Measures
 from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff, signed
 from cort.reporting.tables import names_of_measures, splits_of
 

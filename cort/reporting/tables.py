@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cort.reporting.inputs import Measures
+from cort.evaluation.measures import Measures
+from cort.formats.artifacts import csv_text
 from cort.reporting.labels import MINUS, MISSING, fixed, measure_label
 from cort.reporting.stages import Stage
 
@@ -25,10 +24,10 @@ LATEX_SPECIAL = str.maketrans(
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name in CSV, its heading for readers, the decimals of its numbers."""
+    """One column: its name in CSV, its heading for readers if that is another, the decimals of its numbers."""
 
     key: str
-    heading: str
+    heading: str = ""
     digits: int = 3
 
 
@@ -45,6 +44,11 @@ class Table:
     blocks: frozenset[int] = field(default_factory=frozenset)
     marked: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     note: str = ""
+
+
+def in_formats(name: str, table: Table) -> dict[str, str]:
+    """Write a table in each format: file name -> text."""
+    return {f"{name}.{ending}": write(table) for ending, write in FORMATS.items()}
 
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
@@ -72,8 +76,7 @@ def systems_table(
     :param significant: (split, system, measure) of what gets an asterisk, explained by `note`.
     """
     names = names_of_measures(measures)
-    columns = [Column("split", "split"), Column("system", "system"), Column("queries", "queries")]
-    columns += [Column("relevance_level", "relevant from")]
+    columns = [*map(Column, ("split", "system", "queries")), Column("relevance_level", "relevant from")]
     columns += [Column(name, measure_label(name)) for name in names]
     first = len(columns) - len(names)
     rows: list[list[Cell]] = []
@@ -97,8 +100,8 @@ def systems_table(
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Put together wall time and memory per stage."""
     columns = [
-        Column("stage", "stage"),
-        Column("jobs", "jobs"),
+        Column("stage"),
+        Column("jobs"),
         Column("seconds", "total (s)"),
         Column("longest_seconds", "longest job (s)"),
         Column("peak_memory_mb", "peak memory (MB)"),
@@ -108,11 +111,7 @@ def stages_table(stages: Iterable[Stage]) -> Table:
 
 def to_csv(table: Table) -> str:
     """Write comma-separated values with every digit; an unknown value is an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.key for column in table.columns])
-    writer.writerows(table.rows)
-    return text.getvalue()
+    return csv_text((column.key for column in table.columns), table.rows)
 
 
 def to_markdown(table: Table) -> str:
@@ -145,7 +144,7 @@ def to_latex(table: Table) -> str:
 
 
 def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    grid = [[escape(column.heading) for column in table.columns]]
+    grid = [[escape(column.heading or column.key) for column in table.columns]]
     for row, cells in enumerate(table.rows):
         line = []
         for position, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
@@ -160,3 +159,6 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
 
 def _is_numeric(table: Table, position: int) -> bool:
     return not any(isinstance(row[position], str) for row in table.rows)
+
+
+FORMATS: Mapping[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from cort import consistency
+from cort.evaluation.consistency import REFERENCE_DEPTH
+from cort.evaluation.consistency import consistency as factors
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 
@@ -59,8 +61,8 @@ def test_a_run_is_consistent_with_itself(call):
 def test_only_the_first_thousand_of_the_reference_count(tmp_path):
     reference = read_run(write(tmp_path / "r.trec", {"1": ["a", "b", "c"]}))
     run = read_run(write(tmp_path / "f.trec", {"1": ["c", "b"]}))
-    assert consistency.consistency(run, reference, [1, 2], reference_depth=2) == [0, 0.5]
-    assert consistency.REFERENCE_DEPTH == 1000
+    assert factors(run, reference, [1, 2], reference_depth=2) == [0, 0.5]
+    assert REFERENCE_DEPTH == 1000
 
 
 def test_the_same_as_equation_5_on_random_runs(tmp_path):
@@ -80,7 +82,7 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
         for n in depths
     ]
     files = read_run(write(tmp_path / "f.trec", run)), read_run(write(tmp_path / "r.trec", reference))
-    assert consistency.consistency(*files, depths, limit) == pytest.approx(expected)
+    assert factors(*files, depths, limit) == pytest.approx(expected)
     assert 0 < expected[0] < 1
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from cort import depths, rerank
 from cort.evaluation import measures
+from cort.evaluation.depths import measure_depths, saturation
 from cort.formats import tables
 from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
+from cort.formats.runs import Run, read_run, write_run
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_equals_reranking_and_evaluating_cut_rankings():
     scores = generator.integers(0, 4, len(candidates.doc_ids)).astype(float)
     qrels = {q: {f"d{d}": int(generator.integers(0, 3)) for d in range(0, 30, 2)} for q in rankings}
     names = ["RR@10", "nDCG@5", "AP"]
-    columns = depths.measure_depths(candidates, scores, qrels, [1, 7, 20, 50], names)
+    columns = measure_depths(candidates, scores, qrels, [1, 7, 20, 50], names)
     for position, depth in enumerate([1, 7, 20, 50]):
         expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank.rerank_run(candidates, scores, depth)})
         values = measures.evaluate_run(expected, qrels, names)
@@ -68,7 +69,7 @@ def make_run(rankings):
     flat = [doc_id for docs in rankings.values() for doc_id in docs]
     offsets = np.cumsum([0, *map(len, rankings.values())]).astype(np.int64)
     scores = np.concatenate([-np.arange(len(docs), dtype=float) for docs in rankings.values()])
-    return depths.Run(list(rankings), offsets, pa.array(flat, pa.string()), scores)
+    return Run(list(rankings), offsets, pa.array(flat, pa.string()), scores)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def make_run(rankings):
     ],
 )
 def test_saturation(numbers, values, expected):
-    assert depths.saturation(numbers, values) == expected
+    assert saturation(numbers, values) == expected
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (2, 1), (1, 1)])

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from cort import disagreements
-from cort.disagreements import Disagreement, compare, largest
+from cort.evaluation.disagreements import Disagreement, Disagreements, compare, largest
+from cort.formats.artifacts import read_artifact
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
-from cort.reporting.inputs import read_comparison
 
 
 def disagreement(query_id: str, advantage: float) -> Disagreement:
@@ -118,9 +118,9 @@ def test_stage_refuses_bad_arguments(arguments, tmp_path, capsys, change, compla
 
 def test_the_report_reads_what_the_stage_writes(arguments, tmp_path) -> None:
     disagreements.main(arguments)
-    comparison = read_comparison(tmp_path / "examples.json")
+    comparison = read_artifact(tmp_path / "examples.json", Disagreements)
     assert (comparison.first, comparison.better_second) == ("cort", 1)
-    assert [(one.query, one.rank_first, one.rank_second) for one in comparison.examples] == [
+    assert [(one.query, one.relevant.rank_first, one.relevant.rank_second) for one in comparison.examples] == [
         ("first query", 1, 2),
         ("second <query>", None, 1),
     ]

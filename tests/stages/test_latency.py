@@ -7,11 +7,13 @@ import pytest
 import yaml
 
 from cort import latency
+from cort.formats.artifacts import read_artifact
 from cort.online.manifest import read_contents
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
-from cort.reporting.latency import latency_blocks, latency_table, read_latencies, read_published
-from cort.reporting.reproduction.fidelity import read_latencies as read_for_papers
+from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
+from cort.reporting.reproduction.artifact import Reproduction
+from cort.reporting.reproduction.fidelity import read_latencies
 from cort.reporting.tables import to_csv
 from tests.cort.online.test_searcher import SYSTEMS, Slow, contents_with
 from workflow.experiment.checks import ConfigError, load
@@ -125,7 +127,7 @@ def measured(tmp_path, rows):
 
 def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     path = measured(tmp_path, [row("bm25", "bm25", bm25=38.5, sequential=38.5)])
-    found = read_latencies(path)
+    found = read_artifact(path, Latencies)
     lines = to_csv(latency_table([found])).splitlines()
     assert lines[0].split(",")[5:11] == [f"{part}_p50" for part in PARTS]
     assert lines[1] == "dev,bm25,cpu,1,3,,,,38.5,,,38.5,38.5,38.5,38.5,,,,"
@@ -136,19 +138,24 @@ def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
 
 
 def test_papers_are_compared_with_each_of_the_latencies(tmp_path):
-    [found] = read_for_papers(measured(tmp_path, []))
-    assert (found.system, found.split, found.milliseconds) == ("bm25", "dev", {1: 38.5, 32: 290.0})
+    [found] = read_latencies(measured(tmp_path, []))
+    assert (found.system, found.split, found.milliseconds) == ("bm25", "dev", {"1": 38.5, "32": 290.0})
 
 
 def test_published_latencies_stand_beside_ours(tmp_path):
+    said = {"where": "table-4", "column": "ms", "system": None, "split": "dev", "quantity": "measure", "depth": None}
+    said |= {"difference": None, "within": 1, "because": "", "mark": "off", "not run because": None}
     numbers = [
         {"row": "BM25", "measure": "latency@32", "published": 290, "ours": None},
         {"row": "BM25", "measure": "latency", "published": 38, "ours": 40.5},
         {"row": "BM25", "measure": "R@200", "published": 73.8, "ours": 73.8},
     ]
+    numbers = [said | number | {"why ours may differ": []} for number in numbers]
+    paper = {"name": "cort", "title": "CoRT", "reference": "", "counts": {"within": 1, "off": 1, "not run": 1}}
     path = tmp_path / "reproduction.json"
-    path.write_text(json.dumps({"papers": [{"title": "CoRT", "numbers": numbers}]}))
-    found = [(one.row, one.batch, one.published, one.ours) for one in read_published(path)]
+    path.write_text(json.dumps({"papers": [paper | {"numbers": numbers}]}))
+    reproduction = read_artifact(path, Reproduction)
+    found = [(one.row, one.batch, one.published, one.ours) for one in published_latencies(reproduction)]
     assert found == [("BM25", 32, 290.0, None), ("BM25", 1, 38.0, 40.5)]
 
 

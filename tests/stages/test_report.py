@@ -2,12 +2,12 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from cort import report
+from tests.support.common import contents
+from tests.support.reporting import NASTY, Outline
 
 FILES = [
     *(
@@ -18,36 +18,6 @@ FILES = [
     *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
     "index.html",
 ]
-NASTY = '<script>alert("1")</script> & {{ 7 * 7 }}'
-VOID = {"meta", "link", "br"}
-
-
-class Outline(HTMLParser):
-    """Checks that tags are closed in order, and remembers them with their ids."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.ids: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.seen.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs) -> None:
-        self.seen.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.attributes += [(name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag) -> None:
-        assert self.open.pop() == tag
 
 
 @pytest.fixture
@@ -68,7 +38,14 @@ def small(tmp_path):
 
 @pytest.fixture
 def full(small, tmp_path):
-    depths = {"system": "cort_1", "split": "dev", "depths": [1, 2, 4], "measures": {"RR@10": [0.1, 0.2, 0.2]}}
+    depths = {
+        "system": "cort_1",
+        "split": "dev",
+        "relevance_level": 1,
+        "queries": 7,
+        "depths": [1, 2, 4],
+        "measures": {"RR@10": [0.1, 0.2, 0.2]},
+    }
     (tmp_path / "depths.json").write_text(json.dumps(depths | {"saturation": {"RR@10": 2}}))
     header = "step,epoch,loss,validation_loss,learning_rate,examples_per_second\n"
     (tmp_path / "curve.csv").write_text(header + "".join(f"{n},{n / 9},{1 / n},,1e-5,9\n" for n in range(1, 9)))
@@ -88,7 +65,8 @@ def full(small, tmp_path):
     (tmp_path / "filter.json").write_text(json.dumps({"kept <b>": 12345, "dropped_short": 0}))
     (tmp_path / "benchmarks/train").mkdir(parents=True)
     (tmp_path / "benchmarks/train/a.tsv").write_text("s\th:m:s\tmax_rss\n3725.5\t1:02:05\t-\n")
-    gate = {"title": f"Paper {NASTY}", "counts": {"within": 41, "off": 3, "not run": 1_234}}
+    counts = {"within": 41, "off": 3, "not run": 1_234}
+    gate = {"name": "p", "title": f"Paper {NASTY}", "reference": "", "counts": counts, "numbers": []}
     (tmp_path / "reproduction.json").write_text(json.dumps({"papers": [gate]}))
     return [
         *small,
@@ -100,18 +78,14 @@ def full(small, tmp_path):
     ]
 
 
-def written(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_all_files_are_written_and_the_same_again(full, tmp_path) -> None:
     assert report.main(full) == 0
-    once = written(tmp_path / "report")
+    once = contents(tmp_path / "report")
     assert sorted(once) == sorted(FILES)
     # A process of its own has other hash seeds.
     command = [sys.executable, "-m", "cort.report", *full]
     subprocess.run(command, check=True, capture_output=True, env={"PYTHONHASHSEED": "7", "HOME": str(tmp_path)})
-    assert written(tmp_path / "report") == once
+    assert contents(tmp_path / "report") == once
 
 
 def test_the_page_is_whole_and_alone(full, tmp_path) -> None:
@@ -153,7 +127,7 @@ def test_the_page_shows_the_numbers(full, tmp_path) -> None:
 
 def test_what_is_absent_is_left_out(small, tmp_path) -> None:
     assert report.main([*small, "--benchmarks", str(tmp_path / "none"), "--disagreements", "--curves"]) == 0
-    assert sorted(written(tmp_path / "report")) == sorted(FILES)
+    assert sorted(contents(tmp_path / "report")) == sorted(FILES)
     text = (tmp_path / "report/index.html").read_text()
     found = re.findall(r"<h2[^>]*>([^<]*)</h2>", text)
     assert found == ["Systems", "Recall"]

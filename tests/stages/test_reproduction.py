@@ -10,83 +10,38 @@ import pytest
 import yaml
 
 from cort import reproduction
-from cort.reporting.inputs import Depths, Measures
-from cort.reporting.reproduction.fidelity import Consistency, Latency, Results, compare, counts, verdicts
+from cort.evaluation.consistency import Consistency
+from cort.evaluation.depths import Depths
+from cort.evaluation.measures import Measures
+from cort.reporting.reproduction.artifact import Counts
+from cort.reporting.reproduction.fidelity import Latency, Results, compare, count, verdicts
 from cort.reporting.reproduction.paper import Number, Tolerance, read_paper
-from tests.stages.test_report import NASTY, Outline
+from tests.support.common import contents
+from tests.support.reporting import NASTY, PAPER, Outline
 
 ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
-PAPER = {
-    "title": f"A paper {NASTY}",
-    "reference": "Nobody, 2020",
-    "reasons": {"seed": f"Another seed {NASTY}", "file": "Another file", "table": "All of it"},
-    "tolerances": {"near": {"within": 0.001, "because": "rounding"}, "exact": {"within": 0, "because": "a count"}},
-    "tables": {
-        "table-1": {
-            "number": "Table 1",
-            "title": "Numbers.",
-            "split": "dev",
-            "scale": 100,
-            "tolerance": "near",
-            "why": ["table"],
-            "columns": [
-                {"label": "MRR@10", "measure": "RR@10", "why": ["file"]},
-                {"label": "ms", "measure": "latency@32", "scale": 1},
-                {"label": "at 4", "measure": "RR@10", "depth": 4},
-            ],
-            "rows": [
-                {"label": "BM25", "system": "bm25", "values": [18.7, 290, None]},
-                {"label": "Both", "systems": ["both", None, "re"], "values": [{"value": 20, "why": ["seed"]}, 7, 31.5]},
-            ],
-        }
-    },
-    "figures": {
-        "figure-1": {
-            "number": "Figure 1",
-            "title": "Curves.",
-            "panels": [
-                {
-                    "kind": "depths",
-                    "title": "Quality",
-                    "split": "dev",
-                    "measure": "RR@10",
-                    "depths": [1, 2, 4],
-                    "tolerance": "exact",
-                    "series": [{"label": "Re", "system": "re", "saturation": 2, "published": [[1, 0.1]]}],
-                },
-                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "F", "system": "bm25"}]},
-                {
-                    "kind": "systems",
-                    "title": "Size",
-                    "x_label": "pairs",
-                    "split": "dev",
-                    "measure": "RR@10",
-                    "series": [{"label": "Sizes", "points": [{"x": 1, "system": "bm25"}, {"x": 10, "system": "none"}]}],
-                },
-            ],
-        },
-        "figure-2": {
-            "number": "Figure 2",
-            "title": "Nothing of ours.",
-            "panels": [
-                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "G", "system": "g"}]}
-            ],
-        },
-    },
-}
 RESULTS = {
     "measures": {"system": "bm25", "split": "dev", "relevance_level": 1, "queries": 7, "mean": {"RR@10": 0.1879}},
     "both": {"system": "both", "split": "dev", "relevance_level": 1, "queries": 7, "mean": {"RR@10": 0.25}},
     "depths": {
         "system": "re",
         "split": "dev",
+        "relevance_level": 1,
+        "queries": 7,
         "depths": [1, 2, 3, 4],
         # Twice the candidates add 20 %, then .4 %; the third depth is none of the paper's.
         "measures": {"RR@10": [0.25, 0.3, 0.3, 0.3012]},
         "saturation": {"RR@10": 2},
     },
-    "consistency": {"system": "bm25", "split": "dev", "reference": "r", "depths": [1, 9], "consistency": [1, 0.5]},
+    "consistency": {
+        "system": "bm25",
+        "split": "dev",
+        "reference": "r",
+        "queries": 7,
+        "depths": [1, 9],
+        "consistency": [1, 0.5],
+    },
     "latency": {"system": "bm25", "split": "dev", "milliseconds": {"1": 38.0, "32": 290.0005}},
 }
 
@@ -104,10 +59,6 @@ def write(folder, paper=None):
     }
     options = [word for name, paths in files.items() for word in (f"--{name}", *(str(folder / path) for path in paths))]
     return ["--title", NASTY, "--dataset", "toy", *options, "--output-folder", str(folder / "out")]
-
-
-def written(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -145,7 +96,7 @@ def test_reasons_of_number_row_column_and_table_add_up(found):
 def test_all_files_are_written_and_the_same_again(tmp_path):
     options = write(tmp_path)
     assert reproduction.main(options) == 0
-    once = written(tmp_path / "out")
+    once = contents(tmp_path / "out")
     assert sorted(once) == [
         "figures/paper.figure-1.svg",
         "figures/paper.figure-2.svg",
@@ -156,7 +107,7 @@ def test_all_files_are_written_and_the_same_again(tmp_path):
     ]
     command = [sys.executable, "-m", "cort.reproduction", *options]
     subprocess.run(command, check=True, capture_output=True, env={"PYTHONHASHSEED": "7"}, cwd=ROOT)
-    assert written(tmp_path / "out") == once
+    assert contents(tmp_path / "out") == once
 
 
 def test_a_table_has_a_row_per_number(tmp_path):
@@ -213,9 +164,9 @@ def number(**changes):
 
 def results(**values):
     measures = {("s", "dev"): Measures("s", "dev", 1, 7, values)}
-    depths = {("s", "dev"): Depths("s", "dev", [1, 2], {"RR@10": [0.1, 0.2]}, {})}
-    consistency = {("s", "dev"): Consistency("s", "dev", "r", [1], [1.0])}
-    return Results(measures, depths, consistency, {("s", "dev"): Latency("s", "dev", {1: 8.0})})
+    depths = {("s", "dev"): Depths("s", "dev", 1, 7, [1, 2], {"RR@10": [0.1, 0.2]}, {})}
+    consistency = {("s", "dev"): Consistency("s", "dev", "r", 7, [1], [1.0])}
+    return Results(measures, depths, consistency, {("s", "dev"): Latency("s", "dev", {"1": 8.0})})
 
 
 @pytest.mark.parametrize(
@@ -251,7 +202,7 @@ def test_a_single_query_is_a_batch_of_one():
 
 
 def test_saturation_looks_at_the_papers_depths_alone():
-    curve = Depths("s", "dev", [1, 2, 3, 4, 6], {"RR@10": [0.1, 0.2, 0.3, 0.4, 0.3]}, {"RR@10": 3})
+    curve = Depths("s", "dev", 1, 7, [1, 2, 3, 4, 6], {"RR@10": [0.1, 0.2, 0.3, 0.4, 0.3]}, {"RR@10": 3})
     mine = Results({}, {("s", "dev"): curve})
     asked = number(quantity="saturation", paper=3)
     assert compare(asked, mine).ours == 3
@@ -262,7 +213,7 @@ def test_saturation_looks_at_the_papers_depths_alone():
 def test_without_results_no_published_number_was_run(path):
     paper = read_paper(path)
     found = [one for numbers in verdicts(paper, Results({})).values() for one in numbers]
-    assert counts(found) == {"within": 0, "off": 0, "not run": len(found)}
+    assert count(found) == Counts(0, 0, len(found))
     assert len(found) > 10
 
 
@@ -296,35 +247,50 @@ def broken(path, value):
     place = paper
     for key in parents:
         place = place[key]
-    place[last] = value
+    if value is GONE:
+        del place[last]
+    else:
+        place[last] = value
     return paper
 
 
 TABLE = ("tables", "table-1")
+GONE = object()
 
 
 @pytest.mark.parametrize(
     ("path", "value", "complaint"),
     [
+        ((*TABLE, "why"), ["x"], "tables.table-1.why: found 'x', expected one of seed, file, table; add it or fix the"),
+        ((*TABLE, "tolerance"), "x", "tables.table-1.tolerance: found 'x', expected one of near, exact; add it or fix"),
+        ((*TABLE, "rows", 0, "values"), [1], "tables.table-1.rows.0.values: found 1 of them, expected 3, one per colu"),
         (
-            (*TABLE, "why"),
-            ["x"],
-            "the name 'x' at tables.table-1.why[0], expected one of seed, file, table; fix the f",
+            (*TABLE, "rows", 0, "values"),
+            ["1", 2, 3],
+            "tables.table-1.rows.0.values.0: found '1', expected a number or a mapping or null",
         ),
-        ((*TABLE, "tolerance"), "x", "the name 'x' at tables.table-1.tolerance, expected one of near, exact"),
-        ((*TABLE, "rows", 0, "values"), [1], "1 values at tables.table-1.rows[0].values, expected 3, one per column"),
-        ((*TABLE, "rows", 0, "values"), ["1", 2, 3], "'1' at tables.table-1.rows[0].values[0], expected a number"),
-        ((*TABLE, "scale"), 0, "0.0 at tables.table-1.scale, expected a number above 0"),
-        ((*TABLE, "split"), None, "no split at tables.table-1.rows[0], expected split in row, column or table"),
-        (("title",), 3, "found 3 at title, expected a text; fix the file"),
+        ((*TABLE, "scale"), 0, "tables.table-1.scale: found 0, expected more than 0; fix the value"),
+        (
+            (*TABLE, "split"),
+            GONE,
+            "tables.table-1.rows.0: found no split for the column 'MRR@10', expected one of row,",
+        ),
+        (("title",), 3, "title: found 3, expected text; put it in quotes"),
     ],
 )
 def test_a_broken_paper_is_refused_with_its_place(tmp_path, capsys, path, value, complaint):
     assert reproduction.main(write(tmp_path, broken(path, value))) == 1
     error = capsys.readouterr().err
-    assert f"{tmp_path}/paper.yaml: found " in error
-    assert complaint in error
+    assert f"{tmp_path}/paper.yaml: {complaint}" in error
     assert not (tmp_path / "out").exists()
+
+
+def test_all_mistakes_of_a_paper_are_named_at_once(tmp_path, capsys):
+    paper = broken((*TABLE, "why"), ["x"])
+    paper["tables"]["table-1"]["tolerance"] = "far"
+    assert reproduction.main(write(tmp_path, paper)) == 1
+    error = capsys.readouterr().err
+    assert error.count(f"{tmp_path}/paper.yaml: tables.table-1.") == 2
 
 
 def test_other_broken_files_are_refused(tmp_path, capsys):

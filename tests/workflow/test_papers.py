@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stages.test_reproduction import PAPER
+from tests.support.reporting import PAPER
 from tests.workflow.test_experiment import GONE, changed, complaints
 from workflow.experiment.checks import ConfigError, complete
 from workflow.experiment.outputs import consistency_files, reproduction_files, run_id_of, submission_files

@@ -7,35 +7,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cort.depths import saturation
+from cort.evaluation.consistency import Consistency
+from cort.evaluation.depths import Depths, saturation
+from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
-from cort.reporting.inputs import Depths, Measures
+from cort.reporting.reproduction.artifact import Counts
 from cort.reporting.reproduction.paper import Number, Paper, PaperTable
 
 WITHIN, OFF, NOT_RUN = "within", "off", "not run"
-MARKS = (WITHIN, OFF, NOT_RUN)
 # Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Consistency:
-    """RepBERT's consistency factor of one run, by depth."""
-
-    system: str
-    split: str
-    reference: str
-    depths: list[int]
-    values: list[float | None]
-
-
-@dataclass(frozen=True)
 class Latency:
-    """Milliseconds of a system by the number of queries in a batch."""
+    """Milliseconds of a system by the number of queries in a batch: "1" of a single query, "32" of a batch of 32."""
 
     system: str
     split: str
-    milliseconds: dict[int, float | None]
+    milliseconds: dict[str, float | None]
+
+    def check(self, node: Node) -> None:
+        """Refuse batch sizes that are none."""
+        for size in self.milliseconds:
+            if not size.isdecimal() or not int(size):
+                found = f"the batch size {size!r}"
+                raise node["milliseconds"][size].complain(found, "a whole number from 1")
 
 
 @dataclass(frozen=True)
@@ -63,32 +60,13 @@ class Verdict:
         return None if self.ours is None else self.ours - self.number.paper
 
 
-def read_consistency(path: str | Path) -> Consistency:
-    """Read what the stage `consistency` wrote."""
-    node = read_json(path)
-    depths = [one.count() for one in node["depths"].items()]
-    values = [one.number() for one in node["consistency"].items()]
-    if len(depths) != len(values):
-        raise node["consistency"].complain(f"{len(values)} values", f"{len(depths)}, one per depth")
-    return Consistency(node["system"].text(), node["split"].text(), node["reference"].text(), depths, values)
-
-
 def read_latencies(path: str | Path) -> list[Latency]:
-    """Read ``{"system", "split", "milliseconds": {"1": of a single query, "32": of a batch of 32}}``.
-
-    Or what the stage `latency` wrote, which has a list of these.
-    """
+    """Read a `Latency`, or what the stage `latency` wrote, which has a list of these as `latencies`."""
     node = read_json(path)
-    several = node.get("latencies")
-    return [_latency_of(one) for one in several.items()] if several else [_latency_of(node)]
-
-
-def _latency_of(node: Node) -> Latency:
-    batches = node["milliseconds"].members()
-    for size, value in batches:
-        if not size.isdecimal() or not int(size):
-            raise value.complain(f"the batch size {size!r}", "a whole number from 1")
-    return Latency(node["system"].text(), node["split"].text(), {int(size): value.number() for size, value in batches})
+    found: list[Latency] = (
+        node["latencies"].read(list[Latency]) if "latencies" in node.of(dict) else [node.read(Latency)]
+    )
+    return found
 
 
 def compare(number: Number, results: Results) -> Verdict:
@@ -148,14 +126,16 @@ def _saturation(number: Number, results: Results) -> tuple[float | None, str]:
 def _latency(number: Number, results: Results) -> tuple[float | None, str]:
     _, _, batch = number.measure.partition("@")
     found = results.latencies.get((number.system or "", number.split))
-    value = None if found is None else found.milliseconds.get(int(batch or 1))
+    value = None if found is None else found.milliseconds.get(batch or "1")
     return value, "" if value is not None else "its latency was not measured"
 
 
 def verdicts(paper: Paper, results: Results) -> dict[str, list[Verdict]]:
     """Judge every number of a paper, by the name of its table or figure, in the order of the paper's file."""
-    tables = {one.name: [compare(number, results) for number in numbers_of(one)] for one in paper.tables}
-    return tables | {one.name: [compare(number, results) for number in one.numbers] for one in paper.figures}
+    return {
+        **{one.name: [compare(number, results) for number in numbers_of(one)] for one in paper.tables},
+        **{one.name: [compare(number, results) for number in one.numbers] for one in paper.figures},
+    }
 
 
 def numbers_of(table: PaperTable) -> list[Number]:
@@ -163,7 +143,7 @@ def numbers_of(table: PaperTable) -> list[Number]:
     return [number for _, cells in table.rows for number in cells if number is not None]
 
 
-def counts(found: Iterable[Verdict]) -> dict[str, int]:
-    """Count the marks, each of `MARKS` also where there is none of it."""
+def count(found: Iterable[Verdict]) -> Counts:
+    """Count the marks."""
     counted = Counter(one.mark for one in found)
-    return {mark: counted[mark] for mark in MARKS}
+    return Counts(counted[WITHIN], counted[OFF], counted[NOT_RUN])

@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from markupsafe import Markup
 
 from cort.reporting import figures, labels
-from cort.reporting.page import environment
+from cort.reporting import page as writing
 from cort.reporting.panels import Line, Panel
-from cort.reporting.reproduction.fidelity import NOT_RUN, OFF, Results, Verdict, counts, verdicts
+from cort.reporting.reproduction.artifact import NumberResult, PaperResult
+from cort.reporting.reproduction.fidelity import NOT_RUN, OFF, Results, Verdict, count, verdicts
 from cort.reporting.reproduction.paper import Paper, PaperFigure, PaperPanel, PaperTable, Series
 from cort.reporting.tables import Column, Table
 
 COLUMNS = (
-    Column("paper", "paper"),
-    Column("where", "where"),
-    Column("row", "row"),
-    Column("column", "column"),
+    *map(Column, ("paper", "where", "row", "column")),
     Column("system", "our system"),
-    Column("split", "split"),
-    Column("measure", "measure"),
+    *map(Column, ("split", "measure")),
     Column("depth", "candidates"),
-    Column("published", "published", 4),
-    Column("ours", "ours", 4),
-    Column("difference", "difference", 4),
-    Column("tolerance", "tolerance", 4),
-    Column("mark", "mark"),
+    *(Column(key, digits=4) for key in ("published", "ours", "difference", "tolerance")),
+    Column("mark"),
 )
 
 
@@ -70,42 +64,33 @@ def _cells(paper: str, where: str, one: Verdict) -> list[str | int | float | Non
     return [*found, number.paper, one.ours, one.difference, number.tolerance.within, one.mark]
 
 
-def as_json(judged: Sequence[Judged]) -> dict[str, Any]:
-    """All verdicts, with reasons, for other programs."""
-    return {
-        "papers": [
-            {
-                "name": one.paper.name,
-                "title": one.paper.title,
-                "reference": one.paper.reference,
-                "counts": counts(one.all),
-                "numbers": [_number_json(name, verdict) for name in one.verdicts for verdict in one.verdicts[name]],
-            }
-            for one in judged
-        ]
-    }
+def result_of(judged: Judged) -> PaperResult:
+    """All verdicts on a paper, with reasons, for other programs."""
+    paper = judged.paper
+    numbers = [_number_result(name, one) for name, found in judged.verdicts.items() for one in found]
+    return PaperResult(paper.name, paper.title, paper.reference, count(judged.all), numbers)
 
 
-def _number_json(where: str, one: Verdict) -> dict[str, Any]:
+def _number_result(where: str, one: Verdict) -> NumberResult:
     number = one.number
-    return {
-        "where": where,
-        "row": number.row,
-        "column": number.column,
-        "system": number.system,
-        "split": number.split,
-        "quantity": number.quantity,
-        "measure": number.measure,
-        "depth": number.depth,
-        "published": number.paper,
-        "ours": one.ours,
-        "difference": one.difference,
-        "within": number.tolerance.within,
-        "because": number.tolerance.because,
-        "mark": one.mark,
-        "not run because": one.reason or None,
-        "why ours may differ": list(number.why),
-    }
+    return NumberResult(
+        where=where,
+        row=number.row,
+        column=number.column,
+        system=number.system,
+        split=number.split,
+        quantity=number.quantity,
+        measure=number.measure,
+        depth=number.depth,
+        published=number.paper,
+        ours=one.ours,
+        difference=one.difference,
+        within=number.tolerance.within,
+        because=number.tolerance.because,
+        mark=one.mark,
+        not_run_because=one.reason or None,
+        why=list(number.why),
+    )
 
 
 # Figures.
@@ -145,7 +130,7 @@ def _points(panel: PaperPanel, series: Series, results: Results) -> Iterator[tup
     depths: list[int] = []
     values: list[float | None] = []
     if panel.kind == "consistency" and key in results.consistency:
-        depths, values = results.consistency[key].depths, results.consistency[key].values
+        depths, values = results.consistency[key].depths, results.consistency[key].consistency
     elif panel.kind == "depths" and key in results.depths:
         curve = results.depths[key]
         depths, values = curve.depths, curve.measures.get(panel.measure, [None] * len(curve.depths))
@@ -221,18 +206,16 @@ def render(title: str, dataset: str, judged: Sequence[Judged]) -> str:
     papers = [
         {
             "paper": one.paper,
-            "counts": counts(one.all),
+            "counts": count(one.all),
             "off": numbers_off(one),
             "tables": [(table, table_cells(table, one.verdicts[table.name])) for table in one.paper.tables],
             "figures": [(figure, _inline(one, figure), one.verdicts[figure.name]) for figure in one.paper.figures],
         }
         for one in judged
     ]
-    total = counts(verdict for one in judged for verdict in one.all)
-    template = environment().get_template("reproduction.html.jinja")
-    return template.render(
-        title=title, dataset=dataset, papers=papers, total=total, not_run=reasons_not_run(judged), signed=labels.signed
-    )
+    total = count(verdict for one in judged for verdict in one.all)
+    shown = {"papers": papers, "total": total, "not_run": reasons_not_run(judged)}
+    return writing.render("reproduction.html.jinja", title=title, dataset=dataset, **shown)
 
 
 def _inline(judged: Judged, figure: PaperFigure) -> list[Markup]:

@@ -3,16 +3,17 @@ import json
 import pytest
 
 from cort import report
+from cort.evaluation.comparisons import Comparisons
+from cort.evaluation.measures import Measures
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.reporting.comparisons import (
-    contrasts_table,
+    comparisons_table,
     legend,
     lengths_table,
     p_value,
-    read_contrasts,
     shown_interval,
     significant_differences,
 )
-from cort.reporting.inputs import Measures
 from cort.reporting.labels import MINUS, MISSING
 from cort.reporting.page import systems_blocks
 from cort.reporting.tables import systems_table, to_csv, to_latex, to_markdown
@@ -67,8 +68,8 @@ def write(tmp_path):
 def both(write):
     """Splits with measures of their own each."""
     return [
-        read_contrasts(write(content())),
-        read_contrasts(write(content("dl19", [("AP", False)]), "dl19.json")),
+        read_artifact(write(content()), Comparisons),
+        read_artifact(write(content("dl19", [("AP", False)]), "dl19.json"), Comparisons),
     ]
 
 
@@ -104,7 +105,7 @@ def test_the_page_marks_the_difference_and_each_split_has_its_measures(both):
 
 
 def test_the_table_of_comparisons_has_every_digit(both):
-    lines = to_csv(contrasts_table(both)).splitlines()
+    lines = to_csv(comparisons_table(both)).splitlines()
     assert lines[0].startswith("split,baseline,system,measure,mean,mean_low,mean_high,baseline_mean,baseline_low")
     assert lines[1] == (
         "dev,bm25,cort_1,MRR@10,0.274,0.26,0.29,0.187,0.18,0.2,0.087,-0.01,0.1,1e-09,3e-09,0.0001,0.0003,yes,2000,4000,980"
@@ -127,17 +128,15 @@ def test_numbers_for_readers():
         ".2500",
         "1.0000",
     ]
-    assert shown_interval((0.1, 0.25)) == "0.100 to 0.250"
-    assert shown_interval((-0.01, 0.1), sign=True) == f"{MINUS}0.010 to +0.100"
+    assert shown_interval(0.1, 0.25) == "0.100 to 0.250"
+    assert shown_interval(-0.01, 0.1, sign=True) == f"{MINUS}0.010 to +0.100"
 
 
 def test_the_report_shows_all_of_it(write, tmp_path):
     paths = []
     for one in MEASURES:
         path = tmp_path / f"{one.split}.{one.system}.measures.json"
-        path.write_text(
-            json.dumps({"system": one.system, "split": one.split, "queries": one.queries, "mean": one.mean})
-        )
+        write_artifact(path, one)
         paths.append(str(path))
     comparisons = [str(write(content())), str(write(content("dl19", [("AP", False)]), "dl19.json"))]
     words = ["--title", "x", "--dataset", "toy", "--measures-files", *paths, "--baseline", "bm25"]
@@ -165,4 +164,4 @@ def test_the_report_shows_all_of_it(write, tmp_path):
 )
 def test_another_file_is_refused(write, key, value, words):
     with pytest.raises(InputError, match=f"dev.json: {words}"):
-        read_contrasts(write(content() | {key: value}))
+        read_artifact(write(content() | {key: value}), Comparisons)

@@ -4,9 +4,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from cort.evaluation.depths import Depths
+from cort.evaluation.measures import Measures
 from cort.reporting import figures
 from cort.reporting.curves import Curve
-from cort.reporting.inputs import Depths, Measures
 from cort.reporting.panels import Line, Panel, depth_panels, looks, recall_panels, training_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,9 +50,15 @@ def test_recall_is_drawn_by_growing_cutoff() -> None:
 def test_depths_say_where_they_saturate() -> None:
     depths = [
         Depths(
-            "a", "dev", [1, 64, 1000], {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]}, {"RR@10": 64, "AP": None}
+            "a",
+            "dev",
+            1,
+            9,
+            [1, 64, 1000],
+            {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]},
+            {"RR@10": 64, "AP": None},
         ),
-        Depths("b", "dev", [1, 2], {"RR@10": [0.1, 0.2]}, {}),
+        Depths("b", "dev", 1, 9, [1, 2], {"RR@10": [0.1, 0.2]}, {}),
     ]
     first, second = depth_panels(depths, looks("ab", None))
     assert (first.title, second.title) == ("MRR@10, dev", "MAP, dev")

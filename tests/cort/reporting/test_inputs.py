@@ -3,9 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from cort.formats.artifacts import parse_assignments
+from cort.evaluation.depths import Depths
+from cort.evaluation.disagreements import Disagreements
+from cort.evaluation.measures import Measures
+from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting.curves import COLUMNS, POINTS, WINDOWS, read_curve, smooth, summarize, thin
-from cort.reporting.inputs import Measures, read_comparison, read_depths, read_filter, read_measures
+from cort.reporting.inputs import read_each, read_filter, read_measures
 from cort.reporting.stages import Stage, read_stages
 from cort.system.errors import InputError
 
@@ -13,6 +16,8 @@ MEASURES = {"system": "s", "split": "t", "relevance_level": 1, "queries": 3, "me
 DEPTHS = {
     "system": "s",
     "split": "t",
+    "relevance_level": 1,
+    "queries": 3,
     "depths": [1, 2],
     "measures": {"RR@10": [0.1, 0.2]},
     "saturation": {"RR@10": 2, "AP": None},
@@ -89,7 +94,7 @@ def test_the_same_system_and_split_twice_is_refused(file) -> None:
 
 
 def test_depths_are_read(file) -> None:
-    [one] = read_depths([file(DEPTHS)])
+    [one] = read_each([file(DEPTHS)], Depths)
     assert (one.depths, one.measures, one.saturation) == ([1, 2], {"RR@10": [0.1, 0.2]}, {"RR@10": 2, "AP": None})
 
 
@@ -104,14 +109,13 @@ def test_depths_are_read(file) -> None:
 )
 def test_depths_that_do_not_fit_are_refused(file, change, complaint) -> None:
     with pytest.raises(InputError) as error:
-        read_depths([file(DEPTHS | change)])
+        read_each([file(DEPTHS | change)], Depths)
     assert complaint in str(error.value)
 
 
 def test_examples_are_read(file) -> None:
-    comparison = read_comparison(file(EXAMPLES))
-    [one] = comparison.examples
-    assert (one.rank_first, one.rank_second, one.top_first) == (1, None, None)
+    [one] = read_artifact(file(EXAMPLES), Disagreements).examples
+    assert (one.relevant.rank_first, one.relevant.rank_second, one.top_first) == (1, None, None)
     assert one.top_second is not None
     assert one.top_second.relevant is False
 
@@ -120,7 +124,7 @@ def test_a_wrong_example_is_named(file) -> None:
     wrong = json.loads(json.dumps(EXAMPLES))
     del wrong["examples"][0]["relevant"]["text"]
     with pytest.raises(InputError, match=r"found no 'text' at examples\[0\]\.relevant"):
-        read_comparison(file(wrong))
+        read_artifact(file(wrong), Disagreements)
 
 
 def test_filters_keep_their_order(file) -> None:

@@ -1,8 +1,9 @@
 import pytest
 from markupsafe import Markup
 
+from cort.evaluation.depths import Depths
+from cort.evaluation.measures import Measures
 from cort.reporting.highlight import highlight, stem
-from cort.reporting.inputs import Depths, Measures
 from cort.reporting.labels import MINUS, MISSING
 from cort.reporting.page import Value, clip, saturation_rows, systems_blocks
 from cort.reporting.summary import headlines
@@ -111,7 +112,7 @@ def test_differences_and_best_values() -> None:
 
 def test_saturation_rows() -> None:
     depths = Depths(
-        "a", "dev", [1, 64, 1000], {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, 0.1, None]}, {"RR@10": 64, "AP": None}
+        "a", "dev", 1, 9, [1, 64, 1000], {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, 0.1, None]}, {"RR@10": 64, "AP": None}
     )
     first, second = saturation_rows([depths])
     assert (first.measure, first.depth, first.value, first.deepest, first.value_at_deepest) == (

@@ -3,8 +3,8 @@ import io
 
 import pytest
 
+from cort.evaluation.measures import Measures
 from cort.reporting import labels
-from cort.reporting.inputs import Measures
 from cort.reporting.stages import Stage
 from cort.reporting.tables import Column, Table, best_shown, stages_table, systems_table, to_csv, to_latex, to_markdown
 

@@ -1,0 +1,86 @@
+"""Measures of a re-ranked run by the number of its candidates, and where they saturate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.evaluation.measures import Qrels, evaluate_run, means
+from cort.formats.artifacts import Node
+from cort.formats.ids import sort_keys
+from cort.formats.runs import Run
+from cort.system.progress import track
+
+SATURATED_BELOW = 1.005
+
+
+@dataclass(frozen=True)
+class Depths:
+    """Measures of one re-ranked system by number of candidates: ``measures[name][i]`` belongs to ``depths[i]``.
+
+    ``saturation[name]`` is the depth from which doubling adds less than 0.5 %, None where that was not reached.
+    """
+
+    system: str
+    split: str
+    relevance_level: int
+    queries: int
+    depths: list[int]
+    measures: dict[str, list[float | None]]
+    saturation: dict[str, int | None]
+
+    def check(self, node: Node) -> None:
+        """Refuse depths out of order, and what does not belong to one of them."""
+        depths = self.depths
+        if not depths or depths[0] < 1 or any(after <= before for before, after in pairwise(depths)):
+            raise node["depths"].complain(f"{depths}", "growing depths from 1 on")
+        for name, values in self.measures.items():
+            if len(values) != len(depths):
+                raise node["measures"][name].complain(f"{len(values)} values", f"{len(depths)}, one per depth")
+        for name, depth in self.saturation.items():
+            if depth is not None and depth not in depths:
+                raise node["saturation"][name].complain(str(depth), "one of the depths or null")
+
+
+def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
+    """Smallest depth d with value(2d) < 1.005 value(d); None if no pair (d, 2d) of `depths` is such."""
+    value = dict(zip(depths, values, strict=True))
+    return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
+
+
+def first_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run:
+    """Keep only the first `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
+
+    :param scores: the re-ranker's, one per result of `run`.
+    :return: a run whose scores are minus the rank, so that no order of ties matters.
+    """
+    sizes = np.diff(run.offsets)
+    kept = np.flatnonzero(run.ranks() <= depth)
+    queries = run.query_numbers()[kept]
+    doc_ids = run.doc_ids.take(pa.array(kept))
+    by = np.lexsort((sort_keys(doc_ids), -scores[kept], queries))
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, depth))]).astype(np.int64)
+    ranks = np.arange(len(kept)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+    return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks.astype(np.float64))
+
+
+def measure_depths(
+    run: Run,
+    scores: npt.NDArray[np.float64],
+    qrels: Qrels,
+    depths: Sequence[int],
+    measures: Sequence[str],
+    relevance_level: int = 1,
+) -> dict[str, list[float]]:
+    """Mean of every measure over the judged queries, at every depth: measure -> one value per depth."""
+    columns: dict[str, list[float]] = {measure: [] for measure in measures}
+    for depth in track(depths, len(depths), "depths"):
+        values = evaluate_run(first_candidates(run, scores, depth), qrels, measures, relevance_level)
+        for measure, value in means(values, measures).items():
+            columns[measure].append(value)
+    return columns

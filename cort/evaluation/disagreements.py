@@ -1,0 +1,136 @@
+"""The queries on which two systems disagree most.
+
+The disagreement of a query is the difference of the reciprocal ranks that the two runs give to their best-ranked
+relevant passage (0 where none was retrieved).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cort.evaluation.measures import Qrels
+from cort.formats.runs import RunByQuery
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """The relevant passage of an example, with its ranks from 1, None where it was not retrieved."""
+
+    doc_id: str
+    text: str
+    rank_first: int | None
+    rank_second: int | None
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first passage of a system; `relevant` is None where it was never judged."""
+
+    doc_id: str
+    text: str
+    relevant: bool | None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query on which two systems disagree; `advantage` is positive where the first is better.
+
+    A top is None where nothing was retrieved.
+    """
+
+    query_id: str
+    query: str
+    advantage: float
+    relevant: Relevant
+    top_first: Top | None
+    top_second: Top | None
+
+
+@dataclass(frozen=True)
+class Disagreements:
+    """Of how many judged queries each of two systems is better on, and the examples with the largest advantages."""
+
+    split: str
+    first: str
+    second: str
+    queries: int
+    better_first: int
+    better_second: int
+    examples: list[Example]
+
+
+class Disagreement(NamedTuple):
+    """One query seen by two systems; ranks are counted from 1, None where the passage was not retrieved.
+
+    `doc_id` is the best-ranked relevant passage of the system that has the advantage.
+    """
+
+    query_id: str
+    advantage: float
+    doc_id: str
+    rank_first: int | None
+    rank_second: int | None
+    top_first: str | None
+    top_second: str | None
+
+
+def compare(
+    query_id: str, first: Sequence[str], second: Sequence[str], judged: Mapping[str, int], relevance_level: int = 1
+) -> Disagreement | None:
+    """Compare two rankings (doc ids, best first) of one query; None when neither has the advantage.
+
+    :param judged: doc_id -> relevance; grades below `relevance_level` count as not relevant.
+    :return: a positive advantage where `first` ranks a relevant passage higher, a negative one where `second` does.
+    """
+    relevant = {doc_id for doc_id, grade in judged.items() if grade >= relevance_level}
+    best_first, best_second = (next((d for d in ranking if d in relevant), None) for ranking in (first, second))
+    advantage = _reciprocal(first, best_first) - _reciprocal(second, best_second)
+    doc_id = best_first if advantage > 0 else best_second
+    if advantage == 0 or doc_id is None:
+        return None
+    tops = (ranking[0] if ranking else None for ranking in (first, second))
+    return Disagreement(query_id, advantage, doc_id, _rank(first, doc_id), _rank(second, doc_id), *tops)
+
+
+def _rank(ranking: Sequence[str], doc_id: str | None) -> int | None:
+    return ranking.index(doc_id) + 1 if doc_id in ranking else None
+
+
+def _reciprocal(ranking: Sequence[str], doc_id: str | None) -> float:
+    rank = _rank(ranking, doc_id)
+    return 0.0 if rank is None else 1 / rank
+
+
+def compare_runs(
+    first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1
+) -> Iterator[Disagreement]:
+    """Yield what `compare` finds for each judged query, in the order of `qrels`."""
+    for query_id, judged in qrels.items():
+        found = compare(query_id, first[query_id], second[query_id], judged, relevance_level)
+        if found is not None:
+            yield found
+
+
+def largest(found: Iterable[Disagreement], number: int) -> list[Disagreement]:
+    """Take the `number` largest advantages of the first system, then those of the second; ties by query id."""
+    by_size = sorted(found, key=lambda one: (-abs(one.advantage), one.query_id))
+    of_first = [one for one in by_size if one.advantage > 0]
+    of_second = [one for one in by_size if one.advantage < 0]
+    return of_first[:number] + of_second[:number]
+
+
+def make_example(
+    one: Disagreement, judged: Mapping[str, int], relevance_level: int, query: str, passages: Mapping[str, str]
+) -> Example:
+    """Add the texts, and whether the first passages are relevant."""
+
+    def top(doc_id: str | None) -> Top | None:
+        if doc_id is None:
+            return None
+        grade = judged.get(doc_id)
+        return Top(doc_id, passages[doc_id], None if grade is None else grade >= relevance_level)
+
+    relevant = Relevant(one.doc_id, passages[one.doc_id], one.rank_first, one.rank_second)
+    return Example(one.query_id, query, one.advantage, relevant, top(one.top_first), top(one.top_second))

@@ -1,0 +1,167 @@
+"""The shape of YAML files by a JSON schema: every mistake at once, a line each.
+
+A line says where, what was found, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+
+TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+# A setting that is a number, or chosen.
+AUTO = "^auto$"
+BOUNDS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "minProperties": "at least {} in it",
+}
+
+
+def shape_mistakes(value: object, schema: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each place where a value is not as its schema says."""
+    names = list(strange_keys(value))
+    yield from names
+    if not names:
+        for error in Validator(schema).iter_errors(value):
+            yield from explain(error)
+
+
+def repeated_keys(path: str | Path) -> list[str]:
+    """List the keys of a YAML file that stand twice in one mapping: YAML would silently keep the last."""
+    errors: list[str] = []
+
+    def visit(node: yaml.Node | None) -> None:
+        if isinstance(node, yaml.MappingNode):
+            seen: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                name = str(key.value)
+                if name in seen:
+                    errors.append(
+                        f"{path}: row {line}: found the key {name!r} again (first in row {seen[name]}), "
+                        "expected each key once; rename or remove one"
+                    )
+                seen.setdefault(name, line)
+                visit(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                visit(item)
+
+    visit(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
+    return errors
+
+
+def _is_integer(_: object, value: object) -> bool:
+    # JSON Schema takes 6.0 for an integer; the stages' options do not.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_: object, value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+Validator: Any = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number}),
+)
+
+
+def strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
+    """YAML reads the keys `2019`, `yes` and `null` as a number, a truth value and nothing."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                yield f"{_place(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
+            yield from strange_keys(part, (*path, str(key)))
+
+
+def is_name(error: ValidationError) -> bool:
+    """Whether an error is about a key, not about its value."""
+    return "propertyNames" in error.absolute_schema_path
+
+
+def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case per kind of mistake
+    """Yield a line for each thing that an error of the validator says."""
+    path = [str(part) for part in error.absolute_path]
+    place = _place(path)
+    value: Any = error.instance
+    rule: Any = error.validator_value
+    schema: Any = error.schema
+    match error.validator:
+        case "additionalProperties":
+            known = list(schema.get("properties", {}))
+            for key in map(str, value):
+                if key not in known:
+                    near = difflib.get_close_matches(key, known, 1)
+                    fix = f"did you mean {near[0]}?" if near else "remove it"
+                    yield f"{place}: found the unknown key {key}, expected one of {', '.join(known)}; {fix}"
+        case "required":
+            for key in rule:
+                if key not in value:
+                    yield f"{place}: found no key {key}, expected it to be set; add it"
+        case "type":
+            words = " or ".join(TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
+            yield f"{place}: found {_shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
+        case "enum":
+            yield f"{place}: found {_shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
+        case "pattern" if rule == AUTO:
+            yield f"{place}: found {_shorten(value)}, expected a number or auto; fix the value"
+        case "pattern":
+            place = _place([*path, value]) if is_name(error) else place
+            yield f"{place}: found the name {_shorten(value)}, expected {_letters(rule)}; rename it"
+        case validator:
+            expected = BOUNDS.get(str(validator), f"{validator} {{}}").format(rule)
+            yield f"{place}: found {_shorten(value)}, expected {expected}; fix the value"
+
+
+def _place(path: Sequence[str]) -> str:
+    return ".".join(path) or "top level"
+
+
+def _shorten(value: object) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _letters(pattern: str) -> str:
+    match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
+    return f"letters, digits and {' '.join(match[1])}, a letter or digit first" if match else f"a match of {pattern}"
+
+
+def _fix_of_type(value: object, expected: object) -> str:
+    if value is None:
+        return "write {} or remove the key" if expected == "object" else "give a value or remove the key"
+    if expected == "string" and not isinstance(value, dict | list):
+        return "put it in quotes"
+    if expected == "integer" and isinstance(value, float) and value.is_integer():
+        return f"write {int(value)}"
+    try:
+        number = float(value) if isinstance(value, str) and expected in ("integer", "number") else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        return "fix the value"
+    # YAML takes 2e-5 for text and 2.0e-5 for a number.
+    text = str(int(number)) if expected == "integer" and number.is_integer() else repr(number)
+    return f"write {text if '.' in text else text.replace('e', '.0e')}, without quotes"

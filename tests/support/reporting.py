@@ -1,0 +1,94 @@
+"""What tests of the report and of the reproduction share: a paper, a name full of markup, and a check of pages."""
+
+from html.parser import HTMLParser
+
+NASTY = '<script>alert("1")</script> & {{ 7 * 7 }}'
+VOID = {"meta", "link", "br"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags are closed in order, and remembers them with their ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.seen.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs) -> None:
+        self.seen.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+
+PAPER = {
+    "title": f"A paper {NASTY}",
+    "reference": "Nobody, 2020",
+    "reasons": {"seed": f"Another seed {NASTY}", "file": "Another file", "table": "All of it"},
+    "tolerances": {"near": {"within": 0.001, "because": "rounding"}, "exact": {"within": 0, "because": "a count"}},
+    "tables": {
+        "table-1": {
+            "number": "Table 1",
+            "title": "Numbers.",
+            "split": "dev",
+            "scale": 100,
+            "tolerance": "near",
+            "why": ["table"],
+            "columns": [
+                {"label": "MRR@10", "measure": "RR@10", "why": ["file"]},
+                {"label": "ms", "measure": "latency@32", "scale": 1},
+                {"label": "at 4", "measure": "RR@10", "depth": 4},
+            ],
+            "rows": [
+                {"label": "BM25", "system": "bm25", "values": [18.7, 290, None]},
+                {"label": "Both", "systems": ["both", None, "re"], "values": [{"value": 20, "why": ["seed"]}, 7, 31.5]},
+            ],
+        }
+    },
+    "figures": {
+        "figure-1": {
+            "number": "Figure 1",
+            "title": "Curves.",
+            "panels": [
+                {
+                    "kind": "depths",
+                    "title": "Quality",
+                    "split": "dev",
+                    "measure": "RR@10",
+                    "depths": [1, 2, 4],
+                    "tolerance": "exact",
+                    "series": [{"label": "Re", "system": "re", "saturation": 2, "published": [[1, 0.1]]}],
+                },
+                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "F", "system": "bm25"}]},
+                {
+                    "kind": "systems",
+                    "title": "Size",
+                    "x_label": "pairs",
+                    "split": "dev",
+                    "measure": "RR@10",
+                    "series": [{"label": "Sizes", "points": [{"x": 1, "system": "bm25"}, {"x": 10, "system": "none"}]}],
+                },
+            ],
+        },
+        "figure-2": {
+            "number": "Figure 2",
+            "title": "Nothing of ours.",
+            "panels": [
+                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "G", "system": "g"}]}
+            ],
+        },
+    },
+}
