@@ -27,7 +27,7 @@ from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures,
 from cort.formats import tables
 from cort.formats.ids import sort_keys
 from cort.formats.runs import Run, read_run
-from cort.rerank import Scores, candidate_scores
+from cort.retrieval.rerank import Scores, candidate_scores
 from cort.system import cli
 from cort.system.files import write_text
 from cort.system.progress import track

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cort.formats.artifacts import parse_assignments
-from cort.formats.audits import Audit, read_audit
 from cort.reporting import figures, panels
 from cort.reporting.audits import Block, audit_blocks, audit_panels, audits_table
 from cort.reporting.comparisons import (
@@ -57,6 +56,7 @@ from cort.reporting.reproduction.counts import read_gates
 from cort.reporting.stages import Stage, read_stages
 from cort.reporting.summary import headlines
 from cort.reporting.tables import Table, names_of_measures, stages_table, systems_table, to_csv, to_latex, to_markdown
+from cort.retrieval.audits import Audit, read_audit
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text

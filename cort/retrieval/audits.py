@@ -10,18 +10,16 @@ All but `milliseconds` is the same whenever it is measured.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import typing
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from cort.formats.artifacts import Node, read_json
+from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-
-# Index -> what the width of its searches is called.
-PARAMETERS: Mapping[str, str] = {"onng": "epsilon", "hnsw": "ef"}
 
 
 @dataclass(frozen=True)
@@ -78,39 +76,10 @@ def read_audit(path: str | Path) -> Audit:
     :raises InputError: says what is wrong where.
     """
     node = read_json(path)
-    index, parameter = node["index"].text(), node["parameter"].text()
-    if PARAMETERS.get(index) != parameter:
-        raise node["index"].complain(f"{shorten(index)} with {shorten(parameter)}")
-    return Audit(
-        node["split"].text(),
-        node["encoder"].text(),
-        index,
-        parameter,
-        node["model"].text(),
-        node["passages"].count(),
-        node["queries"].count(),
-        [Exact(one["depth"].count(), _milliseconds(one), _numbers(one["measures"])) for one in node["exact"].items()],
-        [
-            Search(_number(one["width"]), one["depth"].count(), _number(one["recall"]), _milliseconds(one),
-                   _numbers(one["loss"]))
-            for one in node["searches"].items()
-        ],
-    )  # fmt: skip
-
-
-def add_width_arguments(parser: argparse.ArgumentParser, option: str) -> None:
-    """Add the options that let an audit choose the width of a search; `option` is the one that names it."""
-    parser.add_argument("--audit", metavar="JSON", help=f"takes the place of {option}: what `audit` wrote")
-    parser.add_argument("--recall", type=float, default=0.99, metavar="R", help="with --audit: of exact retrieval")
-
-
-def chosen_width(args: argparse.Namespace, index: str, model: str, given: float) -> float:
-    """Width of the searches of a stage: as `given`, or chosen by an audit (see `audited_width`)."""
-    if args.audit is None:
-        return given
-    if not 0 < args.recall <= 1:
-        raise input_error("--recall", f"{args.recall:g}", "more than 0, at most 1", "fix the option")
-    return audited_width(args.audit, index, model, args.recall)
+    audit: Audit = _read(node, Audit)
+    if audit.index not in GRAPHS or GRAPHS[audit.index].parameter != audit.parameter:
+        raise node["index"].complain(f"{shorten(audit.index)} with {shorten(audit.parameter)}")
+    return audit
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:
@@ -138,14 +107,16 @@ def audited_width(path: str | Path, index: str, model: str, recall: float) -> fl
     return min(wide_enough)
 
 
-def _milliseconds(node: Node) -> Milliseconds:
-    times = node["milliseconds"]
-    return Milliseconds(_number(times["mean"]), _number(times["median"]))
-
-
-def _numbers(node: Node) -> dict[str, float]:
-    return {name: _number(value) for name, value in node.members()}
-
-
-def _number(node: Node) -> float:
-    return float(node.of(float))
+def _read(node: Node, kind: Any) -> Any:
+    """Read a value of one of the types of the fields above."""
+    if is_dataclass(kind):
+        fields = {name: _read(node[name], hint) for name, hint in typing.get_type_hints(kind).items()}
+        return cast("Any", kind)(**fields)
+    if typing.get_origin(kind) is list:
+        return [_read(item, *typing.get_args(kind)) for item in node.items()]
+    if typing.get_origin(kind) is dict:
+        return {name: _read(node[name], typing.get_args(kind)[1]) for name in node.of(dict)}
+    value = node.of(kind)
+    if kind is int and value < 0:
+        raise node.complain(str(value), "a number from 0 on")
+    return kind(value)
