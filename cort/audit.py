@@ -6,7 +6,7 @@ ranking. Everything is timed one query at a time in one thread, with index and v
 warms them. Of queries with judgements a sample is taken. An ef below the depth is left out, as hnswlib cannot have it.
 
 Reads:  embedding shards of passages and queries, the folder that `onng` or `hnsw` wrote, qrels.parquet
-Writes: audit.json (see cort/formats/audits.py)
+Writes: audit.json (see cort/retrieval/audits.py)
 Usage:  python -m cort.audit --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
             --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500
             --seed 42 --encoder cort --split dev --output audit.json
@@ -14,7 +14,6 @@ Usage:  python -m cort.audit --passages 1-of-2.arrow 2-of-2.arrow --queries quer
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import logging
 import os
@@ -28,23 +27,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort import hnsw, onng
 from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
 from cort.formats import tables
-from cort.formats.audits import PARAMETERS, Audit, Exact, Milliseconds, Search, write_audit
 from cort.formats.embeddings import Shard, all_vectors, open_shards
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, strictly_decreasing
-from cort.retrieval.exact import ExactIndex
+from cort.retrieval.audits import Audit, Exact, Milliseconds, Search, write_audit
+from cort.retrieval.exact import ExactIndex, retrieve
 from cort.retrieval.graph import Found, Graph, Vectors, refuse_other_queries, to_ranking
-from cort.retrieve import retrieve
+from cort.retrieval.graphs import GRAPHS, GraphKind
+from cort.retrieval.options import GraphOptions, PassageVectorOptions, QueryVectorOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
-OPEN: dict[str, Callable[[str], Graph]] = {"onng": onng.open_index, "hnsw": hnsw.open_index}
 # Queries that are searched once before time is taken.
 WARMING = 20
 # Exact search is timed on so many queries at most: its time hardly depends on the query.
@@ -88,10 +87,11 @@ def find_truth(
     return Truth(queries, rankings, qrels, tuple(measures), relevance_level)
 
 
-def audit_searches(graph: Graph, truth: Truth, widths: Sequence[float], depths: Sequence[int]) -> Iterator[Search]:
+def audit_searches(
+    kind: GraphKind, graph: Graph, truth: Truth, widths: Sequence[float], depths: Sequence[int]
+) -> Iterator[Search]:
     """Measure an index with each width at each depth; an ef below the depth is left out."""
-    needs = isinstance(graph, hnsw.Hnsw)
-    pairs = [(width, depth) for width in widths for depth in depths if not needs or width >= depth]
+    pairs = [(width, depth) for width in widths for depth in depths if kind.allows(width, depth)]
     best = {depth: truth.cut(depth) for depth in depths}
     values_of_best = {depth: truth.values(best[depth]) for depth in depths}
     for width, depth in track(pairs, len(pairs), "searches of all queries"):
@@ -174,79 +174,58 @@ def _as_run(rankings: Iterable[Ranking]) -> Run:
     return Run([one.query_id for one in kept], offsets, doc_ids, joined.astype(np.float64))
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options(PassageVectorOptions, QueryVectorOptions, GraphOptions):
     """Options of this stage."""
-    parser = cli.make_parser("cort.audit", __doc__)
-    parser.add_argument("--passages", required=True, nargs="+", metavar="ARROW", help="embedding shards, all of them")
-    parser.add_argument("--queries", required=True, nargs="+", metavar="ARROW", help="embedding shards of the queries")
-    parser.add_argument("--qrels", required=True, metavar="PARQUET")
-    parser.add_argument("--kind", required=True, choices=list(PARAMETERS), help="of the index")
-    parser.add_argument("--index", required=True, metavar="FOLDER", help="the folder that `onng` or `hnsw` wrote")
-    parser.add_argument("--widths", required=True, nargs="+", type=float, metavar="W", help="epsilons or efs")
-    parser.add_argument("--depths", nargs="+", type=int, default=[10, 100, 1000], metavar="N", help="results per query")
-    parser.add_argument("--measures", nargs="*", default=[], metavar="NAME", help="whose loss is measured")
-    parser.add_argument("--relevance-level", type=int, default=1, metavar="N", help="lowest grade that is relevant")
-    parser.add_argument("--sample", type=int, metavar="N", help="queries to draw (default: all)")
-    parser.add_argument("--seed", type=int, default=42, metavar="N", help="of the sample")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="not timed")
-    parser.add_argument("--encoder", required=True, metavar="NAME", help="for the file")
-    parser.add_argument("--split", required=True, metavar="NAME", help="for the file")
-    parser.add_argument("--output", required=True, metavar="JSON")
-    return parser
+
+    qrels: str = required("PARQUET")
+    widths: tuple[float, ...] = required("W", "epsilons or efs")
+    depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
+    measures: tuple[str, ...] = optional((), "whose loss is measured", "NAME")
+    relevance_level: int = optional(1, "lowest grade that is relevant", "N")
+    sample: int | None = optional(None, "queries to draw (default: all)", "N")
+    seed: int = optional(42, "of the sample", "N")
+    threads: int = optional(len(os.sched_getaffinity(0)), "not timed", "N")
+    encoder: str = required("NAME", "for the file")
+    split: str = required("NAME", "for the file")
+    output: str = required("JSON")
 
 
-def check_widths(kind: str, widths: Sequence[float], depth: int) -> None:
-    """Refuse widths that no search can have.
-
-    :raises InputError: names the first one, or the depth that none of them reaches.
-    """
-    for width in widths:
-        sound = -1 < width < float("inf") if kind == "onng" else width >= 1 and width == int(width)
-        if not sound:
-            expected = "epsilons above -1" if kind == "onng" else "whole numbers from 1"
-            raise input_error("--widths", f"{width:g}", expected, "fix the value")
-    if kind == "hnsw" and max(widths) < depth:
-        raise input_error("--widths", f"{max(widths):g} at most", f"an ef of {depth} (the depth) or more", "add one")
-
-
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Open all, search exactly, search the index, write."""
     import torch
 
-    cli.check_depths(args.depths)
-    check_widths(args.kind, args.widths, args.depths[-1])
-    if args.sample is not None and args.sample < 1:
-        raise input_error("--sample", str(args.sample), "1 or more", "give a positive number or leave it out")
-    if args.measures:
-        parse_measures(args.measures)
-    graph = OPEN[args.kind](args.index)
-    passages = open_shards(args.passages, model=graph.meta.model)
+    depths, kind = options.depths, GRAPHS[options.kind]
+    cli.check_depths(depths)
+    widths = sorted(set(kind.check("--widths", options.widths, depths[-1])))
+    if options.sample is not None:
+        check_positive(options, "sample")
+    if options.measures:
+        parse_measures(options.measures)
+    graph = kind.open(options.index)
+    model = graph.meta.model
+    passages = open_shards(options.passages, model=model)
     count = sum(shard.table.num_rows for shard in passages)
     if count != graph.meta.count:
-        found = f"{count} passages"
-        raise input_error(passages[0].path, found, f"{graph.meta.count} as in {args.index}", "build the index again")
-    shards = open_shards(args.queries, model=graph.meta.model)
-    refuse_other_queries(shards, graph.meta, args.index)
-    judged = qrels_by_query(tables.read_table(args.qrels, tables.QRELS), args.qrels)
-    queries = sample_queries(shards, judged, args.sample, args.seed)
+        expected = f"{graph.meta.count} as in {options.index}"
+        raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
+    shards = open_shards(options.queries, model=model)
+    refuse_other_queries(shards, graph.meta, options.index)
+    judged = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    queries = sample_queries(shards, judged, options.sample, options.seed)
     asked = {query_id: judged[query_id] for query_id in queries.table["id"].to_pylist()}
-    torch.set_num_threads(args.threads)
-    truth = find_truth(passages, queries, args.depths[-1], asked, args.measures, args.relevance_level)
-    exact = list(audit_exact(passages, truth, args.depths))
-    widths = sorted({int(width) if args.kind == "hnsw" else width for width in args.widths})
-    searches = list(audit_searches(graph, truth, widths, args.depths))
-    parameter, model = PARAMETERS[args.kind], graph.meta.model
-    audit = Audit(args.split, args.encoder, args.kind, parameter, model, count, len(asked), exact, searches)
-    write_audit(args.output, audit)
+    torch.set_num_threads(options.threads)
+    truth = find_truth(passages, queries, depths[-1], asked, options.measures, options.relevance_level)
+    exact = list(audit_exact(passages, truth, depths))
+    searches = list(audit_searches(kind, graph, truth, widths, depths))
+    named = (options.split, options.encoder, options.kind, kind.parameter, model)
+    write_audit(options.output, Audit(*named, count, len(asked), exact, searches))
     for one in searches:
-        words = (parameter, one.width, one.depth, one.recall, one.milliseconds.mean)
+        words = (kind.parameter, one.width, one.depth, one.recall, one.milliseconds.mean)
         log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

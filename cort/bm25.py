@@ -11,194 +11,59 @@ Usage: python -m cort.bm25 --index lucene --queries queries.dev.parquet --k1 0.9
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
-import math
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, read_run, write_run
+from cort.formats.runs import write_run
 from cort.retrieval import anserini
+from cort.retrieval.bm25 import K1, B, make_grid, open_searcher, rank, read_parameters
+from cort.retrieval.options import BM25Options, RunOptions
 from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.progress import track
-
-MAIN_CLASS = "io.anserini.search.SearchCollection"
-# Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
-K1, B = 0.9, 0.4
-# Of the heap: Anserini holds all results of one command in memory, about 100 bytes each and twice that at little loss
-# to the garbage collector. Each command takes seconds to start and to reach full speed.
-BYTES_PER_RESULT = 200
+from cort.system.errors import input_error
+from cort.system.options import optional
 
 log = logging.getLogger(__name__)
 
 
-class Parameters(NamedTuple):
-    """Saturation of the term frequency, and strength of the length normalisation."""
-
-    k1: float
-    b: float
-
-
-@dataclass(frozen=True)
-class Searcher:
-    """What every search command shares."""
-
-    index: Path
-    depth: int
-    threads: int
-    memory_mb: int
-    #: of the indexed texts, and so of the queries (`cort.formats.cleaning`)
-    form: str
-
-    def search(
-        self, texts: Sequence[str], grid: Sequence[Parameters], folder: Path
-    ) -> Iterator[tuple[Parameters, Run]]:
-        """Search all `texts` with each parameter pair in one Java process; one run per pair.
-
-        The query ids of the runs are the positions in `texts`, as decimal numbers. Files in `folder` are deleted again.
-
-        :param grid: all pairs of some values of k1 and some of b, as `make_grid` gives them.
-        """
-        topics, output = folder / "topics.jsonl", folder / "run"
-        with open(topics, "w", encoding="ascii", newline="\n") as handle:
-            for position, text in enumerate(convert(pa.array(texts, pa.string()), self.form).to_pylist()):
-                # Numbers of one width, because Anserini writes the queries in the order of their ids.
-                handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
-        k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
-        arguments = ["-index", str(self.index.resolve()), "-topics", str(topics.resolve())]
-        arguments += ["-topicReader", "JsonString", "-output", str(output.resolve()), "-runtag", "bm25"]
-        arguments += ["-hits", str(self.depth), "-threads", str(self.threads)]
-        arguments += ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
-        anserini.run_java(MAIN_CLASS, arguments, self.memory_mb, self.threads)
-        topics.unlink()
-        for pair in grid:
-            path = output if len(grid) == 1 else folder / f"run_bm25(k1={pair.k1},b={pair.b})_default"
-            _refuse_truncated(path)
-            run = read_run(path)
-            path.unlink()
-            yield pair, run
-
-
-def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
-    """All pairs, checked, in ascending order.
-
-    :raises InputError: for a value that BM25 does not allow.
-    """
-    for name, values, highest in (("k1", k1s, float("inf")), ("b", bs, 1.0)):
-        for value in values:
-            if not 0.0 <= value <= highest or value == float("inf"):
-                expected = "a number from 0" + (" to 1" if highest == 1.0 else "")
-                raise input_error(name, str(value), expected, "fix the value")
-    return [Parameters(float(k1), float(b)) for k1 in sorted(set(k1s)) for b in sorted(set(bs))]
-
-
-def read_parameters(path: str | Path) -> Parameters:
-    """Read ``{"k1": ..., "b": ...}``; other keys are left alone."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        pair = Parameters(float(content["k1"]), float(content["b"]))
-    except (ValueError, TypeError, KeyError) as error:
-        found = f"{type(error).__name__} {shorten(str(error))}"
-        raise input_error(path, found, 'JSON with the numbers "k1" and "b"', "name the file of `bm25_tune`") from error
-    return make_grid([pair.k1], [pair.b])[0]
-
-
-def open_searcher(index: str | Path, depth: int, threads: int, memory_mb: int) -> Searcher:
-    """Check that the index is there and whole; Anserini would take another name for that of an index to download."""
-    form = anserini.check_manifest(index)
-    if depth < 1:
-        raise input_error("--depth", str(depth), "1 or more", "give the number of documents to keep")
-    return Searcher(Path(index), depth, threads, memory_mb, form)
-
-
-def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
-    """Yield the ranking of each query that has one, in the order of `queries`; as many per Java process as it holds."""
-    size = queries_per_command(queries.num_rows, searcher.depth, searcher.memory_mb)
-    chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
-    for chunk in track(chunks, queries.num_rows, "queries", size=len):
-        query_ids = chunk["query_id"].to_pylist()
-        for _, run in searcher.search(chunk["text"].to_pylist(), [parameters], folder):
-            for ranking in run:
-                yield ranking._replace(query_id=query_ids[int(ranking.query_id)])
-
-
-def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
-    """Share `queries` out evenly among the fewest commands whose results fit into the heap; 1 or more."""
-    most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
-    queries = max(1, queries)
-    return math.ceil(queries / math.ceil(queries / most))
-
-
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options(BM25Options, RunOptions):
     """Options of this stage."""
-    parser = cli.make_parser("cort.bm25", __doc__)
-    parser.add_argument("--index", required=True, metavar="FOLDER", help="what bm25_index wrote")
-    parser.add_argument("--queries", required=True, metavar="PARQUET")
-    parser.add_argument("--k1", type=float, metavar="X", help=f"default {K1}")
-    parser.add_argument("--b", type=float, metavar="X", help=f"default {B}")
-    parser.add_argument(
-        "--parameters", metavar="JSON", help="k1 and b as bm25_tune wrote them, instead of --k1 and --b"
-    )
-    parser.add_argument("--depth", type=int, default=1000, metavar="N", help="documents per query")
-    parser.add_argument("--threads", type=int, default=1, metavar="N")
-    parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
-    parser.add_argument("--tag", required=True, metavar="NAME", help="last field of each line")
-    parser.add_argument("--output", required=True, metavar="TREC")
-    return parser
+
+    k1: float | None = optional(None, f"default {K1}", "X")
+    b: float | None = optional(None, f"default {B}", "X")
+    parameters: str | None = optional(None, "k1 and b as bm25_tune wrote them, instead of --k1 and --b", "JSON")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Search the queries, rewrite the runs as one."""
-    if args.parameters is not None and (args.k1 is not None or args.b is not None):
+    k1, b = options.k1, options.b
+    if options.parameters is None:
+        [parameters] = make_grid([K1 if k1 is None else k1], [B if b is None else b])
+    elif k1 is None and b is None:
+        parameters = read_parameters(options.parameters)
+    else:
         raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
-    given = Parameters(K1 if args.k1 is None else args.k1, B if args.b is None else args.b)
-    parameters = make_grid([given.k1], [given.b])[0] if args.parameters is None else read_parameters(args.parameters)
-    searcher = open_searcher(args.index, args.depth, args.threads, args.memory_mb)
-    queries = tables.read_table(args.queries, tables.QUERIES)
+    searcher = open_searcher(options.index, options.depth, options.threads, options.memory_mb)
+    queries = tables.read_table(options.queries, tables.QUERIES)
     log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
-    with anserini.temporary_folder(args.output) as folder:
-        rankings = _Counted(rank(searcher, queries, parameters, folder))
-        lines = write_run(args.output, rankings, args.tag)
-    log.info("%d results written; %d queries have none", lines, queries.num_rows - rankings.count)
+    answered = 0
 
-
-class _Counted:
-    """Counts what passes through."""
-
-    def __init__(self, rankings: Iterator[Ranking]) -> None:
-        self._rankings = rankings
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Ranking]:
-        for ranking in self._rankings:
-            self.count += 1
+    def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
+        nonlocal answered
+        for ranking in rankings:
+            answered += 1
             yield ranking
 
-
-def _refuse_truncated(path: Path) -> None:
-    """Anserini does not notice when it cannot write its output."""
-    with open(path, "rb") as handle:
-        size = handle.seek(0, os.SEEK_END)
-        handle.seek(max(size - 1, 0))
-        if size and handle.read(1) != b"\n":
-            raise input_error(path, "a line cut short", "whole lines", "free disk space, or write to another disk")
+    with anserini.temporary_folder(options.output) as folder:
+        lines = write_run(options.output, counted(rank(searcher, queries, parameters, folder)), options.tag)
+    log.info("%d results written; %d queries have none", lines, queries.num_rows - answered)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,12 +11,12 @@ Usage: python -m cort.bm25_index --passages passages.parquet --output lucene --t
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,9 +24,11 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.cleaning import FORMS, convert
 from cort.retrieval import anserini
+from cort.retrieval.options import JavaOptions, choice
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
+from cort.system.options import required
 from cort.system.progress import track
 
 # A part is the unit that Anserini's threads share out.
@@ -79,35 +81,28 @@ def check_counters(counters: dict[str, int], rows: int, source: str | Path) -> N
         )
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options(JavaOptions):
     """Options of this stage."""
-    parser = cli.make_parser("cort.bm25_index", __doc__)
-    parser.add_argument("--passages", required=True, metavar="PARQUET")
-    parser.add_argument(
-        "--cleaning", choices=FORMS, default="raw", help="what is done to the texts, and to queries later"
-    )
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="the index")
-    parser.add_argument("--threads", type=int, default=1, metavar="N")
-    parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
-    return parser
+
+    passages: str = required("PARQUET")
+    cleaning: str = choice(FORMS, "raw", "what is done to the texts, and to queries later")
+    output: str = required("FOLDER", "the index")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Stream the passages to temporary JSON lines, index them, compare the counts."""
-    rows = tables.count_rows(args.passages, tables.PASSAGES)
-    batches = tables.iter_batches(args.passages, tables.PASSAGES, ROWS_PER_PART)
-    with anserini.temporary_folder(args.output) as parts, atomic_folder(args.output) as index:
-        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), args.cleaning, parts)
-        counters = index_parts(parts, index, args.threads, args.memory_mb)
-        check_counters(counters, rows, args.passages)
-        anserini.write_manifest(index, counters["indexed"], args.cleaning)
+    rows = tables.count_rows(options.passages, tables.PASSAGES)
+    batches = tables.iter_batches(options.passages, tables.PASSAGES, ROWS_PER_PART)
+    with anserini.temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
+        write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), options.cleaning, parts)
+        counters = index_parts(parts, index, options.threads, options.memory_mb)
+        check_counters(counters, rows, options.passages)
+        anserini.write_manifest(index, counters["indexed"], options.cleaning)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,28 +12,29 @@ Usage: python -m cort.bm25_tune --index lucene --queries queries.train.parquet -
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import logging
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cort.bm25 import Parameters, Searcher, make_grid, open_searcher
 from cort.evaluation.measures import Qrels, evaluate_run, mean, parse_measures, qrels_by_query
 from cort.formats import tables
 from cort.formats.runs import Run, strictly_decreasing
 from cort.retrieval import anserini
+from cort.retrieval.bm25 import Parameters, Searcher, make_grid, open_searcher
+from cort.retrieval.options import BM25Options, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import write_text
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 # Each pair of the grid has its own file: 35 pairs take 0.6 GB of disk for a while.
@@ -104,52 +105,45 @@ def judged_queries(queries: pa.Table, qrels: Qrels, level: int) -> dict[str, str
     return {query_id: text for query_id, text in rows if query_id in judged}
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options(BM25Options):
     """Options of this stage."""
-    parser = cli.make_parser("cort.bm25_tune", __doc__)
-    parser.add_argument("--index", required=True, metavar="FOLDER", help="what bm25_index wrote")
-    parser.add_argument("--queries", required=True, metavar="PARQUET")
-    parser.add_argument("--qrels", required=True, metavar="PARQUET")
-    parser.add_argument("--k1", required=True, type=float, nargs="+", metavar="X")
-    parser.add_argument("--b", required=True, type=float, nargs="+", metavar="X")
-    parser.add_argument("--samples", type=int, default=5, metavar="N")
-    parser.add_argument("--sample-size", type=int, default=10_000, metavar="N", help="queries per sample")
-    parser.add_argument("--measure", default="R@1000", metavar="NAME", help="what to maximise")
-    parser.add_argument("--relevance-level", type=int, default=1, metavar="GRADE", help="lowest relevant grade")
-    parser.add_argument("--depth", type=int, default=1000, metavar="N", help="documents per query")
-    parser.add_argument("--seed", type=int, default=42, metavar="N")
-    parser.add_argument("--threads", type=int, default=1, metavar="N")
-    parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
-    parser.add_argument("--output", required=True, metavar="JSON")
-    return parser
+
+    qrels: str = required("PARQUET")
+    k1: tuple[float, ...] = required("X")
+    b: tuple[float, ...] = required("X")
+    samples: int = optional(5, metavar="N")
+    sample_size: int = optional(10_000, "queries per sample", "N")
+    measure: str = optional("R@1000", "what to maximise", "NAME")
+    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    seed: int = optional(42, metavar="N")
+    output: str = required("JSON")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Draw the samples, search and measure each query of any sample once, write the best parameters."""
-    if args.samples < 1 or args.sample_size < 1:
-        raise input_error("--samples, --sample-size", f"{args.samples}, {args.sample_size}", "1 or more", "fix them")
-    parse_measures([args.measure])
-    grid = make_grid(args.k1, args.b)
-    searcher = open_searcher(args.index, args.depth, args.threads, args.memory_mb)
-    qrels = qrels_by_query(tables.read_table(args.qrels, tables.QRELS), args.qrels)
-    queries = judged_queries(tables.read_table(args.queries, tables.QUERIES), qrels, args.relevance_level)
+    check_positive(options, "samples", "sample_size")
+    measure, level = options.measure, options.relevance_level
+    parse_measures([measure])
+    grid = make_grid(options.k1, options.b)
+    searcher = open_searcher(options.index, options.depth, options.threads, options.memory_mb)
+    qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    queries = judged_queries(tables.read_table(options.queries, tables.QUERIES), qrels, level)
     if not queries:
-        raise input_error(args.qrels, "no query with a relevant document", "some", "name the qrels of these queries")
-    samples = draw_samples(list(queries), args.samples, args.sample_size, args.seed)
+        found = "no query with a relevant document"
+        raise input_error(options.qrels, found, "some", "name the qrels of these queries")
+    samples = draw_samples(list(queries), options.samples, options.sample_size, options.seed)
     drawn = set().union(*samples)
     log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
     chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    with anserini.temporary_folder(args.output) as folder:
-        values = measure_grid(searcher, chosen, qrels, grid, args.measure, args.relevance_level, folder)
-    summary = summarise(values, samples, args.measure)
-    write_text(args.output, json.dumps(summary, indent=2) + "\n")
+    with anserini.temporary_folder(options.output) as folder:
+        values = measure_grid(searcher, chosen, qrels, grid, measure, level, folder)
+    summary = summarise(values, samples, measure)
+    write_text(options.output, json.dumps(summary, indent=2) + "\n")
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

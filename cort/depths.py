@@ -22,7 +22,7 @@ from cort.evaluation.measures import parse_measures, qrels_by_query
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
-from cort.rerank import candidate_scores
+from cort.retrieval.rerank import candidate_scores
 from cort.system import cli
 from cort.system.options import optional, required
 

@@ -11,23 +11,27 @@ Usage:  python -m cort.latency --manifest manifest.json --queries queries.dev.pa
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cort.formats import tables
-from cort.online.manifest import GRAPHS, Contents, read_contents
+from cort.online.manifest import Manifest, read_manifest
 from cort.online.timing import PARTS, in_sequence
 from cort.provenance import describe_hardware, describe_software
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease, visible_devices
-from cort.system.errors import input_error, shorten
+from cort.system.errors import input_error
 from cort.system.files import write_text
+from cort.system.options import optional, required
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
@@ -86,9 +90,9 @@ def rows_of(
 
     :param device: where the vectors are, in words.
     """
-    contents = searcher.contents
+    manifest = searcher.manifest
     for system in systems:
-        kinds = {contents.systems[part]["kind"] for part in contents.within(system)}
+        kinds = {manifest.systems[part]["kind"] for part in manifest.within(system)}
         for size in (1, batch) if "rerank" not in kinds else (1,):
             batches = [texts[at : at + size] for at in range(0, len(texts), size)]
             # The last one may have fewer queries.
@@ -97,7 +101,7 @@ def rows_of(
                 continue
             found = measure(searcher, system, batches, depth)
             ratio = overlap(found)
-            row = {"system": system, "kind": contents.systems[system]["kind"], "device": device, "batch": size}
+            row = {"system": system, "kind": manifest.systems[system]["kind"], "device": device, "batch": size}
             yield row | {"searches": len(batches), "overlap": ratio, "milliseconds": found}
             _tell(row, found, ratio)
 
@@ -118,13 +122,13 @@ def device_sets(gpus: int) -> dict[str, list[str]]:
     return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
 
 
-def with_vectors(contents: Contents, systems: Sequence[str]) -> list[str]:
+def with_vectors(manifest: Manifest, systems: Sequence[str]) -> list[str]:
     """Choose the systems whose time depends on where the vectors are."""
-    exact = {name for name, system in contents.systems.items() if system["kind"] == "exact"}
-    return [name for name in systems if exact.intersection(contents.within(name))]
+    exact = {name for name, system in manifest.systems.items() if system["kind"] == "exact"}
+    return [name for name in systems if exact.intersection(manifest.within(name))]
 
 
-def published_form(contents: Contents, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def published_form(manifest: Manifest, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Mean ms by system and batch size, as published numbers name them (config/papers).
 
     A retrieving system stands for its search alone, ENCODER-queries for encoding, others for all parts one after the
@@ -137,72 +141,65 @@ def published_form(contents: Contents, split: str, rows: Sequence[Mapping[str, A
         means = {name: times["mean"] for name, times in row["milliseconds"].items()}
         kind, size = row["kind"], str(row["batch"])
         part = "search" if kind in ("exact", *GRAPHS) else "sequential"
-        found.setdefault(_name(contents, row["system"], row["device"]), {})[size] = means[part]
+        found.setdefault(_name(manifest, row["system"], row["device"]), {})[size] = means[part]
         if kind == "exact" and row["device"] in ("cpu", "1 GPU"):
-            encoder = contents.systems[row["system"]]["encoder"]
+            encoder = manifest.systems[row["system"]]["encoder"]
             found.setdefault(f"{encoder}-queries", {})[size] = means["tokenize"] + means["encode"]
     return [{"system": name, "split": split, "milliseconds": values} for name, values in found.items()]
 
 
-def _name(contents: Contents, system: str, device: str) -> str:
+def _name(manifest: Manifest, system: str, device: str) -> str:
     if not device.endswith("GPUs"):
         return system
-    suffix, parts = f"-{device.split()[0]}gpus", contents.parts_of(system)
-    if contents.systems[system]["kind"] == "interleave" and system == "+".join(parts):
-        return "+".join(_name(contents, part, device) for part in parts)
-    return f"{system}{suffix}" if with_vectors(contents, [system]) else system
+    suffix, parts = f"-{device.split()[0]}gpus", manifest.parts_of(system)
+    if manifest.systems[system]["kind"] in FUSIONS and system == "+".join(parts):
+        return "+".join(_name(manifest, part, device) for part in parts)
+    return f"{system}{suffix}" if with_vectors(manifest, [system]) else system
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options(JavaOptions):
     """Options of this stage."""
-    parser = cli.make_parser("cort.latency", __doc__)
-    add = parser.add_argument
-    add("--manifest", required=True, metavar="JSON")
-    add("--queries", required=True, metavar="PARQUET")
-    add("--split", required=True, metavar="NAME", help="of the queries")
-    add("--number", type=int, default=1000, metavar="N", help="first queries of the split that are searched")
-    add("--warm-up", type=int, default=64, metavar="N", help="searches before, with each system")
-    add("--batch", type=int, default=32, metavar="N", help="queries of a batch")
-    add("--depth", type=int, default=1000, metavar="N", help="results per query")
-    add("--systems", nargs="+", required=True, metavar="NAME")
-    add("--threads", type=int, default=1, metavar="N")
-    add("--gpus", type=int, default=1, metavar="N", help="at most")
-    add("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java")
-    add("--output", required=True, metavar="JSON")
-    return parser
+
+    manifest: str = required("JSON")
+    queries: str = required("PARQUET")
+    split: str = required("NAME", "of the queries")
+    number: int = optional(1000, "first queries of the split that are searched", "N")
+    warm_up: int = optional(64, "searches before, with each system", "N")
+    batch: int = optional(32, "queries of a batch", "N")
+    depth: int = optional(1000, "results per query", "N")
+    systems: tuple[str, ...] = required("NAME")
+    gpus: int = optional(1, "at most", "N")
+    output: str = required("JSON")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Open, warm up, measure, write."""
-    for name in ("number", "batch", "depth", "threads"):
-        if getattr(args, name) < 1:
-            raise input_error(f"--{name}", str(getattr(args, name)), "1 or more", "give a larger number")
-    contents = read_contents(args.manifest)
-    for name in args.systems:
-        if name not in contents.systems:
-            raise input_error("--systems", shorten(name), f"one of {', '.join(contents.systems)}", "name one of these")
-    texts = tables.read_table(args.queries, tables.QUERIES)["text"].to_pylist()
+    check_positive(options, "number", "batch", "depth", "threads")
+    manifest = read_manifest(options.manifest)
+    manifest.check_names(options.systems)
+    texts = tables.read_table(options.queries, tables.QUERIES)["text"].to_pylist()
     if not texts:
-        raise input_error(args.queries, "no query", "some to search for", "name another split")
-    texts = texts[: args.number]
-    with lease(min(args.gpus, len(visible_devices()))) as leased:
-        rows = measure_all(args, contents, texts, len(leased))
+        raise input_error(options.queries, "no query", "some to search for", "name another split")
+    texts = texts[: options.number]
+    with lease(min(options.gpus, len(visible_devices()))) as leased:
+        rows = measure_all(options, manifest, texts, len(leased))
     software = describe_software()
     found = {
-        "split": args.split,
+        "split": options.split,
         "queries": len(texts),
-        "depth": args.depth,
-        "threads": args.threads,
-        "latencies": published_form(contents, args.split, rows),
+        "depth": options.depth,
+        "threads": options.threads,
+        "latencies": published_form(manifest, options.split, rows),
         "rows": rows,
         "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
         "software": {key: software[key] for key in ("python", "java", "system")}
         | {name: version for name, version in software["packages"].items() if name.lower() in LIBRARIES},
     }
-    write_text(args.output, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    write_text(options.output, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
 
-def measure_all(args: argparse.Namespace, contents: Contents, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
+def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
@@ -210,32 +207,31 @@ def measure_all(args: argparse.Namespace, contents: Contents, texts: Sequence[st
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
     (first, devices), *others = sets.items()
-    searcher = open_searcher(contents, args.systems, devices=devices, threads=args.threads, memory_mb=args.memory_mb)
-    warm_up = [texts[number % len(texts)] for number in range(args.warm_up)]
+    searcher = open_searcher(
+        manifest, options.systems, devices=devices, threads=options.threads, memory_mb=options.memory_mb
+    )
+    warm_up = [texts[number % len(texts)] for number in range(options.warm_up)]
     rows: list[dict[str, Any]] = []
     try:
-        for name in args.systems:
+        for name in options.systems:
             for text in warm_up:
-                searcher.search(name, text, args.depth)
-        rows += rows_of(searcher, args.systems, texts, args.depth, args.batch, first)
+                searcher.search(name, text, options.depth)
+        rows += rows_of(searcher, options.systems, texts, options.depth, options.batch, first)
         for device, devices in others:
             for index in searcher.models.exact.values():
                 index.place(devices)
             # On the CPU the search alone is of interest.
-            systems = with_vectors(contents, args.systems)
-            systems = [name for name in systems if device != "cpu" or contents.systems[name]["kind"] == "exact"]
+            systems = with_vectors(manifest, options.systems)
+            systems = [name for name in systems if device != "cpu" or manifest.systems[name]["kind"] == "exact"]
             for name in systems:
-                searcher.search(name, texts[0], args.depth)
-            rows += rows_of(searcher, systems, texts, args.depth, args.batch, device)
+                searcher.search(name, texts[0], options.depth)
+            rows += rows_of(searcher, systems, texts, options.depth, options.batch, device)
     finally:
         searcher.close()
     return rows
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,82 +11,69 @@ Usage:  python -m cort.manifest --dataset pydocs --depth 1000 --passages passage
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from cort.formats.cleaning import FORMS
-from cort.online.manifest import PATHS, Contents, Model, check_systems, model_of, write_contents
+from cort.online.manifest import MALFORMED, Manifest, check_systems, models_of, systems_of, write_manifest
+from cort.retrieval.options import check_positive, choice
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.files import write_text
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
-
-def parse_models(option: str, text: str) -> dict[str, Model]:
-    """Read models by name from JSON."""
-    try:
-        return {name: model_of(one, Path()) for name, one in cli.json_object(option, text).items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        found = f"{type(error).__name__} {error}"
-        raise input_error(option, found, "model, text, precision and files of each", "fix it") from None
+Part = TypeVar("Part")
 
 
-def parse_systems(option: str, text: str) -> dict[str, dict[str, object]]:
-    """Read systems by name from JSON."""
-    systems = cli.json_object(option, text)
-    for name, system in systems.items():
-        if not isinstance(system, dict):
-            raise input_error(option, f"no mapping for {name}", "the parts of a system", "fix it")
-    return {
-        name: {key: Path(value) if key in PATHS else value for key, value in system.items()}
-        for name, system in systems.items()
-    }
-
-
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """Options of this stage."""
-    parser = cli.make_parser("cort.manifest", __doc__)
-    add = parser.add_argument
-    add("--dataset", required=True, metavar="NAME")
-    add("--depth", type=int, required=True, metavar="N", help="results per query in runs")
-    add("--passages", required=True, metavar="PARQUET", help="the collection")
-    add("--bm25-index", required=True, metavar="FOLDER", help="what `bm25_index` writes")
-    add("--bm25-cleaning", choices=FORMS, default="raw", help="form of its texts, and of queries")
-    add("--encoders", default="{}", metavar="JSON", help="model, text, precision, files (shards of the passages)")
-    add("--rerankers", default="{}", metavar="JSON", help="model, text, precision, files (tokens of the passages)")
-    add("--systems", required=True, metavar="JSON", help="kind and parts of each")
-    add("--output", required=True, metavar="JSON")
-    return parser
+
+    dataset: str = required("NAME")
+    depth: int = required("N", "results per query in runs")
+    passages: str = required("PARQUET", "the collection")
+    bm25_index: str = required("FOLDER", "what `bm25_index` writes")
+    bm25_cleaning: str = choice(FORMS, "raw", "form of its texts, and of queries")
+    encoders: str = optional("{}", "model, cleaning, precision, files (shards of the passages)", "JSON")
+    rerankers: str = optional("{}", "model, cleaning, precision, files (tokens of the passages)", "JSON")
+    systems: str = required("JSON", "kind and parts of each")
+    output: str = required("JSON")
 
 
-def stage(args: argparse.Namespace) -> None:
+def parse(option: str, text: str, read: Callable[[Mapping[str, Any], Path], Part], expected: str) -> Part:
+    """Read models or systems by name from JSON."""
+    found = cli.json_object(option, text)
+    try:
+        return read(found, Path())
+    except MALFORMED as error:
+        raise input_error(option, f"{type(error).__name__} {error}", expected, "fix it") from None
+
+
+def stage(options: Options) -> None:
     """Check, write."""
-    if args.depth < 1:
-        raise input_error("--depth", str(args.depth), "1 or more", "give the number of results per query")
-    contents = Contents(
-        args.dataset,
-        args.depth,
-        Path(args.passages),
-        Path(args.bm25_index),
-        args.bm25_cleaning,
-        parse_models("--encoders", args.encoders),
-        parse_models("--rerankers", args.rerankers),
-        parse_systems("--systems", args.systems),
+    check_positive(options, "depth")
+    model = "model, cleaning, precision and files of each"
+    manifest = Manifest(
+        dataset=options.dataset,
+        depth=options.depth,
+        passages=Path(options.passages),
+        bm25_index=Path(options.bm25_index),
+        bm25_cleaning=options.bm25_cleaning,
+        encoders=parse("--encoders", options.encoders, models_of, model),
+        rerankers=parse("--rerankers", options.rerankers, models_of, model),
+        systems=parse("--systems", options.systems, systems_of, "kind and parts of each"),
     )
-    check_systems(contents, "--systems")
-    output = Path(args.output)
-    write_text(output, write_contents(contents, output))
-    log.info("%d systems", len(contents.systems))
+    check_systems(manifest, "--systems")
+    write_manifest(options.output, manifest)
+    log.info("%d systems", len(manifest.systems))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

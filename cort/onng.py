@@ -16,7 +16,6 @@ Usage:  python -m cort.onng --passages 1-of-2.arrow 2-of-2.arrow --edges 100 --o
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import logging
@@ -28,67 +27,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from cort.formats.embeddings import Shard, all_ids, open_shards
-from cort.retrieval.graph import (
-    Found,
-    Vectors,
-    count_vectors,
-    read_ids,
-    read_meta,
-    sizes_of,
-    unit_blocks,
-    write_ids,
-    write_meta,
-)
+from cort.formats.embeddings import Shard, open_shards
+from cort.retrieval.graph import complete_index, count_vectors, unit_blocks
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.onng import DISTANCE, Meta
+from cort.retrieval.options import PassageVectorOptions, check_positive
 from cort.system import cli
-from cort.system.errors import input_error
 from cort.system.files import atomic_folder, checksum
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
-DISTANCE = "Normalized L2"
-INDEX_FILES = ("grp", "obj", "prf", "robj", "tre")
+INDEX_FILES = GRAPHS["onng"].files
 # Vectors linked at a time. NGT links 200 at a time itself: multiples of that give the graph of all at once.
 LINKED_AT_ONCE = 5_000
 PROGRESS_FILE = "progress.json"
 
 
-@dataclass(frozen=True)
-class Meta:
-    """What an index was built from and how; `model` is the encoder's fingerprint, `bytes` the size of each file."""
+@dataclass(frozen=True, kw_only=True)
+class Options(PassageVectorOptions):
+    """Options of this stage."""
 
-    model: str
-    count: int
-    dimension: int
-    edges: int
-    outgoing: int
-    incoming: int
-    distance: str
-    bytes: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Onng:
-    """An index that is open for searching; the width of a search is epsilon."""
-
-    index: Any
-    ids: pa.Array
-    meta: Meta
-
-    def search(self, query: Vectors, width: float, depth: int) -> Found:
-        """Follow edges to passages within (1 + width) times the distance of the last result so far.
-
-        Scores are computed from the index's distances (1 - d^2 / 2 for unit vectors).
-        """
-        pairs = self.index.search(query, size=depth, epsilon=width)
-        rows, distances = zip(*pairs, strict=True) if pairs else ((), ())
-        return Found(np.array(rows, dtype=np.int64), 1.0 - np.array(distances, dtype=np.float64) ** 2 / 2)
+    edges: int = optional(100, "edges per passage of the ANNG", "N")
+    outgoing: int = optional(10, "outgoing edges kept per passage", "N")
+    incoming: int = optional(120, "incoming edges kept per passage", "N")
+    threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
+    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
+    checkpoint_every: float = optional(600.0, metavar="SECONDS")
+    output: str = required("FOLDER")
 
 
 @dataclass(frozen=True)
@@ -135,45 +103,21 @@ class Checkpoint:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def build(
-    passages: Sequence[Shard],
-    folder: Path,
-    edges: int,
-    outgoing: int,
-    incoming: int,
-    threads: int,
-    checkpoint: Checkpoint | None = None,
-) -> Meta:
+def build(passages: Sequence[Shard], folder: Path, options: Options, checkpoint: Checkpoint | None = None) -> None:
     """Build the index of all passages in the empty `folder`. The result depends on neither shards nor threads.
 
     :raises InputError: without passages, or for vectors not of length 1.
     """
-    count = count_vectors(passages)
+    count_vectors(passages)
     plain, optimized = folder / "anng", folder / "onng"
-    _build_plain_graph(passages, plain, edges, threads, checkpoint)
-    _optimize(plain, optimized, outgoing, incoming)
+    _build_plain_graph(passages, plain, options.edges, options.threads, checkpoint)
+    _optimize(plain, optimized, options.outgoing, options.incoming)
     for name in INDEX_FILES:
         os.replace(optimized / name, folder / name)
     shutil.rmtree(plain)
     shutil.rmtree(optimized)
-    write_ids(folder, all_ids(passages))
-    sizes = sizes_of(folder, INDEX_FILES)
-    meta = Meta(passages[0].model, count, passages[0].dimension, edges, outgoing, incoming, DISTANCE, sizes)
-    write_meta(folder, meta)
-    return meta
-
-
-def open_index(folder: str | Path) -> Onng:
-    """Open an index for searching.
-
-    :raises InputError: when a file is missing or not as it was written.
-    """
-    import ngtpy
-
-    folder = Path(folder)
-    meta = read_meta(folder, Meta, "onng")
-    index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
-    return Onng(index, read_ids(folder, meta.count, index.get_num_of_objects()), meta)
+    how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
+    complete_index(folder, passages, Meta, INDEX_FILES, distance=DISTANCE, **how)
 
 
 def _build_plain_graph(
@@ -227,40 +171,21 @@ def _identity(passages: Sequence[Shard], edges: int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Options of this stage."""
-    parser = cli.make_parser("cort.onng", __doc__)
-    parser.add_argument("--passages", required=True, nargs="+", metavar="ARROW", help="embedding shards, all of them")
-    parser.add_argument("--edges", type=int, default=100, metavar="N", help="edges per passage of the ANNG")
-    parser.add_argument("--outgoing", type=int, default=10, metavar="N", help="outgoing edges kept per passage")
-    parser.add_argument("--incoming", type=int, default=120, metavar="N", help="incoming edges kept per passage")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
-    parser.add_argument("--checkpoints", metavar="FOLDER", help="keeps the unfinished ANNG; removed in the end")
-    parser.add_argument("--checkpoint-every", type=float, default=600.0, metavar="SECONDS")
-    parser.add_argument("--output", required=True, metavar="FOLDER")
-    return parser
-
-
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Open the shards, build, put the folder in place."""
-    for name in ("edges", "outgoing", "incoming", "threads"):
-        if getattr(args, name) < 1:
-            raise input_error(f"--{name}", str(getattr(args, name)), "1 or more", "give a positive number")
-    passages = open_shards(args.passages)
+    check_positive(options, "edges", "outgoing", "incoming", "threads")
+    passages = open_shards(options.passages)
     checkpoint = None
-    if args.checkpoints:
-        checkpoint = Checkpoint(Path(args.checkpoints), _identity(passages, args.edges), args.checkpoint_every)
-    with atomic_folder(args.output) as folder:
-        meta = build(passages, folder, args.edges, args.outgoing, args.incoming, args.threads, checkpoint)
+    if options.checkpoints:
+        identity = _identity(passages, options.edges)
+        checkpoint = Checkpoint(Path(options.checkpoints), identity, options.checkpoint_every)
+    with atomic_folder(options.output) as folder:
+        build(passages, folder, options, checkpoint)
     if checkpoint:
         checkpoint.remove()
-    log.info("%d vectors of %d dimensions, %d MB", meta.count, meta.dimension, sum(meta.bytes.values()) // 1_000_000)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -21,7 +21,6 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.formats.artifacts import parse_assignments, read_artifact
-from cort.formats.audits import read_audit
 from cort.reporting.curves import read_curve
 from cort.reporting.inputs import read_each, read_filter, read_measures
 from cort.reporting.latency import Latencies
@@ -29,6 +28,7 @@ from cort.reporting.provenance import read_origin
 from cort.reporting.report import Contents, build
 from cort.reporting.reproduction.artifact import Reproduction
 from cort.reporting.stages import read_stages
+from cort.retrieval.audits import read_audit
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text

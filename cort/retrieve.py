@@ -1,6 +1,6 @@
 """Exact retrieval: for each query the passages with the largest inner product, by (-score, doc_id).
 
-The result depends neither on the shards nor on the devices (see `cort/exact.py`).
+The result depends neither on the shards nor on the devices (see `cort/retrieval/exact.py`).
 
 Reads:  embedding shards of the queries and of the passages, of one model
 Writes: run.trec
@@ -10,44 +10,37 @@ Usage:  python -m cort.retrieve --queries queries.arrow --passages 1-of-2.arrow 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
 import psutil
 
-from cort.formats.embeddings import Shard, open_shards
-from cort.formats.records import Ranking
+from cort.formats.embeddings import open_shards
 from cort.formats.runs import write_run
-from cort.retrieval.exact import ExactIndex
+from cort.retrieval.exact import ExactIndex, retrieve
+from cort.retrieval.options import PassageVectorOptions, QueryVectorOptions, RunOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error
+from cort.system.options import optional
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
-# All passages are read once per this many queries.
-QUERIES_AT_ONCE = 512
 
+@dataclass(frozen=True, kw_only=True)
+class Options(QueryVectorOptions, PassageVectorOptions, RunOptions):
+    """Options of this stage."""
 
-def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
-    """Rank all passages for each query by inner product; yield the first `depth`, in the order of the queries.
-
-    :raises InputError: for vectors with numbers that are not finite.
-    """
-    for shard in queries:
-        for ids, vectors in shard.blocks():
-            query_ids = ids.to_pylist()
-            for at in range(0, len(query_ids), QUERIES_AT_ONCE):
-                some = np.asarray(vectors[at : at + QUERIES_AT_ONCE], dtype=np.float32)
-                found = index.search(some, depth)
-                for query_id, (scores, places) in zip(query_ids[at : at + QUERIES_AT_ONCE], found, strict=True):
-                    yield Ranking(query_id, index.ids(places), scores)
+    threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    gpus: int = optional(1, "devices that share the passages", "N")
+    memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
 
 
 def choose_devices(name: str, threads: int, leased: Sequence[str]) -> list[str]:
@@ -66,47 +59,28 @@ def choose_devices(name: str, threads: int, leased: Sequence[str]) -> list[str]:
     return [f"cuda:{number}" for number in range(max(len(leased), 1))]
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Options of this stage."""
-    parser = cli.make_parser("cort.retrieve", __doc__)
-    parser.add_argument("--queries", required=True, nargs="+", metavar="ARROW", help="embedding shards of the queries")
-    parser.add_argument("--passages", required=True, nargs="+", metavar="ARROW", help="embedding shards, all of them")
-    parser.add_argument("--depth", type=int, default=1000, metavar="N", help="results per query")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="devices that share the passages")
-    parser.add_argument("--memory-mb", type=int, default=0, metavar="MB", help="half of it may hold the vectors")
-    parser.add_argument("--tag", required=True, metavar="NAME", help="last field of each line")
-    parser.add_argument("--output", required=True, metavar="TREC")
-    return parser
-
-
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Open the shards, retrieve, write."""
-    for name in ("depth", "gpus"):
-        if getattr(args, name) < 1:
-            raise input_error(f"--{name}", str(getattr(args, name)), "1 or more", "give a positive number")
-    passages = open_shards(args.passages)
-    queries = open_shards(args.queries, model=passages[0].model)
+    check_positive(options, "depth", "gpus")
+    passages = open_shards(options.passages)
+    queries = open_shards(options.queries, model=passages[0].model)
     if queries[0].dimension != passages[0].dimension:
         found = f"{queries[0].dimension} dimensions"
         raise input_error(queries[0].path, found, f"{passages[0].dimension} as in the passages", "encode again")
     asked = sum(shard.table.num_rows for shard in queries)
-    with lease(0 if args.device == "cpu" else args.gpus) as leased:
-        devices = choose_devices(args.device, args.threads, leased)
+    with lease(0 if options.device == "cpu" else options.gpus) as leased:
+        devices = choose_devices(options.device, options.threads, leased)
         started = time.perf_counter()
         # Half, for the rest needs some as well, and others may be at work.
-        memory_mb = min(args.memory_mb, psutil.virtual_memory().available >> 20) // 2
-        index = ExactIndex(passages, devices, args.threads, memory_mb)
-        lines = write_run(args.output, track(retrieve(index, queries, args.depth), asked, "queries"), args.tag)
+        memory_mb = min(options.memory_mb, psutil.virtual_memory().available >> 20) // 2
+        index = ExactIndex(passages, devices, options.threads, memory_mb)
+        rankings = track(retrieve(index, queries, options.depth), asked, "queries")
+        lines = write_run(options.output, rankings, options.tag)
         milliseconds = (time.perf_counter() - started) * 1000 / max(asked, 1)
     log.info("%d queries on %s, %d results, %.2f ms per query", asked, ", ".join(devices), lines, milliseconds)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,6 @@ Usage:  python -m cort.search --experiment config/pydocs.yaml
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -22,16 +21,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.options import optional
 
 if TYPE_CHECKING:
-    from cort.online.manifest import Contents
+    from cort.online.manifest import Manifest
     from cort.online.searcher import Answer, Searcher
 
 log = logging.getLogger(__name__)
@@ -52,12 +56,10 @@ def manifest_of(experiment: str | Path) -> Path:
     return Path("results") / str(dataset) / "manifest.json"
 
 
-def choose_systems(contents: Contents) -> list[str]:
-    """Take the first BM25, the first dense and the first interleaved system, as far as there are such."""
-    from cort.online.manifest import GRAPHS
-
-    first = (contents.first("bm25"), contents.first("exact", *GRAPHS), contents.first("interleave"))
-    return [name for name in first if name is not None] or list(contents.systems)[:1]
+def choose_systems(manifest: Manifest) -> list[str]:
+    """Take the first BM25, the first dense and the first fused system, as far as there are such."""
+    first = (manifest.first("bm25"), manifest.first("exact", *GRAPHS), manifest.first(*FUSIONS))
+    return [name for name in first if name is not None] or list(manifest.systems)[:1]
 
 
 def as_json(query: str, answer: Answer, texts: Sequence[str]) -> str:
@@ -130,46 +132,50 @@ def side_by_side(searcher: Searcher, query: str, depth: int, width: int) -> str:
     return show(answers, texts, width)
 
 
-def command_line() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options(JavaOptions):
     """Options of this command, which is no stage."""
-    parser = cli.make_parser("cort.search", __doc__)
-    place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--experiment", metavar="YAML", help="its dataset names the manifest in results/")
-    place.add_argument("--manifest", metavar="JSON", help="what the stage `manifest` wrote")
-    parser.add_argument("--systems", nargs="+", metavar="NAME", help="default: first BM25, dense, interleaved system")
-    parser.add_argument("--query", metavar="TEXT", help="answer this one in JSON lines")
-    parser.add_argument("--depth", type=int, default=10, metavar="N", help="results per system (default 10)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of models and vectors")
-    parser.add_argument("--memory-mb", type=int, default=2000, metavar="MB", help="heap of Java (default 2000)")
-    return parser
+
+    experiment: str | None = optional(None, "its dataset names the manifest in results/", "YAML")
+    manifest: str | None = optional(None, "what the stage `manifest` wrote, in the place of --experiment", "JSON")
+    systems: tuple[str, ...] = optional((), "default: first BM25, dense, fused system", "NAME")
+    query: str | None = optional(None, "answer this one in JSON lines", "TEXT")
+    depth: int = optional(10, "results per system (default 10)", "N")
+    threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
+    device: Literal["cpu", "cuda"] = optional("cpu", "of models and vectors")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Open the systems, answer."""
-    from cort.online.manifest import read_contents
+    from cort.online.manifest import read_manifest
     from cort.online.open_searcher import open_searcher
 
-    if args.query is not None and not args.query.strip():
+    if (options.experiment is None) == (options.manifest is None):
+        found = "neither" if options.manifest is None else "both"
+        raise input_error("--experiment, --manifest", found, "one of the two", "name what is to be searched")
+    if options.query is not None and not options.query.strip():
         raise input_error("--query", "no word", "a query", "write one")
-    if args.depth < 1 or args.threads < 1:
-        found = f"{args.depth}, {args.threads}"
-        raise input_error("--depth, --threads", found, "1 or more of each", "fix them")
-    contents = read_contents(manifest_of(args.experiment) if args.manifest is None else args.manifest)
-    systems = args.systems or choose_systems(contents)
+    check_positive(options, "depth", "threads")
+    manifest = read_manifest(options.manifest or manifest_of(str(options.experiment)))
+    systems = options.systems or choose_systems(manifest)
 
     open_systems = partial(
-        open_searcher, contents, systems, devices=[args.device], threads=args.threads, memory_mb=args.memory_mb
+        open_searcher,
+        manifest,
+        systems,
+        devices=[options.device],
+        threads=options.threads,
+        memory_mb=options.memory_mb,
     )
-    with lease(int(args.device == "cuda")):
-        if args.query is None and sys.stdin.isatty():
-            interact(open_systems, args.depth)
+    with lease(int(options.device == "cuda")):
+        if options.query is None and sys.stdin.isatty():
+            interact(open_systems, options.depth)
             return
         started = time.perf_counter()
         with closing(open_systems()) as searcher:
             log.info("%s open after %.1f s", ", ".join(systems), time.perf_counter() - started)
-            queries = read_lines(sys.stdin) if args.query is None else [args.query.strip()]
-            print_lines(searcher, queries, args.depth)
+            queries = read_lines(sys.stdin) if options.query is None else [options.query.strip()]
+            print_lines(searcher, queries, options.depth)
 
 
 def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
@@ -183,10 +189,7 @@ def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
             opening.result().close()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status."""
-    return cli.run(command_line(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

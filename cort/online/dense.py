@@ -1,9 +1,10 @@
-"""Queries to vectors, and vectors to the passages nearest to them, by exact search."""
+"""Queries to vectors, and vectors to the passages nearest to them, by exact search or through a graph index."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,13 @@ from cort.formats.records import Ranking
 from cort.models.batching import Frame, Sequences, frame_text
 from cort.models.encoder import load_encoder
 from cort.models.transformer import TOKEN_BUDGETS, forward_by_length, model_fingerprint
+from cort.online.manifest import System
 from cort.online.tokens import TokenIds, Tokenizer
+from cort.retrieval.audits import audited_width
 from cort.retrieval.exact import ExactIndex
+from cort.retrieval.graph import Graph, to_ranking
+from cort.retrieval.graphs import GRAPHS
+from cort.system.errors import input_error
 
 Vectors = npt.NDArray[np.float32]
 # Vectors are held in memory if they take one of so many parts of it.
@@ -88,3 +94,35 @@ class ExactSearch:
         """Rank all passages for each vector."""
         found = self._index.search(vectors, depth)
         return [Ranking("", self._index.ids(places), scores) for scores, places in found]
+
+
+@dataclass(frozen=True)
+class GraphSearch:
+    """A graph index and how widely a system searches it (epsilon of an ONNG, ef of an HNSW index)."""
+
+    graph: Graph
+    width: float
+
+    def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
+        """Rank passages for each vector, one after the other, as the stage `retrieve_graph` does."""
+        return [to_ranking("", self.graph.ids, self.graph.search(one, self.width, depth)) for one in vectors]
+
+
+def open_graph(system: System, opened: dict[tuple[str, str], Graph], model: str) -> GraphSearch:
+    """Open the index of a system, and find out the width of its searches.
+
+    :param opened: by kind and encoder; systems that search one index share it.
+    :param model: fingerprint of the encoder whose vectors the index must hold.
+    :raises InputError: the vectors of another model, or an audit that does not reach the recall.
+    """
+    kind, folder = system["kind"], system["index"]
+    key = kind, system["encoder"]
+    if key not in opened:
+        opened[key] = GRAPHS[kind].open(folder)
+    found = opened[key].meta.model
+    if found != model:
+        expected, fix = f"model {model}", "the encoder changed since: run `snakemake` again"
+        raise input_error(folder, f"vectors of model {found}", expected, fix)
+    if "width" in system:
+        return GraphSearch(opened[key], float(system["width"]))
+    return GraphSearch(opened[key], audited_width(system["audit"], kind, model, float(system["recall"])))

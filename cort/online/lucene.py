@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.bm25 import Parameters
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import order
 from cort.retrieval import anserini
+from cort.retrieval.bm25 import Parameters
+from cort.retrieval.options import HEAP_MB
 from cort.system.errors import input_error
 
 INDEX = "Lorg/apache/lucene/"
@@ -35,8 +36,6 @@ RESULT = re.compile(r"fields=\[([^,]*), \[([^\]]*)\]\]")
 BREAK = " 0a "
 # Of a number in single precision, several times over.
 ROUNDING = np.float32(2.0**-22)
-#: heap of Java, MB
-MEMORY = 2_000
 
 _starting = threading.Lock()
 
@@ -44,7 +43,7 @@ _starting = threading.Lock()
 class Lucene:
     """An open index, searched with one pair of parameters per call."""
 
-    def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = MEMORY) -> None:
+    def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB) -> None:
         """Start Java, if this process has none yet, and open the index.
 
         :param threads: queries of a batch that are searched at a time.

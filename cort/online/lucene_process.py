@@ -6,24 +6,34 @@ Requests are lines of JSON; an answer is a line of JSON, and behind it the ids a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from cort.bm25 import Parameters
 from cort.formats.records import Ranking
 from cort.online.lucene import Lucene
+from cort.retrieval.bm25 import Parameters
+from cort.retrieval.options import JavaOptions
+from cort.system import cli
 from cort.system.errors import InputError, input_error
+from cort.system.options import read_options, required, to_words
 
 ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(JavaOptions):
+    """Options of the process."""
+
+    index: str = required("FOLDER", "what `bm25_index` wrote")
 
 
 class LuceneProcess:
@@ -37,7 +47,7 @@ class LuceneProcess:
         :raises InputError: an index that is not whole, no Java.
         """
         others = filter(None, [os.environ.get("PYTHONPATH")])
-        options = ("--index", str(index), "--threads", str(threads), "--memory-mb", str(memory_mb))
+        options = to_words(Options(index=str(index), threads=threads, memory_mb=memory_mb))
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, *options],
             stdin=subprocess.PIPE,
@@ -114,11 +124,11 @@ def _there(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def serve(requests: IO[bytes], answers: IO[bytes], index: str, threads: int, memory_mb: int) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes], options: Options) -> None:
     """Open the index and answer until the input ends; a mistake of a request is an answer too."""
     lucene: Lucene | None = None
     try:
-        lucene = Lucene(index, threads, memory_mb)
+        lucene = Lucene(options.index, options.threads, options.memory_mb)
         _send(answers, {"form": lucene.form})
         for line in requests:
             request = json.loads(line)
@@ -145,15 +155,11 @@ def _send(answers: IO[bytes], head: dict[str, Any], *more: bytes) -> None:
 
 def main() -> None:
     """Serve the process that started this one, over standard input and output."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--index", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--memory-mb", type=int, required=True)
-    args = parser.parse_args()
+    options = read_options(Options, cli.parser_of(Options).parse_args())
     # Who asked may be gone; what Java writes to standard output is no answer.
     with suppress(BrokenPipeError), open(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
-        serve(sys.stdin.buffer, answers, args.index, args.threads, args.memory_mb)
+        serve(sys.stdin.buffer, answers, options)
 
 
 if __name__ == "__main__":

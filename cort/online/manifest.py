@@ -6,7 +6,7 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 * exact: `encoder`
 * one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
   is to show
-* interleave: `parts`, names of systems, the first-named first
+* one of `FUSIONS`: `parts`, names of systems, the first-named first
 * rerank: `candidates`, the name of a system, `reranker`, and `depth`, how many candidates are scored
 """
 
@@ -14,28 +14,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 System: TypeAlias = Mapping[str, Any]
 
-#: kinds of graph index
-GRAPHS = ("onng", "hnsw")
 #: kind -> keys a system of it has: numbers, or the file they are found in
 KEYS: Mapping[str, set[tuple[str, ...]]] = {
     "bm25": {("k1", "b"), ("parameters",)},
     "exact": {("encoder",)},
     **{kind: {("encoder", "index", "width"), ("encoder", "index", "audit", "recall")} for kind in GRAPHS},
-    "interleave": {("parts",)},
+    **{method: {("parts",)} for method in FUSIONS},
     "rerank": {("candidates", "reranker", "depth")},
 }
 #: keys whose value is a path
 PATHS = ("index", "parameters", "audit")
 REMEDY = "run `snakemake` again"
+#: what reading a manifest of another form ends with
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Contents:
+class Manifest:
     """All that a manifest names; `depth` is the number of results per query in the workflow's runs."""
 
     dataset: str
@@ -75,23 +78,30 @@ class Contents:
             yield from self.within(part)
         yield name
 
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse names of systems that are not there."""
+        for name in names:
+            if name not in self.systems:
+                known = ", ".join(self.systems) or "(there is none)"
+                raise input_error("--systems", shorten(name), f"one of {known}", "name one of these")
+
     def first(self, *kinds: str) -> str | None:
         """First system of some kinds."""
         return next((name for name, system in self.systems.items() if system["kind"] in kinds), None)
 
 
-def write_contents(contents: Contents, path: Path) -> str:
-    """Make the manifest's text; its paths become relative to that of the manifest."""
+def write_manifest(path: str | Path, manifest: Manifest) -> None:
+    """Write a manifest, atomically; its paths become relative to its own folder."""
 
     def default(value: object) -> str:
         if isinstance(value, Path):
-            return Path(os.path.relpath(value, path.parent)).as_posix()
+            return Path(os.path.relpath(value, Path(path).parent)).as_posix()
         raise TypeError(type(value).__name__)
 
-    return json.dumps(asdict(contents), indent=2, default=default) + "\n"
+    write_text(path, json.dumps(asdict(manifest), indent=2, default=default) + "\n")
 
 
-def read_contents(path: str | Path) -> Contents:
+def read_manifest(path: str | Path) -> Manifest:
     """Read and check a manifest.
 
     :raises InputError: names the file; one that is not there is still to be built.
@@ -99,61 +109,72 @@ def read_contents(path: str | Path) -> Contents:
     path = Path(path)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        contents = Contents(
+        manifest = Manifest(
             dataset=str(found["dataset"]),
             depth=int(found["depth"]),
             passages=path.parent / found["passages"],
             bm25_index=path.parent / found["bm25_index"],
             bm25_cleaning=str(found["bm25_cleaning"]),
-            encoders={name: model_of(one, path.parent) for name, one in found["encoders"].items()},
-            rerankers={name: model_of(one, path.parent) for name, one in found["rerankers"].items()},
-            systems={name: _placed(one, path.parent) for name, one in found["systems"].items()},
+            encoders=models_of(found["encoders"], path.parent),
+            rerankers=models_of(found["rerankers"], path.parent),
+            systems=systems_of(found["systems"], path.parent),
         )
     except FileNotFoundError:
         raise input_error(path, "no such file", "what the stage `manifest` writes", "run `snakemake` first") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         complaint = f"{type(error).__name__} {shorten(str(error))}"
         raise input_error(path, complaint, "what the stage `manifest` wrote", REMEDY) from None
-    check_systems(contents, path)
-    return contents
+    check_systems(manifest, path)
+    return manifest
 
 
-def model_of(found: Mapping[str, Any], folder: Path) -> Model:
-    """Read one model; its paths are relative to `folder`."""
-    files = tuple(folder / file for file in found["files"])
-    return Model(folder / found["model"], str(found["cleaning"]), str(found["precision"]), files)
+def models_of(found: Mapping[str, Any], folder: Path) -> dict[str, Model]:
+    """Read models by name; their paths are relative to `folder`."""
+    return {
+        name: Model(
+            model=folder / model["model"],
+            cleaning=str(model["cleaning"]),
+            precision=str(model["precision"]),
+            files=tuple(folder / file for file in model["files"]),
+        )
+        for name, model in found.items()
+    }
 
 
-def _placed(system: System, folder: Path) -> System:
-    return {key: folder / value if key in PATHS else value for key, value in system.items()}
+def systems_of(found: Mapping[str, Any], folder: Path) -> dict[str, System]:
+    """Read systems by name; their paths are relative to `folder`."""
+    return {
+        name: {key: folder / value if key in PATHS else value for key, value in system.items()}
+        for name, system in found.items()
+    }
 
 
-def check_systems(contents: Contents, source: str | Path) -> None:
+def check_systems(manifest: Manifest, source: str | Path) -> None:
     """Refuse systems of unknown kinds, of wrong keys, or made of what is not there or of themselves.
 
     :raises InputError: names `source`.
     """
     done: set[str] = set()
-    for name, system in contents.systems.items():
+    for name, system in manifest.systems.items():
         kind = str(system.get("kind"))
         keys = tuple(key for key in system if key != "kind")
         if kind not in KEYS or not any(set(keys) == set(known) for known in KEYS[kind]):
             found = f"the system {shorten(name)} of kind {kind} with {', '.join(keys) or 'nothing'}"
             raise input_error(source, found, f"one of {', '.join(KEYS)} with all it needs", REMEDY)
         for section, key in (("encoders", "encoder"), ("rerankers", "reranker")):
-            if key in system and system[key] not in getattr(contents, section):
+            if key in system and system[key] not in getattr(manifest, section):
                 raise input_error(source, f"no {key} {shorten(system[key])}", f"that of {shorten(name)}", REMEDY)
-        missing = [part for part in contents.parts_of(name) if part not in contents.systems]
+        missing = [part for part in manifest.parts_of(name) if part not in manifest.systems]
         if missing:
             raise input_error(source, f"no system {shorten(missing[0])}", f"that of {shorten(name)}", REMEDY)
-    for name in contents.systems:
-        _refuse_circle(contents, name, (), done, source)
+    for name in manifest.systems:
+        _refuse_circle(manifest, name, (), done, source)
 
 
-def _refuse_circle(contents: Contents, name: str, above: tuple[str, ...], done: set[str], source: str | Path) -> None:
+def _refuse_circle(manifest: Manifest, name: str, above: tuple[str, ...], done: set[str], source: str | Path) -> None:
     if name in above:
         raise input_error(source, f"the system {shorten(name)} made of itself", "no circle", REMEDY)
     if name not in done:
-        for part in contents.parts_of(name):
-            _refuse_circle(contents, part, (*above, name), done, source)
+        for part in manifest.parts_of(name):
+            _refuse_circle(manifest, part, (*above, name), done, source)
         done.add(name)

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cort.online.lucene import MEMORY
 from cort.online.lucene_process import LuceneProcess
-from cort.online.manifest import GRAPHS, REMEDY, Contents, System
+from cort.online.manifest import REMEDY, Manifest, System
 from cort.online.passages import Passages
 from cort.online.searcher import Models, Searcher
-from cort.system.errors import input_error, shorten
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import HEAP_MB
+from cort.system.errors import input_error
 
 if TYPE_CHECKING:
     from cort.retrieval.graph import Graph
@@ -26,12 +28,12 @@ WARM_UP = ("warm up",) * 3
 
 
 def open_searcher(
-    contents: Contents,
+    manifest: Manifest,
     systems: Sequence[str],
     *,
     devices: Sequence[str] = ("cpu",),
     threads: int = 1,
-    memory_mb: int = MEMORY,
+    memory_mb: int = HEAP_MB,
 ) -> Searcher:
     """Open all that the systems need, and search a few times with each.
 
@@ -40,28 +42,25 @@ def open_searcher(
     :param memory_mb: heap of Java.
     :raises InputError: an unknown system; a file that is missing or not what it was.
     """
-    for name in systems:
-        if name not in contents.systems:
-            known = ", ".join(contents.systems) or "(there is none)"
-            raise input_error("--systems", shorten(name), f"one of {known}", "name one of these")
+    manifest.check_names(systems)
     sys.setswitchinterval(SWITCH)
-    needed = {part: contents.systems[part] for name in systems for part in contents.within(name)}
+    needed = {part: manifest.systems[part] for name in systems for part in manifest.within(name)}
     kinds = {system["kind"] for system in needed.values()}
     try:
         with ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
-            lucene = pool.submit(open_lucene, contents, threads, memory_mb, opened) if "bm25" in kinds else None
-            passages = pool.submit(Passages, contents.passages)
+            lucene = pool.submit(open_lucene, manifest, threads, memory_mb, opened) if "bm25" in kinds else None
+            passages = pool.submit(Passages, manifest.passages)
             models = Models({}, {}, {}, {}, {})
-            if kinds - {"bm25", "interleave"}:
+            if kinds - {"bm25", *FUSIONS}:
                 # A core is left for BM25, which runs beside.
-                models = open_models(contents, needed, devices, max(1, threads - ("bm25" in kinds)))
+                models = open_models(manifest, needed, devices, max(1, threads - ("bm25" in kinds)))
             searcher = Searcher(
-                contents, systems, lucene.result() if lucene is not None else None, models, passages.result()
+                manifest, systems, lucene.result() if lucene is not None else None, models, passages.result()
             )
             opened.callback(searcher.close)
             for name in systems:
                 for text in WARM_UP:
-                    searcher.search(name, text, contents.depth)
+                    searcher.search(name, text, manifest.depth)
             opened.pop_all()
     except FileNotFoundError as error:
         missing = str(error.filename or error)
@@ -69,35 +68,34 @@ def open_searcher(
     return searcher
 
 
-def open_lucene(contents: Contents, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+def open_lucene(manifest: Manifest, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
     """Open the index of BM25.
 
     :param opened: what is to be closed again if something else is wrong.
     """
-    found = LuceneProcess(contents.bm25_index, threads, memory_mb)
+    found = LuceneProcess(manifest.bm25_index, threads, memory_mb)
     opened.callback(found.close)
-    if found.form != contents.bm25_cleaning:
-        expected = f"the form {contents.bm25_cleaning}"
-        raise input_error(contents.bm25_index, f"texts of the form {found.form}", expected, REMEDY)
+    if found.form != manifest.bm25_cleaning:
+        expected = f"the form {manifest.bm25_cleaning}"
+        raise input_error(manifest.bm25_index, f"texts of the form {found.form}", expected, REMEDY)
     return found
 
 
-def open_models(contents: Contents, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
+def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
     """Load encoders, re-rankers and the vectors or graphs of the systems that are needed."""
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     import torch
 
     from cort.formats.embeddings import open_shards
-    from cort.online.dense import ExactSearch, QueryEncoder
-    from cort.online.graphs import open_graph
+    from cort.online.dense import ExactSearch, QueryEncoder, open_graph
     from cort.online.reranker import Reranker
 
     torch.set_num_threads(threads)
     device = torch.device(devices[0])
     encoders, shards = {}, {}
     for name in _named(needed, "encoder"):
-        one = contents.encoders[name]
+        one = manifest.encoders[name]
         encoders[name] = QueryEncoder(one.model, one.cleaning, one.precision, device)
         shards[name] = open_shards(one.files, encoders[name].fingerprint)
     exact = [system["encoder"] for system in needed.values() if system["kind"] == "exact"]
@@ -109,7 +107,7 @@ def open_models(contents: Contents, needed: Mapping[str, System], devices: Seque
     }
     rerankers = {}
     for name in _named(needed, "reranker"):
-        one = contents.rerankers[name]
+        one = manifest.rerankers[name]
         rerankers[name] = Reranker(one.model, one.cleaning, one.precision, one.files[0], device)
     return Models(
         encoders,

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort.bm25 import Parameters, make_grid, read_parameters
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
-from cort.interleave import interleave
-from cort.online.manifest import GRAPHS, Contents, System
+from cort.online.manifest import Manifest, System
 from cort.online.timing import Stopwatch
-from cort.rerank import rerank
+from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
+from cort.retrieval.fusion import FUSIONS, fuse
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.rerank import rerank
 from cort.system.errors import input_error, shorten
 
 if TYPE_CHECKING:
-    from cort.online.dense import ExactSearch, QueryEncoder
-    from cort.online.graphs import GraphSearch
+    from cort.online.dense import ExactSearch, GraphSearch, QueryEncoder
     from cort.online.lucene_process import LuceneProcess
     from cort.online.passages import Passages
     from cort.online.reranker import Reranker
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 class Answer:
     """What a system found for one query, best first.
 
-    `milliseconds` has the parts that ran (see `stopwatch.PARTS`) and `total`, which is less than their sum where some
+    `milliseconds` has the parts that ran (see `timing.PARTS`) and `total`, which is less than their sum where some
     ran side by side.
     """
 
@@ -67,19 +67,19 @@ class Searcher:
 
     def __init__(
         self,
-        contents: Contents,
+        manifest: Manifest,
         systems: Sequence[str],
         lucene: LuceneProcess | None,
         models: Models,
         passages: Passages,
     ) -> None:
-        """Take what `opening.open_searcher` opened for `systems`."""
-        self.contents, self.systems = contents, list(systems)
+        """Take what `open_searcher` opened for `systems`."""
+        self.manifest, self.systems = manifest, list(systems)
         self.lucene, self.models, self.passages = lucene, models, passages
-        self._known = {part for name in systems for part in contents.within(name)}
+        self._known = {part for name in systems for part in manifest.within(name)}
         self._parameters = {
             name: _parameters(system)
-            for name, system in contents.systems.items()
+            for name, system in manifest.systems.items()
             if name in self._known and system["kind"] == "bm25"
         }
         self._beside = ThreadPoolExecutor(1, "beside")
@@ -118,11 +118,11 @@ class Searcher:
 
     def _leaves(self, name: str, depth: int) -> dict[str, int]:
         """Find the retrieving systems below a system, with the number of results that is needed of each."""
-        system, contents = self.contents.systems[name], self.contents
+        system, manifest = self.manifest.systems[name], self.manifest
         depth = max(depth, int(system["depth"])) if system["kind"] == "rerank" else depth
         # An approximate search finds others at another depth: this one is that of the runs.
-        leaves = {name: max(depth, contents.depth) if system["kind"] in GRAPHS else depth}
-        for part in (parts := contents.parts_of(name)):
+        leaves = {name: max(depth, manifest.depth) if system["kind"] in GRAPHS else depth}
+        for part in (parts := manifest.parts_of(name)):
             for leaf, needed in self._leaves(part, depth).items():
                 leaves[leaf] = max(leaves.get(leaf, 0), needed)
         if parts:
@@ -132,7 +132,7 @@ class Searcher:
     def _retrieve(
         self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch, concurrent: bool
     ) -> dict[str, list[Ranking]]:
-        terms = {name: depth for name, depth in leaves.items() if self.contents.systems[name]["kind"] == "bm25"}
+        terms = {name: depth for name, depth in leaves.items() if self.manifest.systems[name]["kind"] == "bm25"}
         dense = {name: depth for name, depth in leaves.items() if name not in terms}
         if concurrent and terms and dense:
             waiting = self._beside.submit(self._by_terms, terms, texts, watch)
@@ -157,7 +157,7 @@ class Searcher:
         found = {}
         vectors: dict[str, npt.NDArray[np.float32]] = {}
         for name, depth in leaves.items():
-            system = self.contents.systems[name]
+            system = self.manifest.systems[name]
             encoder = system["encoder"]
             if encoder not in vectors:
                 model = self.models.encoders[encoder]
@@ -180,11 +180,12 @@ class Searcher:
         texts: Sequence[str],
         watch: Stopwatch,
     ) -> list[Ranking]:
-        system = self.contents.systems[name]
-        if system["kind"] == "interleave":
+        system = self.manifest.systems[name]
+        if system["kind"] in FUSIONS:
             parts = [self._combine(part, depth, found, texts, watch) for part in system["parts"]]
             with watch.part("merge"):
-                return [_merge(each, depth) for each in zip(*parts, strict=True)]
+                ranked = ([one.doc_ids for one in each] for each in zip(*parts, strict=True))
+                return [fuse(system["kind"], "", doc_ids, depth) for doc_ids in ranked]
         if system["kind"] == "rerank":
             scored = int(system["depth"])
             candidates = self._combine(system["candidates"], max(depth, scored), found, texts, watch)
@@ -198,11 +199,6 @@ class Searcher:
         rows = self.passages.rows(candidates.doc_ids[:scored])
         scores = model.score(model.tokenize(text), rows)
         return _cut(rerank(candidates, scores, scored), depth)
-
-
-def _merge(rankings: Sequence[Ranking], depth: int) -> Ranking:
-    doc_ids = interleave([one.doc_ids for one in rankings], depth)
-    return Ranking("", doc_ids, 1.0 / np.arange(1, len(doc_ids) + 1))
 
 
 def _cut(ranking: Ranking, depth: int) -> Ranking:

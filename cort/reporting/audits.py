@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from cort.formats.audits import Audit, Search
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
 from cort.reporting.tables import Cell, Column, Table
+from cort.retrieval.audits import Audit, Search
 
 EXACT = "exact"
 

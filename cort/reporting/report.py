@@ -9,7 +9,6 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.measures import Measures
-from cort.formats.audits import Audit
 from cort.reporting import figures, panels
 from cort.reporting.audits import Block, audit_blocks, audit_panels, audits_table
 from cort.reporting.comparisons import comparisons_table, legend, lengths_table, significant_differences
@@ -23,6 +22,7 @@ from cort.reporting.reproduction.artifact import Reproduction
 from cort.reporting.stages import Stage
 from cort.reporting.summary import headlines
 from cort.reporting.tables import in_formats, names_of_measures, stages_table, systems_table
+from cort.retrieval.audits import Audit
 
 PAGE = "index.html"
 NO_DATA = {

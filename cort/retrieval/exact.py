@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from threadpoolctl import ThreadpoolController
 
 from cort.formats.embeddings import Shard, all_ids
+from cort.formats.records import Ranking
 from cort.retrieval.topk import FEW, Sieve
 from cort.retrieval.vectors import Block, HeldByDimension, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
 from cort.system.errors import input_error
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 SCORES_AT_ONCE = 1 << 25
 # Numbers in a tensor on a GPU: small ones would take longer to start than to multiply.
 NUMBERS_PER_TENSOR = 1 << 28
+# All passages are read once per this many queries of a run.
+QUERIES_AT_ONCE = 512
 # Products of longer vectors could exceed single precision.
 LONGEST = 1e18
 
@@ -266,3 +269,18 @@ def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tu
         joined = torch.cat([vectors for _, vectors in blocks[start:end]])
         yield blocks[start][0], joined.to(device, torch.float32) if keep else joined
         start = end
+
+
+def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
+    """Rank all passages for each query by inner product; yield the first `depth`, in the order of the queries.
+
+    :raises InputError: for vectors with numbers that are not finite.
+    """
+    for shard in queries:
+        for ids, vectors in shard.blocks():
+            query_ids = ids.to_pylist()
+            for at in range(0, len(query_ids), QUERIES_AT_ONCE):
+                some = np.asarray(vectors[at : at + QUERIES_AT_ONCE], dtype=np.float32)
+                found = index.search(some, depth)
+                for query_id, (scores, places) in zip(query_ids[at : at + QUERIES_AT_ONCE], found, strict=True):
+                    yield Ranking(query_id, index.ids(places), scores)

@@ -1,4 +1,4 @@
-"""What the graph indexes, `onng` and `hnsw`, share: the files beside the graph and their checks, searches and rankings.
+"""What all kinds of graph index share: the files beside the graph and their checks, searches and rankings.
 
 An index is a folder with the library's files, ids.arrow (id of each vector, in order) and meta.json, which says how it
 was built and how large each file is. A search has a width: epsilon of an ONNG, ef of an HNSW index; a larger one finds
@@ -8,8 +8,8 @@ more and takes longer.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.arrow import open_arrow
-from cort.formats.embeddings import Shard
+from cort.formats.embeddings import Shard, all_ids
 from cort.formats.records import Ranking
 from cort.formats.runs import order
 from cort.system.errors import InputError, input_error
@@ -29,7 +29,10 @@ IDS = pa.schema([("id", pa.string())])
 IDS_FILE, META_FILE = "ids.arrow", "meta.json"
 FIX = "delete the index and build it again"
 
+log = logging.getLogger(__name__)
+
 Vectors = npt.NDArray[np.float32]
+Matrix = npt.NDArray[np.floating]
 
 
 class Meta(Protocol):
@@ -52,6 +55,13 @@ class Found(NamedTuple):
     scores: npt.NDArray[np.float64]
 
 
+class Timed(NamedTuple):
+    """What one search found, and the seconds it took."""
+
+    found: Found
+    seconds: float
+
+
 class Graph(Protocol):
     """An index that is open for searching."""
 
@@ -63,8 +73,15 @@ class Graph(Protocol):
     def meta(self) -> Meta:
         """How it was built."""
 
+    @property
+    def queries_per_block(self) -> int:
+        """Size of the blocks for `search_blocks`."""
+
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Search one query in one thread; `depth` results at most, fewer where the graph leads to no more."""
+
+    def search_blocks(self, blocks: Sequence[Matrix], width: float, depth: int, threads: int) -> Iterator[Timed]:
+        """Search every query of every block; the results do not depend on `threads`."""
 
 
 AnyMeta = TypeVar("AnyMeta")
@@ -106,7 +123,7 @@ def unit_blocks(passages: Sequence[Shard], rows: int, start: int = 0) -> Iterato
         yield np.concatenate(waiting)
 
 
-def refuse_other_lengths(vectors: npt.NDArray[np.floating], source: str | Path) -> None:
+def refuse_other_lengths(vectors: Matrix, source: str | Path) -> None:
     """Check that all vectors have length 1, without which the angle does not order as the inner product does.
 
     :raises InputError: with the first other length.
@@ -131,20 +148,18 @@ def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path
             refuse_other_lengths(vectors, shard.path)
 
 
-def write_ids(folder: Path, ids: pa.ChunkedArray) -> None:
-    """Write the id of each row."""
+def complete_index(folder: Path, passages: Sequence[Shard], kind: type[Any], files: Sequence[str], **how: Any) -> None:
+    """Write the id of each row beside the library's files, and how the index was built.
+
+    :param kind: dataclass of what is written; `how` has the fields that are peculiar to it.
+    """
     with pa.OSFile(str(folder / IDS_FILE), "wb") as sink, pa.ipc.new_file(sink, IDS) as file:
-        file.write_table(pa.table([ids], schema=IDS))
-
-
-def sizes_of(folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """Size of each of the library's files and of the ids."""
-    return {name: (folder / name).stat().st_size for name in (*names, IDS_FILE)}
-
-
-def write_meta(folder: Path, meta: Any) -> None:
-    """Write how an index was built."""
-    (folder / META_FILE).write_text(json.dumps(asdict(meta), indent=2) + "\n", encoding="utf-8", newline="\n")
+        file.write_table(pa.table([all_ids(passages)], schema=IDS))
+    sizes = {name: (folder / name).stat().st_size for name in (*files, IDS_FILE)}
+    count, dimension = count_vectors(passages), passages[0].dimension
+    meta = kind(model=passages[0].model, count=count, dimension=dimension, bytes=sizes, **how)
+    (folder / META_FILE).write_text(json.dumps(vars(meta), indent=2) + "\n", encoding="utf-8", newline="\n")
+    log.info("%d vectors of %d dimensions, %d MB", count, dimension, sum(sizes.values()) // 1_000_000)
 
 
 def read_meta(folder: Path, kind: type[AnyMeta], stage: str) -> AnyMeta:
@@ -190,7 +205,7 @@ def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
     return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])
 
 
-def query_blocks(queries: Sequence[Shard], rows: int) -> tuple[list[str], list[npt.NDArray[np.floating]]]:
+def query_blocks(queries: Sequence[Shard], rows: int) -> tuple[list[str], list[Matrix]]:
     """All query ids, and the vectors in blocks of at most `rows`, in the same order."""
     batches = [block for shard in queries for block in shard.blocks()]
     query_ids = [query_id for some, _ in batches for query_id in some.to_pylist()]

@@ -23,13 +23,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cort.audit import OPEN, audit_exact, audit_searches, find_truth, sample_queries
+from cort.audit import audit_exact, audit_searches, find_truth, sample_queries
 from cort.evaluation.measures import Qrels
-from cort.formats.audits import PARAMETERS, Audit
 from cort.formats.embeddings import Shard, open_shards, write_shard
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
+from cort.retrieval.audits import Audit
 from cort.retrieval.graph import Vectors
+from cort.retrieval.graphs import GRAPHS
 from scripts.sandbox import run_stage
 
 DEPTHS = (10, 100, 1000)
@@ -113,13 +114,9 @@ def audits(
         index = folder / kind
         seconds = run_stage(kind, "--passages", passages, *options, "--output", index)
         size = sum(path.stat().st_size for path in index.iterdir())
-        searches = list(audit_searches(OPEN[kind](str(index)), truth, WIDTHS[kind], depths))
-        number = queries.table.num_rows
-        yield (
-            Audit("benchmark", "vectors", kind, PARAMETERS[kind], shards[0].model, count, number, exact, searches),
-            seconds,
-            size,
-        )
+        searches = list(audit_searches(GRAPHS[kind], GRAPHS[kind].open(index), truth, WIDTHS[kind], depths))
+        named = ("benchmark", "vectors", kind, GRAPHS[kind].parameter, shards[0].model)
+        yield Audit(*named, count, queries.table.num_rows, exact, searches), seconds, size
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -133,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dimension", type=int, default=128, metavar="N", help="with --data")
     parser.add_argument("--keep", type=Path, metavar="NPY", help="with --data: write the vectors, for --vectors")
     parser.add_argument("--queries", type=int, default=200, metavar="N", help="to search")
-    parser.add_argument("--kinds", nargs="+", choices=list(PARAMETERS), default=list(PARAMETERS))
+    parser.add_argument("--kinds", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--M", type=int, default=16, metavar="M", help="of hnsw")
     parser.add_argument("--ef-construction", type=int, default=200, metavar="N", help="of hnsw")
     args = parser.parse_args(argv)

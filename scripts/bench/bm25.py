@@ -17,10 +17,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from cort.bm25 import MAIN_CLASS
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval.anserini import fat_jar, java_home
+from cort.retrieval.bm25 import MAIN_CLASS
 from scripts.bench.runs import medians, run
 from scripts.sandbox import run_stage
 

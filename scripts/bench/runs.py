@@ -194,9 +194,9 @@ def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[tuple[str
 
 
 def measure_interleaving(folder: Path, repeats: int) -> Iterator[tuple[str, str]]:
-    """Cost of the stage `interleave`."""
+    """Cost of the stage `fuse`."""
     runs = ("--runs", folder / "first.trec", folder / "second.trec")
-    command = (sys.executable, "-m", "cort.interleave", *runs, "--tag", "x", "--output", folder / "interleaved.trec")
+    command = (sys.executable, "-m", "cort.fuse", *runs, "--tag", "x", "--output", folder / "interleaved.trec")
     cost = medians(repeats, {"": lambda: run(*command)[0]})[""]
     yield "interleave two runs", f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores, {cost.memory:.0f} MB"
 

@@ -50,7 +50,7 @@ def measure_job(folder: Path, jobs: int, repeats: int) -> float:
     config["systems"] |= {name: {"interleave": ["bm25", "cort"]} for name in names}
     path = folder / "jobs.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    (folder / "cort" / "interleave.py").write_text(EMPTY_STAGE, encoding="utf-8")
+    (folder / "cort" / "fuse.py").write_text(EMPTY_STAGE, encoding="utf-8")
     targets = [f"results/tiny/runs/test/{name}.trec" for name in names]
     found = []
     for _ in range(repeats):

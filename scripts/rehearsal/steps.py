@@ -162,12 +162,10 @@ def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
     note = f"1 in {GRAPH} of the random vectors"
     build = ("--passages", few, "--threads", threads, "--output", index)
     yield Step("onng", count, "passages", build, [index / "meta.json"], note)
-    graph = (*search, "--index", index, "--epsilon", 0.1, "--tag", "onng", "--output", approximate)
-    yield Step("retrieve_onng", count, "passages", graph, [approximate], note)
-    index, approximate = folder / "hnsw", folder / "hnsw.trec"
+    graph = (*search, "--kind", "onng", "--index", index, "--width", 0.1, "--tag", "onng", "--output", approximate)
+    yield Step("retrieve_graph", count, "passages", graph, [approximate], note)
+    index = folder / "hnsw"
     yield Step("hnsw", count, "passages", ("--passages", few, "--output", index), [index / "meta.json"], note)
-    wide = (*search, "--index", index, "--ef", DEPTH, "--tag", "hnsw", "--output", approximate)
-    yield Step("retrieve_hnsw", count, "passages", wide, [approximate], note)
 
 
 def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
@@ -184,14 +182,14 @@ def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
         tables.write_table(answered, pa.table({"query_id": ids, "text": ids}, schema=tables.QUERIES))
 
     def step(name: str, output: Path, *options: object, note: str = "random runs") -> Step:
-        prepare = write if name == "interleave" else None
+        prepare = write if name == "fuse" else None
         return Step(name, count * DEPTH, "results", (*options, "--output", output), [output], note, prepare)
 
     queries = ("--queries", folder / "queries.dev.small.parquet")
     passages_table = ("--passages", folder / "passages.parquet")
     named = ("--system", "x", "--split", "dev.small")
     merged, imported, reranked = (folder / f"{name}.trec" for name in ("merged", "imported", "reranked"))
-    yield step("interleave", merged, "--runs", *runs, "--depth", DEPTH, "--tag", "x")
+    yield step("fuse", merged, "--runs", *runs, "--depth", DEPTH, "--tag", "x")
     yield step("import_run", imported, "--run", runs[0], *queries, *passages_table, "--tag", "x")
     measured = ("--run", runs[0], *queries, "--qrels", qrels, "--measures", *MEASURES, *named)
     per_query = ("--output-per-query", folder / "measures.parquet", "--output-recall", folder / "recall.csv")

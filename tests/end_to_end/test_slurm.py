@@ -36,7 +36,7 @@ LOCAL = {
     "extract",
     "import_encoder",
     "import_run",
-    "interleave",
+    "fuse",
     "base_model",
     "manifest",
     "provenance",
@@ -157,8 +157,8 @@ def tree(sandbox, tmp_path_factory):
     sandbox.inject(["cort.tokenize", "queries.test.parquet"], SAVE_WHEN_WARNED)
     sandbox.inject(["cort.bm25", "queries.test.parquet"], HANG)
     sandbox.inject(["cort.train_reranker"], WARN_AFTER_VALIDATION)
-    sandbox.inject(["cort.retrieve_onng"], FAIL)
-    hanging = sandbox.inject(["cort.retrieve_onng"], HANG)
+    sandbox.inject(["cort.retrieve_graph", "cort-onng"], FAIL)
+    hanging = sandbox.inject(["cort.retrieve_graph", "cort-onng"], HANG)
     limits = {
         # SLURM looks every 30 s: jobs are warned 45 to 75 s after their start.
         "tokenize": {"runtime": 2, "slurm_extra": "'--signal=USR1@45'"},
@@ -168,7 +168,7 @@ def tree(sandbox, tmp_path_factory):
     run.wait_until(lambda: {"cort.train"} & {stage["stage"] for stage in sandbox.stages()}, "training", 900)
     sandbox.restart_controller(pause=3)
     run.wait_until(hanging.exists, "the job to cancel", 900)
-    sandbox.command("scancel", sandbox.jobs("retrieve_onng")[-1]["JobId"])
+    sandbox.command("scancel", sandbox.jobs("retrieve_graph", "cort-onng")[-1]["JobId"])
     status, output = run.wait()
     assert status == 0, output[-10_000:]
     return tree
@@ -249,7 +249,7 @@ def test_results_are_those_of_a_local_build(built, tree):
 
 @pytest.mark.slow
 def test_failed_and_cancelled_jobs_are_tried_again(sandbox, tree):
-    assert states(sandbox, "retrieve_onng") == ["FAILED", "CANCELLED", "COMPLETED"]
+    assert states(sandbox, "retrieve_graph", "cort-onng") == ["FAILED", "CANCELLED", "COMPLETED"]
 
 
 @pytest.mark.slow
@@ -305,22 +305,22 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, tree):
     (tree / "results/tiny/scores/cross/test.parquet").unlink()
     (tree / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
     before = len(sandbox.jobs())
-    sandbox.inject(["cort.retrieve_onng"], FAIL)
+    sandbox.inject(["cort.retrieve_graph", "cort-onng"], FAIL)
     status, output = Run(sandbox, tree, profile, *RUNS, "all").wait()
     assert status == 1
     # The other branch was finished, with the GPU it asked for.
     assert (tree / RUNS[SYSTEMS.index("cort+bm25-cross")]).read_bytes()
     assert sorted((job["rule"], job["JobState"], gpus(job)) for job in sandbox.jobs()[before:]) == [
-        ("retrieve_onng", "FAILED", None),
+        ("retrieve_graph", "FAILED", None),
         ("score", "COMPLETED", ("--gres", 1)),
     ]
     (seen,) = [stage for stage in sandbox.stages() if stage["SLURM_JOB_ID"] == sandbox.jobs("score")[-1]["JobId"]]
     assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
     status, output = Run(sandbox, tree, profile, *RUNS, "all").wait()
     assert status == 0, output[-10_000:]
-    again = ("retrieve_onng", "evaluate", "export_model", "compare", "reproduction", "provenance", "report", "all")
+    again = ("retrieve_graph", "evaluate", "export_model", "compare", "reproduction", "provenance", "report", "all")
     assert planned(output) == {**dict.fromkeys(again, 1), "total": len(again)}
-    assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_onng"]
+    assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_graph"]
     assert is_done(tree)
     assert [name for name in RUNS if (tree / name).read_bytes() != (built / name).read_bytes()] == []
 
@@ -330,18 +330,21 @@ def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, 
     profile = write_profile(tree, "killed")
     name = RUNS[SYSTEMS.index("cort-onng")]
     (tree / name).unlink()
-    before = len(sandbox.jobs("retrieve_onng"))
-    waiting = [sandbox.inject(["cort.retrieve_onng"], WAIT_FOR_GO) for _ in range(2)]
+    before = len(sandbox.jobs("retrieve_graph", "cort-onng"))
+    waiting = [sandbox.inject(["cort.retrieve_graph", "cort-onng"], WAIT_FOR_GO) for _ in range(2)]
     first = Run(sandbox, tree, profile, *RUNS, "all")
     first.wait_until(waiting[0].exists, "the first job")
     first.kill()
     second = Run(sandbox, tree, profile, *RUNS, "all")
     second.wait_until(waiting[1].exists, "the second job")
     # Two jobs write the same file now.
-    assert states(sandbox, "retrieve_onng")[before:] == ["RUNNING", "RUNNING"]
+    assert states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["RUNNING", "RUNNING"]
     (sandbox.faults / "go").touch()
     status, output = second.wait()
     assert status == 0, output[-10_000:]
-    wait_until(lambda: states(sandbox, "retrieve_onng")[before:] == ["COMPLETED", "COMPLETED"], "the first job's end")
+    wait_until(
+        lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["COMPLETED", "COMPLETED"],
+        "the first job's end",
+    )
     assert is_done(tree)
     assert (tree / name).read_bytes() == (built / name).read_bytes()

@@ -20,7 +20,7 @@ NEURAL = {"train_reranker", "score"}
 FETCHING = {"download", "extract"}
 # Searches with what is driven.
 SEARCHING = {"latency"}
-# Repeats `bm25` with more parameters, `retrieve_onng` and `retrieve_hnsw` with other widths.
+# Repeats `bm25` with more parameters, `retrieve_graph` with other widths.
 REPEATED = {"bm25_tune", "audit"}
 
 

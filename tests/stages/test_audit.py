@@ -4,12 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import audit, evaluate, hnsw, onng, report, retrieve, retrieve_hnsw, retrieve_onng
+from cort import audit, evaluate, hnsw, onng, report, retrieve, retrieve_graph
 from cort.formats import tables
-from cort.formats.audits import Audit, Exact, Milliseconds, Search, read_audit, write_audit
 from cort.formats.embeddings import open_shards
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
+from cort.retrieval.audits import Audit, Exact, Milliseconds, Search, read_audit, write_audit
+from cort.retrieval.graphs import GRAPHS
 from tests.support.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
@@ -68,7 +69,7 @@ def brute_force(query, depth):
 def test_recall_is_what_a_loop_counts(folder, kind):
     assert run(folder, kind) == 0
     found = read_audit(folder / f"{kind}.json")
-    graph = audit.OPEN[kind](folder / kind)
+    graph = GRAPHS[kind].open(folder / kind)
     expected = {}
     for width in WIDTHS[kind]:
         for depth in (5, 20):
@@ -98,8 +99,8 @@ def test_losses_are_differences_of_what_evaluate_says_of_the_runs(folder, tmp_pa
     shared = ["--queries", str(folder / "q.arrow"), "--depth", "20", "--tag", "t"]
     passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
     assert retrieve.main([*shared, "--passages", *passages, "--device", "cpu", "--output", str(exact)]) == 0
-    search, option = {"hnsw": (retrieve_hnsw, "--ef"), "onng": (retrieve_onng, "--epsilon")}[kind]
-    assert search.main([*shared, "--index", str(folder / kind), option, str(width), "--output", str(own)]) == 0
+    options = ["--kind", kind, "--index", str(folder / kind), "--width", str(width), "--output", str(own)]
+    assert retrieve_graph.main([*shared, *options]) == 0
     means = []
     for path in (exact, own):
         options = ["--run", str(path), "--queries", str(folder / "queries.parquet"), "--system", "s", "--split", "dev"]
@@ -149,9 +150,10 @@ def test_the_sample_is_of_judged_queries_and_of_the_seed(folder):
 @pytest.mark.parametrize(
     ("kind", "replaced", "complaint"),
     [
-        ("hnsw", {"widths": ["10"]}, "--widths: found 10 at most, expected an ef of 20 (the depth) or more"),
-        ("hnsw", {"widths": ["30.5"]}, "--widths: found 30.5, expected whole numbers from 1"),
-        ("onng", {"widths": ["-1"]}, "--widths: found -1, expected epsilons above -1"),
+        ("hnsw", {"widths": ["10"]}, "--widths: found ef 10, expected 20 (the depth) or more; raise it"),
+        ("hnsw", {"widths": ["5", "10"]}, "--widths: found ef 10 at most, expected 20 (the depth) or more"),
+        ("hnsw", {"widths": ["30.5"]}, "--widths: found ef 30.5, expected a whole number from 1"),
+        ("onng", {"widths": ["-1"]}, "--widths: found epsilon -1, expected a number above -1"),
         ("onng", {"depths": ["20", "5"]}, "--depths: found 20 5, expected increasing numbers from 1"),
         ("onng", {"sample": ["0"]}, "--sample: found 0, expected 1 or more"),
         ("onng", {"measures": ["MRR"]}, "measures: found 'MRR', expected "),
@@ -190,9 +192,9 @@ def made(index="onng", parameter="epsilon", model="m", recalls=None):
 
 def chosen(folder, tmp_path, one, wanted):
     write_audit(tmp_path / "audit.json", one)
-    options = ["--queries", str(folder / "q.arrow"), "--index", str(folder / "onng"), "--depth", "20", "--tag", "t"]
-    options += ["--audit", str(tmp_path / "audit.json"), "--recall", str(wanted)]
-    return retrieve_onng.main([*options, "--output", str(tmp_path / "run.trec")])
+    options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow")]
+    options += ["--depth", "20", "--tag", "t", "--audit", str(tmp_path / "audit.json"), "--recall", str(wanted)]
+    return retrieve_graph.main([*options, "--output", str(tmp_path / "run.trec")])
 
 
 def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(folder, tmp_path, capsys):

@@ -12,6 +12,7 @@ from cort import bm25, bm25_index, bm25_tune
 from cort.evaluation.measures import evaluate_run
 from cort.formats import tables
 from cort.formats.runs import read_run
+from cort.retrieval import bm25 as library
 from cort.retrieval.anserini import temporary_folder
 from cort.system.errors import InputError
 
@@ -123,7 +124,7 @@ def test_run_without_any_result(data, tmp_path):
 
 def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
     assert search(data, tmp_path / "one.trec", "--depth", "5") == 0
-    monkeypatch.setattr(bm25, "queries_per_command", lambda queries, depth, memory_mb: 4)
+    monkeypatch.setattr(library, "queries_per_command", lambda queries, depth, memory_mb: 4)
     assert search(data, tmp_path / "two.trec", "--depth", "5", "--threads", "2") == 0
     assert (tmp_path / "one.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
     assert max(len(ranking.doc_ids) for ranking in read_run(tmp_path / "one.trec")) == 5
@@ -141,7 +142,7 @@ def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
     ],
 )
 def test_queries_are_shared_out_among_the_fewest_commands(queries, depth, memory_mb, expected):
-    assert bm25.queries_per_command(queries, depth, memory_mb) == expected
+    assert library.queries_per_command(queries, depth, memory_mb) == expected
 
 
 def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch):
@@ -235,7 +236,7 @@ def test_unreadable_parameters_are_refused(tmp_path, text):
     with pytest.raises(
         InputError, match=r'tuned.json: found .*, expected JSON with the numbers "k1" and "b"; name the'
     ):
-        bm25.read_parameters(path)
+        library.read_parameters(path)
 
 
 def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
@@ -248,7 +249,7 @@ def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
 
 
 def test_grid_is_checked_and_ascending():
-    assert bm25.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
+    assert library.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
 
 
 def test_samples_are_those_of_the_seed():
@@ -260,7 +261,7 @@ def test_samples_are_those_of_the_seed():
 
 
 def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
-    pairs = bm25.make_grid([0.8, 0.9], [0.6, 0.7])
+    pairs = library.make_grid([0.8, 0.9], [0.6, 0.7])
     values = {pair: {"a": 0.0, "b": 0.5, "c": 0.0} for pair in pairs}
     values[pairs[3]] = {"a": 1.0, "b": 0.5, "c": 0.0}
     summary = bm25_tune.summarise(values, [["a", "c"], ["b", "c"], ["b"]], "R@10")
@@ -304,9 +305,9 @@ def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
 
 
 def test_searching_leaves_no_file_behind(data, tmp_path):
-    searcher = bm25.open_searcher(data / "lucene", 3, 1, 256)
+    searcher = library.open_searcher(data / "lucene", 3, 1, 256)
     with temporary_folder(tmp_path / "x") as folder:
-        runs = dict(searcher.search(["oil", "nonesuch", "war"], bm25.make_grid([0.9, 1], [0.4]), folder))
+        runs = dict(searcher.search(["oil", "nonesuch", "war"], library.make_grid([0.9, 1], [0.4]), folder))
         assert list(folder.iterdir()) == []
     assert [run.query_ids for run in runs.values()] == [["000000000", "000000002"]] * 2
 

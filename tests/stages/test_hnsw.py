@@ -4,9 +4,10 @@ import json
 import numpy as np
 import pytest
 
-from cort import hnsw, onng, retrieve, retrieve_hnsw
-from cort.formats.audits import Audit, Milliseconds, Search, write_audit
+from cort import hnsw, onng, retrieve, retrieve_graph
 from cort.formats.runs import read_run
+from cort.retrieval.audits import Audit, Milliseconds, Search, write_audit
+from cort.retrieval.hnsw import Hnsw, open_index
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 
@@ -17,8 +18,8 @@ def build(folder, passages, *more):
 
 def search(folder, queries, index, *more, name="run.trec"):
     output = folder / "runs" / name
-    options = ["--queries", queries, "--index", str(index), "--tag", "t", "--output", str(output), *more]
-    return retrieve_hnsw.main(options), output
+    options = ["--kind", "hnsw", "--queries", queries, "--index", str(index), "--tag", "t", "--output", str(output)]
+    return retrieve_graph.main([*options, *more]), output
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_shards_and_repetition_change_no_byte(folder, tmp_path, monkeypatch):
 
 def test_a_wide_search_is_exact_and_its_scores_are_those_of_exact_retrieval(folder):
     queries = str(folder / "q.arrow")
-    status, output = search(folder, queries, folder / "index", "--ef", "400", "--depth", "50", name="wide.trec")
+    status, output = search(folder, queries, folder / "index", "--width", "400", "--depth", "50", name="wide.trec")
     assert status == 0
     exact = folder / "runs" / "exact.trec"
     options = ["--queries", queries, "--passages", str(folder / "all.arrow"), "--depth", "50", "--device", "cpu"]
@@ -72,7 +73,7 @@ def test_a_wide_search_is_exact_and_its_scores_are_those_of_exact_retrieval(fold
 def test_search_finds_what_brute_force_finds(folder):
     vectors, queries = unit(1, 400), unit(2, 70)
     vectors[300:] = vectors[:100]
-    index = hnsw.open_index(folder / "index")
+    index = open_index(folder / "index")
     for query in queries:
         found = index.search(query, 400, 10)
         products = vectors.astype(np.float64) @ query.astype(np.float64)
@@ -81,7 +82,7 @@ def test_search_finds_what_brute_force_finds(folder):
 
 
 def test_equal_vectors_are_ordered_by_doc_id(folder):
-    _, output = search(folder, str(folder / "q.arrow"), folder / "index", "--ef", "400", "--depth", "400")
+    _, output = search(folder, str(folder / "q.arrow"), folder / "index", "--width", "400", "--depth", "400")
     for ranking in read_run(output):
         place = {doc_id: rank for rank, doc_id in enumerate(ranking.doc_ids)}
         for number in range(100):
@@ -93,8 +94,8 @@ def test_equal_vectors_are_ordered_by_doc_id(folder):
 def test_threads_and_blocks_change_no_byte(folder, monkeypatch):
     results = []
     for threads, block in (("1", 1_024), ("2", 1_024), ("2", 7)):
-        monkeypatch.setattr(retrieve_hnsw, "QUERIES_PER_BLOCK", block)
-        options = ("--threads", threads, "--depth", "20", "--ef", "20")
+        monkeypatch.setattr(Hnsw, "queries_per_block", block)
+        options = ("--threads", threads, "--depth", "20", "--width", "20")
         status, output = search(folder, str(folder / "q.arrow"), folder / "index", *options)
         assert status == 0
         results.append(output.read_bytes())
@@ -107,11 +108,11 @@ def test_a_graph_in_parts_gives_what_it_leads_to(tmp_path):
     passages = shard(tmp_path / "p.arrow", names("d", 400), vectors)
     assert build(tmp_path, [passages], "--M", "2", "--ef-construction", "2")[0] == 0
     queries = shard(tmp_path / "q.arrow", ["q"], unit(7, 1))
-    index = hnsw.open_index(tmp_path / "index")
+    index = open_index(tmp_path / "index")
     with pytest.raises(RuntimeError):
         index.index.set_ef(400)
         index.index.knn_query(unit(7, 1), k=400)
-    status, output = search(tmp_path, queries, tmp_path / "index", "--ef", "400", "--depth", "400")
+    status, output = search(tmp_path, queries, tmp_path / "index", "--width", "400", "--depth", "400")
     (ranking,) = read_run(output)
     assert status == 0
     assert 1 <= len(ranking.doc_ids) < 400
@@ -124,7 +125,7 @@ def test_a_graph_in_parts_gives_what_it_leads_to(tmp_path):
 
 
 def test_more_results_than_passages_give_all(folder):
-    status, output = search(folder, str(folder / "q.arrow"), folder / "index", "--ef", "1000", "--depth", "1000")
+    status, output = search(folder, str(folder / "q.arrow"), folder / "index", "--width", "1000", "--depth", "1000")
     assert status == 0
     assert {len(ranking.doc_ids) for ranking in read_run(output)} == {400}
 
@@ -133,7 +134,7 @@ def test_half_precision_vectors(tmp_path):
     vectors = unit(5, 120).astype(np.float16)
     passages = shard(tmp_path / "p.arrow", names("d", 120), vectors, storage="fp16")
     assert build(tmp_path, [passages])[0] == 0
-    status, output = search(tmp_path, passages, tmp_path / "index", "--depth", "1", "--ef", "100")
+    status, output = search(tmp_path, passages, tmp_path / "index", "--depth", "1", "--width", "100")
     assert status == 0
     run = read_run(output)
     assert [ranking.doc_ids[0] for ranking in run] == run.query_ids
@@ -217,7 +218,11 @@ def test_an_index_of_the_other_kind_is_refused(folder, tmp_path, capsys):
 def test_bad_options_are_refused(folder, tmp_path, capsys):
     for more, complaint in (
         (("--depth", "0"), "--depth: found 0, expected 1 or more"),
-        (("--depth", "20", "--ef", "19"), "--ef: found 19, expected 20 (--depth) or more"),
+        (("--width", "20.5"), "--width: found ef 20.5, expected a whole number from 1"),
+        (
+            ("--depth", "20", "--width", "19"),
+            "--width: found ef 19, expected 20 (the depth) or more; raise it or lower the depth",
+        ),
     ):
         assert search(tmp_path, str(folder / "q.arrow"), folder / "index", *more)[0] == 1
         assert complaint in capsys.readouterr().err
@@ -246,9 +251,10 @@ def test_an_audit_chooses_the_smallest_ef_that_is_enough(folder, tmp_path):
     searches = [Search(ef, depth, recall, times, {}) for (ef, depth), recall in recalls.items()]
     write_audit(tmp_path / "a.json", Audit("dev", "e", "hnsw", "ef", "m", 400, 70, [], searches))
     chosen = ("--audit", str(tmp_path / "a.json"), "--recall", "0.95")
-    _, found = search(folder, str(folder / "q.arrow"), folder / "index", *chosen, "--depth", "20")
-    _, same = search(folder, str(folder / "q.arrow"), folder / "index", "--ef", "50", "--depth", "20", name="50.trec")
-    _, other = search(folder, str(folder / "q.arrow"), folder / "index", "--ef", "20", "--depth", "20", name="20.trec")
+    queries, index, depth = str(folder / "q.arrow"), folder / "index", ("--depth", "20")
+    _, found = search(folder, queries, index, *chosen, *depth)
+    _, same = search(folder, queries, index, "--width", "50", *depth, name="50.trec")
+    _, other = search(folder, queries, index, "--width", "20", *depth, name="20.trec")
     assert found.read_bytes() == same.read_bytes() != other.read_bytes()
 
 

@@ -8,23 +8,24 @@ import yaml
 
 from cort import latency
 from cort.formats.artifacts import read_artifact
-from cort.online.manifest import read_contents
+from cort.online.manifest import read_manifest
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
 from cort.reporting.reproduction.artifact import Reproduction
 from cort.reporting.reproduction.fidelity import read_latencies
 from cort.reporting.tables import to_csv
-from tests.cort.online.test_searcher import SYSTEMS, Slow, contents_with
+from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.experiment.checks import ConfigError, load
+from workflow.experiment.config import describe
 from workflow.experiment.online import latency_file, manifest_options, searchable, searched_files
 
 
 class Injected:
     """A searcher that takes exactly the times it is given, one after the other."""
 
-    def __init__(self, contents, *times):
-        self.contents, self.times, self.calls = contents, list(times), []
+    def __init__(self, manifest, *times):
+        self.manifest, self.times, self.calls = manifest, list(times), []
 
     def search_batch(self, system, texts, depth, *, concurrent=True):
         self.calls.append((system, list(texts), depth, concurrent))
@@ -41,10 +42,10 @@ def test_statistics_are_those_of_numpy():
 
 
 def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured(tmp_path):
-    contents = contents_with(tmp_path)
+    manifest = manifest_with(tmp_path)
     apart = {"tokenize": 1.0, "encode": 7.0, "search": 12.0, "bm25": 30.0, "merge": 1.0, "total": 99.0}
     beside = {**apart, "bm25": 31.0, "total": 34.1}
-    searcher = Injected(contents, apart, beside)
+    searcher = Injected(manifest, apart, beside)
     found = latency.measure(searcher, "both", [["q"]], 10)
     assert found["sequential"]["mean"] == 51
     assert found["concurrent"]["p99"] == 34.1
@@ -52,16 +53,16 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     assert [call[3] for call in searcher.calls] == [False, True]
     assert latency.overlap(found) == pytest.approx(34.1 / (30 + 1))
     # The dense ranker may be the slower one.
-    slower = Injected(contents, {**apart, "search": 40.0}, {**beside, "total": 49.0})
+    slower = Injected(manifest, {**apart, "search": 40.0}, {**beside, "total": 49.0})
     assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)) == pytest.approx(49 / (48 + 1))
-    alone = Injected(contents, {"bm25": 30.0, "total": 30.1})
+    alone = Injected(manifest, {"bm25": 30.0, "total": 30.1})
     assert "concurrent" not in (found := latency.measure(alone, "bm25", [["q"]], 10))
     assert latency.overlap(found) is None
 
 
 def test_batches_are_whole_and_nothing_is_re_ranked_in_batches(tmp_path):
     times = [{"bm25": 1.0, "total": 1.0}] * 100
-    searcher = Injected(contents_with(tmp_path), *times)
+    searcher = Injected(manifest_with(tmp_path), *times)
     rows = list(latency.rows_of(searcher, ["bm25", "reranked"], [f"q{n}" for n in range(7)], 10, 3, "cpu"))
     assert [(row["system"], row["batch"], row["searches"]) for row in rows] == [
         ("bm25", 1, 7),
@@ -73,7 +74,7 @@ def test_batches_are_whole_and_nothing_is_re_ranked_in_batches(tmp_path):
 
 def test_the_overlap_of_a_real_searcher_is_near_one(tmp_path, record_messages, caplog):
     caplog.set_level("INFO")
-    searcher = Slow(bm25=0.2, tokenize=0.02, encode=0.05, search=0.1).searcher(contents_with(tmp_path), ["both"])
+    searcher = Slow(bm25=0.2, tokenize=0.02, encode=0.05, search=0.1).searcher(manifest_with(tmp_path), ["both"])
     [row] = latency.rows_of(searcher, ["both"], ["q"] * 4, 10, 5, "cpu")
     assert row["overlap"] == pytest.approx(1, abs=0.1)
     assert f"concurrent / slower part and merge = {row['overlap']:.2f}, within 1.1" in caplog.text
@@ -87,7 +88,7 @@ def row(system, kind, device="cpu", batch=1, **means):
 
 
 def test_numbers_have_the_names_of_the_published_ones(tmp_path):
-    contents = contents_with(tmp_path, {**SYSTEMS, "dense+bm25": {"kind": "interleave", "parts": ["dense", "bm25"]}})
+    manifest = manifest_with(tmp_path, {**SYSTEMS, "dense+bm25": {"kind": "interleave", "parts": ["dense", "bm25"]}})
     dense = {"tokenize": 1.0, "encode": 7.0, "search": 68.0, "sequential": 76.0}
     rows = [
         row("bm25", "bm25", "1 GPU", bm25=38.0, sequential=38.0),
@@ -99,7 +100,7 @@ def test_numbers_have_the_names_of_the_published_ones(tmp_path):
         row("dense+bm25", "interleave", "4 GPUs", sequential=63.0),
         row("reranked", "rerank", "4 GPUs", sequential=255.0),
     ]
-    found = {one["system"]: one["milliseconds"] for one in latency.published_form(contents, "dev", rows)}
+    found = {one["system"]: one["milliseconds"] for one in latency.published_form(manifest, "dev", rows)}
     assert found == {
         "bm25": {"1": 38.0, "32": 290.0},
         "dense": {"1": 68.0},
@@ -190,6 +191,19 @@ def test_published_runs_are_left_out_of_the_manifest(experiment):
     assert latency_file(config) == []
 
 
+def test_systems_that_merge_others_are_listed_with_their_method(experiment):
+    systems = {"bm25": {"retrieve": "bm25"}, "again": {"retrieve": "bm25"}}
+    both = {"systems": ["again", "bm25"]}
+    systems |= {"a": {"interleave": ["bm25", "again"]}, "b": {"fuse": both}, "c": {"fuse": {**both, "method": "rrf"}}}
+    config = load(experiment(systems=systems))
+    options = manifest_options(config, lambda encoder: [])
+    found = json.loads(options[options.index("--systems") + 1])
+    assert found["a"] == {"kind": "interleave", "parts": ["bm25", "again"]}
+    assert found["b"] == {"kind": "interleave", "parts": ["again", "bm25"]}
+    assert found["c"] == {"kind": "rrf", "parts": ["again", "bm25"]}
+    assert describe(config, "c") == "again and bm25 merged by rrf"
+
+
 def test_latencies_wait_for_what_is_opened(experiment):
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
     assert latency_file(config) == ["results/toy/latency/test.json"]
@@ -220,7 +234,7 @@ def test_mistakes_are_told_before_anything_runs(experiment, asked, words):
 @pytest.mark.slow
 def test_the_stage_measures_every_kind_of_system(built, tmp_path):
     results, output = built / "results" / "tiny", tmp_path / "latency" / "test.json"
-    systems = list(read_contents(results / "manifest.json").systems)
+    systems = list(read_manifest(results / "manifest.json").systems)
     options = ["--manifest", results / "manifest.json", "--split", "test", "--systems", *systems, "--number", "5"]
     options += ["--queries", results / "collection" / "queries.test.parquet", "--batch", "2", "--depth", "30"]
     assert latency.main([str(word) for word in [*options, "--threads", "2", "--warm-up", "1", "--output", output]]) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cort import onng, retrieve, retrieve_onng
+from cort import onng, retrieve, retrieve_graph
 from cort.formats.runs import read_run
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
@@ -23,8 +23,8 @@ def build(folder, passages, *more):
 
 def search(folder, queries, index, *more, name="run.trec"):
     output = folder / "runs" / name
-    options = ["--queries", queries, "--index", str(index), "--tag", "t", "--output", str(output), *more]
-    return retrieve_onng.main(options), output
+    options = ["--kind", "onng", "--queries", queries, "--index", str(index), "--tag", "t", "--output", str(output)]
+    return retrieve_graph.main([*options, *more]), output
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_shards_and_threads_change_no_byte(folder, tmp_path):
 
 def test_finds_what_exact_retrieval_finds_at_a_generous_epsilon(folder):
     queries = str(folder / "q.arrow")
-    status, output = search(folder, queries, folder / "index", "--epsilon", "0.8", "--depth", "50")
+    status, output = search(folder, queries, folder / "index", "--width", "0.8", "--depth", "50")
     assert status == 0
     exact = folder / "runs" / "exact.trec"
     options = ["--queries", queries, "--passages", str(folder / "all.arrow"), "--depth", "50", "--device", "cpu"]
@@ -76,7 +76,7 @@ def test_finds_what_exact_retrieval_finds_at_a_generous_epsilon(folder):
 
 
 def test_equal_vectors_are_ordered_by_doc_id(folder):
-    _, output = search(folder, str(folder / "q.arrow"), folder / "index", "--epsilon", "0.8", "--depth", "400")
+    _, output = search(folder, str(folder / "q.arrow"), folder / "index", "--width", "0.8", "--depth", "400")
     for ranking in read_run(output):
         place = {doc_id: rank for rank, doc_id in enumerate(ranking.doc_ids)}
         for number in range(100):
@@ -101,7 +101,7 @@ def test_a_larger_epsilon_finds_more(folder):
     truth = np.argsort(-(queries @ vectors.T), axis=1)[:, 0]
     hits = []
     for epsilon in ("-0.9", "0.5"):
-        _, output = search(folder, str(folder / "q.arrow"), folder / "index", "--epsilon", epsilon, "--depth", "2")
+        _, output = search(folder, str(folder / "q.arrow"), folder / "index", "--width", epsilon, "--depth", "2")
         found = read_run(output).by_query()
         hits.append(sum(f"d{truth[number]}" in found[f"q{number}"] for number in range(70)))
     assert hits[0] < hits[1] == 70
@@ -111,7 +111,7 @@ def test_half_precision_vectors(tmp_path):
     vectors = unit(5, 120).astype(np.float16)
     passages = shard(tmp_path / "p.arrow", names("d", 120), vectors, storage="fp16")
     assert build(tmp_path, [passages])[0] == 0
-    status, output = search(tmp_path, passages, tmp_path / "index", "--depth", "1", "--epsilon", "0.5")
+    status, output = search(tmp_path, passages, tmp_path / "index", "--depth", "1", "--width", "0.5")
     assert status == 0
     run = read_run(output)
     assert [ranking.doc_ids[0] for ranking in run] == run.query_ids
@@ -187,9 +187,13 @@ def test_damaged_indexes_are_refused(folder, tmp_path, capsys):
 
 
 def test_bad_options_are_refused(folder, tmp_path, capsys):
-    for more in (("--depth", "0"), ("--epsilon", "-1"), ("--epsilon", "nan")):
+    for more, complaint in (
+        (("--depth", "0"), "--depth: found 0, expected 1 or more"),
+        (("--width", "-1"), "--width: found epsilon -1, expected a number above -1"),
+        (("--width", "nan"), "--width: found epsilon nan, expected a number above -1"),
+    ):
         assert search(tmp_path, str(folder / "q.arrow"), folder / "index", *more)[0] == 1
-        assert "--depth, --epsilon: found depth" in capsys.readouterr().err
+        assert complaint in capsys.readouterr().err
 
 
 def test_no_queries_make_an_empty_run(folder, tmp_path):

@@ -6,6 +6,7 @@ from cort import rerank
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
+from cort.retrieval.rerank import rerank as reorder
 
 CANDIDATES = {"2": ["a", "b", "c", "d", "e"], "1": ["c", "a"]}
 
@@ -77,7 +78,7 @@ def test_against_python_sorting(tmp_path, seed):
 def test_the_order_of_the_tail_survives_scores_of_any_size():
     candidates = Ranking("q", [f"d{i}" for i in range(5)], np.arange(5.0, 0, -1))
     for size in (1e30, -1e30, 1e-30, 0.0):
-        result = rerank.rerank(candidates, np.array([size, 2 * size, np.nan, np.nan, np.nan]), 2)
+        result = reorder(candidates, np.array([size, 2 * size, np.nan, np.nan, np.nan]), 2)
         assert result.doc_ids[2:] == ["d2", "d3", "d4"]
         assert (np.diff(result.scores) < 0).all()
 

@@ -44,7 +44,7 @@ def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_o
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, vectors, **kinds))
     expected = brute_force(query_ids, queries, ids, vectors, depth)
-    found = list(retrieve.retrieve(exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one), q, depth))
+    found = list(exact.retrieve(exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one), q, depth))
     assert [ranking.query_id for ranking in found] == query_ids
     for ranking in found:
         doc_ids, scores = expected[ranking.query_id]
@@ -82,7 +82,7 @@ def test_equals_brute_force(tmp_path, generator, dimension, depth):
 def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
     monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
     monkeypatch.setattr(topk, "GROUP", group)
-    monkeypatch.setattr(retrieve, "QUERIES_AT_ONCE", queries)
+    monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
     vectors = unit(generator, 17, 16), unit(generator, 300, 16)
     for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
         check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
@@ -106,9 +106,9 @@ def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
     ids = [str(number) for number in generator.permutation(300)]
     q = open_shards(shards(tmp_path, "q", names("q", 9), unit(generator, 9, 8)))
     p = open_shards(shards(tmp_path, "p", ids, unit(generator, 300, 8), (100, 101), batch=40))
-    one = list(retrieve.retrieve(exact.ExactIndex(p), q, 30))
+    one = list(exact.retrieve(exact.ExactIndex(p), q, 30))
     index = exact.ExactIndex(p, ["cpu"] * devices, threads)
-    for ranking, other in zip(one, retrieve.retrieve(index, q, 30), strict=True):
+    for ranking, other in zip(one, exact.retrieve(index, q, 30), strict=True):
         assert (ranking.query_id, ranking.doc_ids) == (other.query_id, other.doc_ids)
         assert np.array_equal(ranking.scores, other.scores)
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from cort import search
-from cort.online.manifest import read_contents
+from cort.online.manifest import read_manifest
 from cort.online.searcher import Answer, Result
 from cort.online.terminal import show, timings
 from cort.system.errors import InputError
@@ -141,7 +141,11 @@ def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(["--query", " "], "--query: found no word"), (["--depth", "0"], "--depth, --threads: found 0")],
+    [
+        (["--query", " "], "--query: found no word"),
+        (["--depth", "0"], "--depth: found 0"),
+        (["--experiment", "y"], "--experiment, --manifest: found both, expected one of the two"),
+    ],
 )
 def test_wrong_options_are_told_in_a_line(complaint, options, words):
     assert words in complaint(search.main, ["--manifest", "x", *options])
@@ -157,8 +161,8 @@ def run(tree, *options, **changes):
 
 @pytest.mark.slow
 def test_systems_are_the_first_of_bm25_dense_and_both(built):
-    contents = read_contents(built / "results" / "tiny" / "manifest.json")
-    assert search.choose_systems(contents) == ["bm25", "cort", "cort+bm25"]
+    manifest = read_manifest(built / "results" / "tiny" / "manifest.json")
+    assert search.choose_systems(manifest) == ["bm25", "cort", "cort+bm25"]
 
 
 @pytest.mark.slow

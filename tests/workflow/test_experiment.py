@@ -68,8 +68,8 @@ MISTAKES = {
     ),
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},
-        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, interleave, rerank, "
-        "reranker, depth, run; did you mean retrieve?",
+        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, interleave, fuse, "
+        "rerank, reranker, depth, run; did you mean retrieve?",
     ),
     "unknown key like nothing": (
         {"bm25 xyz": 1},
@@ -260,11 +260,12 @@ MISTAKES = {
     # Systems.
     "two kinds": (
         {"systems cort": {"retrieve": "encoder", "rerank": "bm25"}},
-        "systems.cort: found retrieve, rerank, expected exactly one of retrieve, interleave, rerank, run; keep one",
+        "systems.cort: found retrieve, rerank, expected exactly one of retrieve, interleave, fuse, rerank, run; keep "
+        "one",
     ),
     "no kind": (
         {"systems new": {"depth": 5}},
-        "systems.new: found nothing, expected exactly one of retrieve, interleave, rerank, run; keep one",
+        "systems.new: found nothing, expected exactly one of retrieve, interleave, fuse, rerank, run; keep one",
     ),
     "foreign key": (
         {"systems cort+bm25 depth": 5},
@@ -319,6 +320,23 @@ MISTAKES = {
         {"systems cort+bm25 interleave": ["cort", "bm52"]},
         "systems.cort+bm25.interleave: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published; did you mean bm25?",
+    ),
+    "unknown fusion": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "rff"}}},
+        "systems.new.fuse.method: found 'rff', expected one of interleave, rrf; did you mean rrf?",
+    ),
+    "unknown fused system": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cotr"], "method": "rrf"}}},
+        "systems.new.fuse.systems: found 'cotr', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published, new; did you mean cort?",
+    ),
+    "fused twice": (
+        {"systems new": {"fuse": {"systems": ["bm25", "bm25"]}}},
+        "systems.new.fuse.systems: found bm25 2 times, expected each system once; remove one",
+    ),
+    "fused alone": (
+        {"systems new": {"fuse": {"systems": ["bm25"]}}},
+        "systems.new.fuse.systems: found ['bm25'], expected at least 2 of them; fix the value",
     ),
     "same part twice": (
         {"systems cort+bm25 interleave": ["bm25", "bm25"]},

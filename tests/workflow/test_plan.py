@@ -221,9 +221,9 @@ CHANGES = {
         "  bm25 test/bm25: after split test\n",
     ),
     "a module": (
-        {"edit": ["cort/interleave.py"]},
-        "  interleave test/cort+bm25: cort/interleave.py was edited\n",
-        "  evaluate test/cort+bm25: after interleave test/cort+bm25\n",
+        {"edit": ["cort/fuse.py"]},
+        "  fuse test/cort+bm25: cort/fuse.py was edited\n",
+        "  evaluate test/cort+bm25: after fuse test/cort+bm25\n",
     ),
     "a file that is gone": (
         {"delete": ["results/tiny/measures/test/cort.json"]},

@@ -110,9 +110,9 @@ def test_a_changed_setting_is_named_as_in_the_config(config):
         ("onng", "edges", {"encoder": "encoder"}, "encoders.encoder.onng.edges"),
         ("triples", "first_rank", {"encoder": "encoder", "split": "train"}, "encoders.encoder.triples.first_rank"),
         ("pairs", "negatives", {"reranker": "cross", "split": "train"}, "rerankers.cross.pairs.negatives"),
-        ("retrieve_onng", "epsilon", {"split": "test", "system": "cort-onng"}, "systems.cort-onng.onng.epsilon"),
+        ("retrieve_graph", "width", {"split": "test", "system": "cort-onng"}, "systems.cort-onng.onng.epsilon"),
         ("hnsw", "ef_construction", {"encoder": "encoder"}, "encoders.encoder.hnsw.ef_construction"),
-        ("retrieve_hnsw", "recall", {"split": "test", "system": "cort-hnsw"}, "systems.cort-hnsw.hnsw.recall"),
+        ("retrieve_graph", "recall", {"split": "test", "system": "cort-hnsw"}, "systems.cort-hnsw.hnsw.recall"),
         ("audit", "widths", {"split": "test", "encoder": "encoder", "index": "hnsw"}, "audit.efs"),
         ("audit", "sample", {"split": "test", "encoder": "encoder", "index": "onng"}, "audit.queries"),
         ("audit", "depths", {"split": "test", "encoder": "encoder", "index": "onng"}, "audit.depths"),
@@ -140,7 +140,7 @@ def test_what_changes_speed_alone_is_not_named(config):
 
 
 def test_files_of_the_workflow_are_no_settings(config):
-    assert words_on(config, {"runs": ["results/a"]}, {"runs": ["results/a", "results/b"]}, "interleave") == []
+    assert words_on(config, {"runs": ["results/a"]}, {"runs": ["results/a", "results/b"]}, "fuse") == []
 
 
 def test_lists_say_what_came_and_what_went(config):

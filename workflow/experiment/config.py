@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
-KINDS = ("retrieve", "interleave", "rerank", "run")
+KINDS = ("retrieve", "interleave", "fuse", "rerank", "run")
+# Kinds of systems that merge the runs of others.
+FUSION_KINDS = ("interleave", "fuse")
 
 
 class Graph(NamedTuple):
@@ -27,7 +29,7 @@ LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pair
 
 
 def kind_of(system: Config) -> str:
-    """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, rerank or run."""
+    """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, fuse, rerank or run."""
     if "retrieve" not in system:
         return next(kind for kind in KINDS if kind in system)
     if system["retrieve"] == "bm25":
@@ -35,9 +37,9 @@ def kind_of(system: Config) -> str:
     return next((kind for kind in GRAPHS if kind in system), "exact")
 
 
-def names_of_kind(config: Config, kind: str) -> str:
-    """Return a regular expression that matches the names of all systems of one kind, and nothing if there are none."""
-    names = [re.escape(name) for name, system in config["systems"].items() if kind_of(system) == kind]
+def names_of_kind(config: Config, *kinds: str) -> str:
+    """Return a regular expression that matches the names of all systems of some kinds, nothing if there are none."""
+    names = [re.escape(name) for name, system in config["systems"].items() if kind_of(system) in kinds]
     return "|".join(names) if names else r"(?!)"
 
 
@@ -71,8 +73,13 @@ def splits_of(config: Config, name: str) -> list[str]:
 
 def parts_of(system: Config) -> list[str]:
     """List the systems whose runs a system is made from."""
-    parts: list[str] = system.get("interleave", [])
+    parts: list[str] = system["fuse"]["systems"] if "fuse" in system else system.get("interleave", [])
     return [*parts, system["rerank"]] if "rerank" in system else list(parts)
+
+
+def fusion_of(system: Config) -> str:
+    """Tell by which method a system merges the runs of others."""
+    return str(system["fuse"]["method"]) if "fuse" in system else "interleave"
 
 
 def used_models(config: Config, section: str) -> list[str]:
@@ -200,6 +207,8 @@ def describe(config: Config, name: str) -> str:
             return f"encoder {system['retrieve']}, {kind.upper()} with {how}"
         case "interleave":
             return f"{' and '.join(system['interleave'])} interleaved"
+        case "fuse":
+            return f"{' and '.join(parts_of(system))} merged by {fusion_of(system)}"
         case "rerank":
             return f"first {system['depth']} of {system['rerank']} re-ranked by {system['reranker']}"
         case _:

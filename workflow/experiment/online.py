@@ -15,6 +15,7 @@ from workflow.experiment.config import (
     LEARNERS,
     Config,
     evaluated_splits,
+    fusion_of,
     kind_of,
     parts_of,
     ranked_splits,
@@ -148,8 +149,8 @@ def _system(config: Config, folder: str, name: str) -> dict[str, Any]:
             bm25 = config["bm25"] | system.get("bm25", {})
             tuned = {"parameters": f"{folder}/bm25/parameters.json"}
             return {"kind": "bm25"} | ({"k1": bm25["k1"], "b": bm25["b"]} if "k1" in bm25 else tuned)
-        case "interleave":
-            return {"kind": "interleave", "parts": system["interleave"]}
+        case "interleave" | "fuse":
+            return {"kind": fusion_of(system), "parts": parts_of(system)}
         case "rerank":
             # A run has no more candidates.
             depth = min(system["depth"], config["depth"])

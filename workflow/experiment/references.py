@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workflow.experiment.config import (
+    FUSION_KINDS,
     KINDS,
     LEARNERS,
     TRAINING_SPLITS,
@@ -131,8 +132,8 @@ def _sound_system(system: Config | None, config: Config) -> Config:
         return BM25
     if kinds == ["retrieve"]:
         return system if system["retrieve"] in config["encoders"] else BM25
-    if kinds == ["interleave"]:
-        return {"interleave": [part for part in system["interleave"] if part in config["systems"]]}
+    if kinds[0] in FUSION_KINDS:
+        return {"interleave": [part for part in parts_of(system) if part in config["systems"]]}
     if kinds == ["rerank"]:
         candidates = [system["rerank"]] if system["rerank"] in config["systems"] else []
         known = candidates and system.get("reranker") in config["rerankers"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from cort.retrieval.fusion import FUSIONS
 from workflow.experiment.config import GRAPHS, KINDS, LEARNERS, Config, is_trained, parts_of, ranked_splits
 from workflow.experiment.naming import check_name, entries, listed
 
@@ -22,14 +23,16 @@ def check_systems(config: Config) -> Iterator[str]:
             yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
         if kinds == ["retrieve"]:
             yield from _check_retrieve(place, name, system, config)
+        part_place = f"{place}.fuse.systems" if "fuse" in system else f"{place}.{kinds[0]}"
+        if "fuse" in system:
+            yield from check_name(f"{place}.fuse.method", system["fuse"]["method"], FUSIONS)
         for section, other in _named_by(system):
-            key = "reranker" if section == "rerankers" else kinds[0]
             # Whatever retrieves is an encoder, or BM25.
             known = ["bm25", *config[section]] if section == "encoders" else config[section]
-            yield from check_name(f"{place}.{key}", other, known)
+            yield from check_name(f"{place}.reranker" if section == "rerankers" else part_place, other, known)
         for part, times in Counter(parts_of(system)).items():
             if times > 1:
-                yield f"{place}.interleave: found {part} {times} times, expected each system once; remove one"
+                yield f"{part_place}: found {part} {times} times, expected each system once; remove one"
         if kinds == ["rerank"]:
             yield from _check_rerank(place, system, config)
 

@@ -22,9 +22,11 @@ from workflow.experiment.config import (
     GRAPHS,
     describe,
     encoders_pattern,
+    fusion_of,
     is_judged,
     kind_of,
     names_of_kind,
+    parts_of,
     published_run,
     reranked_by,
     used_models,
@@ -377,7 +379,7 @@ def get_width(wildcards):
     audit = get_audit(wildcards)
     if audit:
         return ["--audit", audit, "--recall", str(system[kind]["recall"])]
-    return [f"--{GRAPHS[kind].width}", str(system[kind][GRAPHS[kind].width])]
+    return ["--width", str(system[kind][GRAPHS[kind].width])]
 
 
 def get_audit_settings(wildcards):
@@ -394,9 +396,24 @@ def get_audit_settings(wildcards):
     ]
 
 
-def get_interleaved(wildcards):
-    """Runs a system interleaves, the first-named first."""
-    names = config["systems"][wildcards.system]["interleave"]
+def get_kind(wildcards):
+    """Kind of graph index that a system searches."""
+    return kind_of(config["systems"][wildcards.system])
+
+
+def get_fusion(wildcards):
+    """How the runs of a system are merged."""
+    return fusion_of(config["systems"][wildcards.system])
+
+
+def get_order(wildcards):
+    """Systems whose runs a system merges, the first-named first."""
+    return parts_of(config["systems"][wildcards.system])
+
+
+def get_fused(wildcards):
+    """Runs a system merges, the first-named first."""
+    names = get_order(wildcards)
     return [f"results/{wildcards.dataset}/runs/{wildcards.split}/{name}.trec" for name in names]
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from workflow.experiment.config import (
+    FUSION_KINDS,
     LEARNERS,
     evaluated_splits,
     graphs_of,
@@ -86,8 +87,8 @@ def get_curve_depths(wildcards):
 
 
 def get_contender(config):
-    """First interleaved system: what the report's headline compares with the baseline."""
-    names = [name for name, system in config["systems"].items() if kind_of(system) == "interleave"]
+    """First system that merges runs: what the report's headline compares with the baseline."""
+    names = [name for name, system in config["systems"].items() if kind_of(system) in FUSION_KINDS]
     return ["--contender", names[0]] if names else []
 
 

@@ -124,20 +124,20 @@ rule retrieve:
         " --output {output:q} --log {log:q}"
 
 
-rule retrieve_onng:
+rule retrieve_graph:
     input:
-        script="cort/retrieve_onng.py",
+        script="cort/retrieve_graph.py",
         queries=get_query_vectors,
         index=get_index,
         audit=get_audit,
     output:
         "results/{dataset}/runs/{split}/{system}.trec",
     log:
-        "logs/{dataset}/retrieve_onng/{split}.{system}.log",
+        "logs/{dataset}/retrieve_graph/{split}.{system}.log",
     benchmark:
-        "benchmarks/{dataset}/retrieve_onng/{split}.{system}.tsv"
+        "benchmarks/{dataset}/retrieve_graph/{split}.{system}.tsv"
     wildcard_constraints:
-        system=names_of_kind(config, "onng"),
+        system=names_of_kind(config, *GRAPHS),
     conda:
         "../envs/cort.yaml"
     threads: 8
@@ -146,73 +146,44 @@ rule retrieve_onng:
         runtime=growing(240),
     params:
         module=as_py_module(),
+        kind=get_kind,
         index=subpath(input.index, parent=True),
         width=get_width,
         depth=get_depth,
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, through the ONNG index"
+        "Retrieve {wildcards.split} with {wildcards.system}, through a graph index"
     shell:
-        "python -m {params.module} --queries {input.queries:q} --index {params.index:q} {params.width:q}"
-        " --depth {params.depth} --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        "python -m {params.module} --kind {params.kind} --index {params.index:q} {params.width:q}"
+        " --queries {input.queries:q} --depth {params.depth} --threads {threads} --tag {wildcards.system:q}"
+        " --output {output:q} --log {log:q}"
 
 
-rule retrieve_hnsw:
+rule fuse:
     input:
-        script="cort/retrieve_hnsw.py",
-        queries=get_query_vectors,
-        index=get_index,
-        audit=get_audit,
+        script="cort/fuse.py",
+        runs=get_fused,
     output:
         "results/{dataset}/runs/{split}/{system}.trec",
     log:
-        "logs/{dataset}/retrieve_hnsw/{split}.{system}.log",
+        "logs/{dataset}/fuse/{split}.{system}.log",
     benchmark:
-        "benchmarks/{dataset}/retrieve_hnsw/{split}.{system}.tsv"
+        "benchmarks/{dataset}/fuse/{split}.{system}.tsv"
     wildcard_constraints:
-        system=names_of_kind(config, "hnsw"),
-    conda:
-        "../envs/cort.yaml"
-    threads: 8
-    resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
-    params:
-        module=as_py_module(),
-        index=subpath(input.index, parent=True),
-        width=get_width,
-        depth=get_depth,
-    message:
-        "Retrieve {wildcards.split} with {wildcards.system}, through the HNSW index"
-    shell:
-        "python -m {params.module} --queries {input.queries:q} --index {params.index:q} {params.width:q}"
-        " --depth {params.depth} --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
-
-
-rule interleave:
-    input:
-        script="cort/interleave.py",
-        runs=get_interleaved,
-    output:
-        "results/{dataset}/runs/{split}/{system}.trec",
-    log:
-        "logs/{dataset}/interleave/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/interleave/{split}.{system}.tsv"
-    wildcard_constraints:
-        system=names_of_kind(config, "interleave"),
+        system=names_of_kind(config, "interleave", "fuse"),
     localrule: True
     conda:
         "../envs/cort.yaml"
     params:
         module=as_py_module(),
+        method=get_fusion,
         depth=get_depth,
         # Their order counts, and inputs in another order make nothing run again.
-        order=setting("systems", "{system}", "interleave"),
+        order=get_order,
     message:
-        "Interleave the runs of {wildcards.system} on {wildcards.split}"
+        "Merge the runs of {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m {params.module} --runs {input.runs:q} --depth {params.depth} --tag {wildcards.system:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m {params.module} --method {params.method} --runs {input.runs:q} --depth {params.depth}"
+        " --tag {wildcards.system:q} --output {output:q} --log {log:q}"
 
 
 rule import_run:

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from cort import bm25, bm25_index
-from cort.bm25 import Parameters
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.online.lucene import Lucene, adjusted, printed
 from cort.online.lucene_process import LuceneProcess
+from cort.retrieval.bm25 import Parameters
 from cort.system.errors import InputError
 from tests.support.common import TEXTS
 

@@ -3,63 +3,37 @@
 import json
 import random
 import shutil
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import manifest, retrieve
+from cort import manifest
 from cort.formats import tables
 from cort.formats.cleaning import FORMS
 from cort.formats.embeddings import open_shards, write_shard
-from cort.formats.records import Ranking
 from cort.formats.runs import read_run
-from cort.online.manifest import Contents, Model, read_contents, write_contents
+from cort.online.manifest import read_manifest, write_manifest
 from cort.online.open_searcher import open_searcher
 from cort.online.passages import Passages
-from cort.online.searcher import Models, Searcher
 from cort.online.timing import PARTS, Stopwatch, in_sequence
 from cort.online.tokens import Tokenizer
 from cort.system.errors import InputError
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS
-
-SYSTEMS = {
-    "bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4},
-    "dense": {"kind": "exact", "encoder": "encoder"},
-    "both": {"kind": "interleave", "parts": ["dense", "bm25"]},
-    "reranked": {"kind": "rerank", "candidates": "both", "reranker": "cross", "depth": 3},
-}
-
-
-def contents_with(tmp_path, systems=None, **changes):
-    model = Model(tmp_path / "model", "raw", "fp32", (tmp_path / "vectors.arrow",))
-    found = {
-        "dataset": "toy",
-        "depth": 10,
-        "passages": tmp_path / "passages.parquet",
-        "bm25_index": tmp_path / "index",
-        "bm25_cleaning": "raw",
-        "encoders": {"encoder": model},
-        "rerankers": {"cross": model},
-        "systems": SYSTEMS if systems is None else systems,
-    }
-    return Contents(**(found | changes))
-
+from tests.support.online import SYSTEMS, Slow, manifest_with
 
 # The manifest.
 
 
 def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
-    contents = contents_with(tmp_path / "results")
-    text = write_contents(contents, tmp_path / "results" / "manifest.json")
-    assert str(tmp_path) not in text
+    path = tmp_path / "results" / "manifest.json"
+    write_manifest(path, manifest_with(tmp_path / "results"))
+    assert str(tmp_path) not in path.read_text()
     moved = tmp_path / "elsewhere" / "manifest.json"
     moved.parent.mkdir()
-    moved.write_text(text)
-    assert read_contents(moved) == contents_with(tmp_path / "elsewhere")
+    path.rename(moved)
+    assert read_manifest(moved) == manifest_with(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -74,16 +48,16 @@ def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
 )
 def test_a_manifest_that_cannot_be_searched_is_refused(tmp_path, changes, words):
     path = tmp_path / "manifest.json"
-    path.write_text(write_contents(contents_with(tmp_path, SYSTEMS | changes), path))
+    write_manifest(path, manifest_with(tmp_path, SYSTEMS | changes))
     with pytest.raises(InputError, match=words):
-        read_contents(path)
+        read_manifest(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"dataset": 1, "systems": 5}'])
 def test_another_file_is_no_manifest(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InputError, match="expected what the stage `manifest` wrote"):
-        read_contents(tmp_path / "manifest.json")
+        read_manifest(tmp_path / "manifest.json")
 
 
 def test_the_stage_refuses_what_it_cannot_list(tmp_path, complaint):
@@ -91,7 +65,7 @@ def test_the_stage_refuses_what_it_cannot_list(tmp_path, complaint):
     for more, words in (
         (["--depth", 0, "--systems", "{}"], "--depth: found 0"),
         (["--depth", 9, "--systems", "[]"], "--systems: found a JSON list"),
-        (["--depth", 9, "--systems", '{"a": 1}'], "--systems: found no mapping for a"),
+        (["--depth", 9, "--systems", '{"a": 1}'], "--systems: found AttributeError 'int' object"),
         (["--depth", 9, "--systems", '{"a": {"kind": "exact", "encoder": "e"}}'], "--systems: found no encoder 'e'"),
         (["--depth", 9, "--systems", "{}", "--encoders", '{"e": {"model": "m"}}'], "--encoders: found KeyError"),
     ):
@@ -117,7 +91,7 @@ def write_vectors(path, vectors, ids):
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"], ["cpu"] * 3])
 def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_path, devices):
     from cort.online.dense import ExactSearch
-    from cort.retrieval.exact import ExactIndex
+    from cort.retrieval.exact import ExactIndex, retrieve
 
     generator = np.random.default_rng(3)
     passages = generator.integers(-3, 4, (300, 8)).astype(np.float32)  # many ties
@@ -127,11 +101,11 @@ def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_pa
     queries = write_vectors(tmp_path / "q.arrow", vectors, [f"q{n}" for n in range(5)])
     mapped, index = ExactIndex(shards), ExactSearch(shards, devices, 2)
     for depth in (1, 20, 300, 400):
-        for ours, expected in zip(index.search(vectors, depth), retrieve.retrieve(mapped, queries, depth), strict=True):
+        for ours, expected in zip(index.search(vectors, depth), retrieve(mapped, queries, depth), strict=True):
             assert ours.doc_ids == expected.doc_ids
             assert ours.scores.tolist() == expected.scores.tolist()
     index.place(["cpu"])
-    assert index.search(vectors[:1], 7)[0].doc_ids == next(iter(retrieve.retrieve(mapped, queries, 7))).doc_ids
+    assert index.search(vectors[:1], 7)[0].doc_ids == next(iter(retrieve(mapped, queries, 7))).doc_ids
 
 
 def test_passages_are_found_by_id_over_row_groups(tmp_path):
@@ -151,53 +125,9 @@ def test_passages_are_found_by_id_over_row_groups(tmp_path):
 # Parts of a search.
 
 
-class Slow:
-    """Stands for BM25, an encoder, an index and a re-ranker that take a known time, in seconds."""
-
-    def __init__(self, bm25=0.0, tokenize=0.0, encode=0.0, search=0.0, rerank=0.0):
-        self.seconds = {"bm25": bm25, "tokenize": tokenize, "encode": encode, "search": search, "rerank": rerank}
-        self.seen = []
-
-    def spend(self, part, *seen):
-        self.seen.append((part, *seen))
-        time.sleep(self.seconds[part])
-
-    def searcher(self, contents, systems):
-        def lucene(texts, parameters, depth):
-            self.spend("bm25", depth)
-            return [Ranking("", [f"b{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in texts]
-
-        def exact(vectors, depth):
-            self.spend("search", depth)
-            return [Ranking("", [f"e{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in vectors]
-
-        def tokenize(texts):
-            self.spend("tokenize")
-            return texts
-
-        def encode(tokens, storage):
-            self.spend("encode", storage)
-            return np.zeros((len(tokens), 2), dtype=np.float32)
-
-        def score(query, rows):
-            self.spend("rerank", len(rows))
-            return np.arange(len(rows), dtype=float)
-
-        closed = SimpleNamespace(close=lambda: None)
-        models = Models(
-            {"encoder": SimpleNamespace(tokenize=tokenize, encode=encode)},
-            {"encoder": "fp16"},
-            {"encoder": SimpleNamespace(search=exact)},
-            {},
-            {"cross": SimpleNamespace(tokenize=lambda text: text, score=score)},
-        )
-        passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
-        return Searcher(contents, systems, SimpleNamespace(search=lucene, close=closed.close), models, passages)
-
-
 def test_bm25_runs_beside_the_dense_ranker_and_the_total_is_that_of_the_slower(tmp_path):
     slow = Slow(bm25=0.4, tokenize=0.05, encode=0.15, search=0.2)
-    searcher = slow.searcher(contents_with(tmp_path), ["both"])
+    searcher = slow.searcher(manifest_with(tmp_path), ["both"])
     times = searcher.search("both", "q", 5).milliseconds
     assert times["total"] < 650 < in_sequence(times)
     assert times["total"] >= max(times["bm25"], times["tokenize"] + times["encode"] + times["search"])
@@ -211,7 +141,7 @@ def test_bm25_runs_beside_the_dense_ranker_and_the_total_is_that_of_the_slower(t
 
 def test_each_part_is_asked_for_as_much_as_is_needed(tmp_path):
     slow = Slow()
-    searcher = slow.searcher(contents_with(tmp_path), ["reranked"])
+    searcher = slow.searcher(manifest_with(tmp_path), ["reranked"])
     answer = searcher.search("reranked", "q", 2, concurrent=False)
     # Three candidates are scored, the last of which is best.
     assert slow.seen == [("bm25", 3), ("tokenize",), ("encode", "fp16"), ("search", 3), ("rerank", 3)]
@@ -221,8 +151,18 @@ def test_each_part_is_asked_for_as_much_as_is_needed(tmp_path):
     searcher.close()
 
 
+def test_rankings_are_merged_as_the_system_says(tmp_path):
+    systems = SYSTEMS | {"rrf": {"kind": "rrf", "parts": ["dense", "bm25"]}}
+    searcher = Slow().searcher(manifest_with(tmp_path, systems), ["rrf"])
+    answer = searcher.search("rrf", "q", 4)
+    # Ties go by document id, not by turns.
+    assert [one.doc_id for one in answer.results] == ["b0", "e0", "b1", "e1"]
+    assert [one.score for one in answer.results] == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
+    searcher.close()
+
+
 def test_a_failure_beside_is_told(tmp_path):
-    searcher = Slow().searcher(contents_with(tmp_path), ["both"])
+    searcher = Slow().searcher(manifest_with(tmp_path), ["both"])
 
     def fail(texts, parameters, depth):
         raise InputError("broken")
@@ -234,7 +174,7 @@ def test_a_failure_beside_is_told(tmp_path):
 
 
 def test_what_cannot_be_searched_for_is_refused(tmp_path):
-    searcher = Slow().searcher(contents_with(tmp_path), ["both"])
+    searcher = Slow().searcher(manifest_with(tmp_path), ["both"])
     for system, text, depth, words in (
         ("reranked", "q", 5, "system: found 'reranked', expected one of both"),
         ("both", " \t", 5, "query: found no word"),
@@ -247,7 +187,7 @@ def test_what_cannot_be_searched_for_is_refused(tmp_path):
 
 def test_an_unknown_system_is_refused_before_anything_is_opened(tmp_path):
     with pytest.raises(InputError, match="--systems: found 'x', expected one of bm25, dense, both, reranked"):
-        open_searcher(contents_with(tmp_path), ["x"])
+        open_searcher(manifest_with(tmp_path), ["x"])
 
 
 # The tiny experiment.
@@ -255,8 +195,8 @@ def test_an_unknown_system_is_refused_before_anything_is_opened(tmp_path):
 
 @pytest.fixture(scope="module")
 def tiny(built):
-    contents = read_contents(built / "results" / "tiny" / "manifest.json")
-    searcher = open_searcher(contents, list(contents.systems), threads=2)
+    manifest = read_manifest(built / "results" / "tiny" / "manifest.json")
+    searcher = open_searcher(manifest, list(manifest.systems), threads=2)
     yield searcher
     searcher.close()
 
@@ -291,7 +231,7 @@ def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     queries = tables.read_table(results / "collection" / "queries.test.parquet", tables.QUERIES)
     run = {ranking.query_id: ranking for ranking in read_run(results / "runs" / "test" / f"{system}.trec")}
     for query_id, text in zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True):
-        answer = tiny.search(system, text, tiny.contents.depth)
+        answer = tiny.search(system, text, tiny.manifest.depth)
         assert [one.doc_id for one in answer.results] == run[query_id].doc_ids
         assert [one.score for one in answer.results] == pytest.approx(run[query_id].scores, abs=1e-5)
         # Fewer results are the first of these.
@@ -325,16 +265,16 @@ def test_a_model_that_changed_since_is_noticed(built, tmp_path, file, system, wo
     (results / file).chmod(0o644)
     (results / file).write_bytes((results / file).read_bytes() + b"\n")
     with pytest.raises(InputError, match=words):
-        open_searcher(read_contents(results / "manifest.json"), [system])
+        open_searcher(read_manifest(results / "manifest.json"), [system])
 
 
 @pytest.mark.slow
 def test_files_that_are_not_there_are_named(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
-    contents = read_contents(results / "manifest.json")
+    manifest = read_manifest(results / "manifest.json")
     (results / "embeddings" / "encoder" / "passages.1-of-1.arrow").unlink()
     with pytest.raises(InputError, match=r"passages.1-of-1.arrow.*run `snakemake` first"):
-        open_searcher(contents, ["cort"])
+        open_searcher(manifest, ["cort"])
     (results / "bm25" / "index" / "manifest.json").unlink()
     with pytest.raises(InputError, match="index"):
-        open_searcher(contents, ["bm25"])
+        open_searcher(manifest, ["bm25"])

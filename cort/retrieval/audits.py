@@ -10,18 +10,13 @@ All but `milliseconds` is the same whenever it is measured.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cort.formats.artifacts import Node, read_artifact
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-
-# Index -> what the width of its searches is called.
-PARAMETERS: Mapping[str, str] = {"onng": "epsilon", "hnsw": "ef"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class Audit:
 
     def check(self, node: Node) -> None:
         """Refuse an unknown index, and one with the parameter of another."""
-        if PARAMETERS.get(self.index) != self.parameter:
+        if self.index not in GRAPHS or GRAPHS[self.index].parameter != self.parameter:
             raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
 
 
@@ -83,21 +78,6 @@ def read_audit(path: str | Path) -> Audit:
     :raises InputError: says what is wrong where.
     """
     return read_artifact(path, Audit)
-
-
-def add_width_arguments(parser: argparse.ArgumentParser, option: str) -> None:
-    """Add the options that let an audit choose the width of a search; `option` is the one that names it."""
-    parser.add_argument("--audit", metavar="JSON", help=f"takes the place of {option}: what `audit` wrote")
-    parser.add_argument("--recall", type=float, default=0.99, metavar="R", help="with --audit: of exact retrieval")
-
-
-def chosen_width(args: argparse.Namespace, index: str, model: str, given: float) -> float:
-    """Width of the searches of a stage: as `given`, or chosen by an audit (see `audited_width`)."""
-    if args.audit is None:
-        return given
-    if not 0 < args.recall <= 1:
-        raise input_error("--recall", f"{args.recall:g}", "more than 0, at most 1", "fix the option")
-    return audited_width(args.audit, index, model, args.recall)
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:

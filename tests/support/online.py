@@ -1,0 +1,76 @@
+"""Systems of a manifest, and a searcher whose parts take a known time."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+from cort.formats.records import Ranking
+from cort.online.manifest import Manifest, Model
+from cort.online.searcher import Models, Searcher
+
+SYSTEMS = {
+    "bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4},
+    "dense": {"kind": "exact", "encoder": "encoder"},
+    "both": {"kind": "interleave", "parts": ["dense", "bm25"]},
+    "reranked": {"kind": "rerank", "candidates": "both", "reranker": "cross", "depth": 3},
+}
+
+
+def manifest_with(tmp_path, systems=None, **changes):
+    model = Model(tmp_path / "model", "raw", "fp32", (tmp_path / "vectors.arrow",))
+    found = {
+        "dataset": "toy",
+        "depth": 10,
+        "passages": tmp_path / "passages.parquet",
+        "bm25_index": tmp_path / "index",
+        "bm25_cleaning": "raw",
+        "encoders": {"encoder": model},
+        "rerankers": {"cross": model},
+        "systems": SYSTEMS if systems is None else systems,
+    }
+    return Manifest(**(found | changes))
+
+
+class Slow:
+    """Stands for BM25, an encoder, an index and a re-ranker that take a known time, in seconds."""
+
+    def __init__(self, bm25=0.0, tokenize=0.0, encode=0.0, search=0.0, rerank=0.0):
+        self.seconds = {"bm25": bm25, "tokenize": tokenize, "encode": encode, "search": search, "rerank": rerank}
+        self.seen = []
+
+    def spend(self, part, *seen):
+        self.seen.append((part, *seen))
+        time.sleep(self.seconds[part])
+
+    def searcher(self, manifest, systems):
+        def lucene(texts, parameters, depth):
+            self.spend("bm25", depth)
+            return [Ranking("", [f"b{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in texts]
+
+        def exact(vectors, depth):
+            self.spend("search", depth)
+            return [Ranking("", [f"e{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in vectors]
+
+        def tokenize(texts):
+            self.spend("tokenize")
+            return texts
+
+        def encode(tokens, storage):
+            self.spend("encode", storage)
+            return np.zeros((len(tokens), 2), dtype=np.float32)
+
+        def score(query, rows):
+            self.spend("rerank", len(rows))
+            return np.arange(len(rows), dtype=float)
+
+        closed = SimpleNamespace(close=lambda: None)
+        models = Models(
+            {"encoder": SimpleNamespace(tokenize=tokenize, encode=encode)},
+            {"encoder": "fp16"},
+            {"encoder": SimpleNamespace(search=exact)},
+            {},
+            {"cross": SimpleNamespace(tokenize=lambda text: text, score=score)},
+        )
+        passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
+        return Searcher(manifest, systems, SimpleNamespace(search=lucene, close=closed.close), models, passages)
