@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cort.formats.artifacts import Node, read_artifact
+from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
