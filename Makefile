@@ -32,9 +32,9 @@ plan: environment
 why: environment
 	$(BIN)/python -m workflow.why $(TARGET) --configfile $(CONFIG)
 
-# What these rules made stays valid under today's code: RULES="train encode".
+# RULES="train encode" states that what these rules made stays valid under today's code; nothing is computed.
 accept: environment
-	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="RULE ...")) --configfile $(CONFIG)
+	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="train ...")) --configfile $(CONFIG)
 
 environment: $(VENV)/.installed
 
