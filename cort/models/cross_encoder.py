@@ -120,5 +120,10 @@ def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder
 
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")
+    settings = read_pair_settings(folder)
     return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)
+
+
+def read_pair_settings(folder: str | Path) -> PairSettings:
+    """Read the settings of a re-ranker of any kind."""
+    return read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, new_cross_encoder, save_cross_encoder
+from cort.models.cross_encoder import Pairs, save_cross_encoder
+from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error
@@ -77,7 +78,7 @@ def make_task(options: RerankerTraining) -> Task:
 
     :raises InputError: files that do not fit each other.
     """
-    model = new_cross_encoder(options.base_model, read_options(PairSettings, options), options.seed)
+    model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed)
     tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
     passages, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)

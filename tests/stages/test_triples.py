@@ -68,7 +68,7 @@ def test_fewer_epochs_are_the_first_ones(world, tmp_path):
 
 def test_positives_and_negatives_are_drawn_evenly():
     pools = pools_of(Pool("q", ["a", "b"], ["x", "y", "z"], [4, 5, 9]))
-    rows = pa.concat_tables((triples.sample_epoch(pools, seed=1, epoch=epoch) for epoch in range(3000))).to_pylist()
+    rows = pa.concat_tables(triples.sample_epoch(pools, seed=1, epoch=epoch) for epoch in range(3000)).to_pylist()
     counts = Counter((row["positive"], row["negative"], row["negative_rank"]) for row in rows)
     assert set(counts) == {(p, n, r) for p in "ab" for n, r in zip("xyz", (4, 5, 9), strict=True)}
     # Six standard deviations of a binomial count with probability 1/6.
