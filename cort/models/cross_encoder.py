@@ -72,12 +72,7 @@ class Pairs:
     settings: PairSettings
 
     def score(
-        self,
-        model: nn.Module,
-        queries: Rows,
-        passages: Rows,
-        device: torch.device,
-        token_budget: int | None = None,
+        self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
     ) -> Tensor:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,).
 

@@ -44,9 +44,7 @@ def read_pairs(path: str, queries: Tokens, passages: Tokens) -> PairRows:
     if not table.num_rows:
         raise input_error(path, "no pairs", "at least one", "sample them again")
     return PairRows(
-        queries.rows_of(table["query_id"], path),
-        passages.rows_of(table["doc_id"], path),
-        table["relevance"].to_numpy(),
+        queries.rows_of(table["query_id"], path), passages.rows_of(table["doc_id"], path), table["relevance"].to_numpy()
     )
 
 
