@@ -109,14 +109,11 @@ def stage(options: Options) -> None:
         decisive = {name: getattr(options, name) for name in ("kind", "precision", "storage")} | {"device": device.type}
         identify = partial(identity, "cort.encode", decisive, [options.tokens], options.model)
         finished = FinishedBlocks(options.checkpoints, identify)
-        make = partial(
-            encode_block,
-            encoder=encoder.place(device, options.precision),
-            texts=texts,
-            device=device,
-            precision=options.precision,
-            storage=options.storage,
-        )
+        placed, precision, storage = encoder.place(device, options.precision), options.precision, options.storage
+
+        def make(rows: tuple[int, int]) -> pa.RecordBatch:
+            return encode_block(rows, placed, texts, device, precision, storage)
+
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         write_shard(
             options.output,
@@ -124,7 +121,7 @@ def stage(options: Options) -> None:
             model=model_fingerprint(options.model),
             dimension=encoder.settings.dimension,
             count=count,
-            storage=options.storage,
+            storage=storage,
         )
     finished.remove(number for number, _ in numbered)
     log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)

@@ -90,12 +90,12 @@ def stage(options: Options) -> None:
 
 def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, Any]:
     """Write all but the card; what it is to say of the model itself."""
-    from cort.models.cross_encoder import load_cross_encoder
     from cort.models.encoder import load_encoder
     from cort.models.export.layout import Source, write_cross_encoder, write_encoder
+    from cort.models.rerankers import load_reranker
 
     if kind == "reranker":
-        reranker, template = load_cross_encoder(model)
+        reranker, template = load_reranker(model)
         write_cross_encoder(reranker, Source(model, template, text), folder)
         return {"size": 1, "notes": [LONG_QUERIES.format(length=reranker.settings.query_length)]}
     encoder, template = load_encoder(model)

@@ -120,13 +120,14 @@ class Options:
 def stage(options: Options) -> None:
     """Score and write."""
     from cort.models.cache_key import identity
-    from cort.models.cross_encoder import Pairs, load_cross_encoder
+    from cort.models.cross_encoder import Pairs
+    from cort.models.rerankers import load_reranker
     from cort.models.transformer import choose_device
 
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
-    model, template = load_cross_encoder(options.model)
+    model, template = load_reranker(options.model)
     tokenizer = fingerprint(options.model)
     pairs = Pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template, model.settings)
     if options.triples:

@@ -1,12 +1,15 @@
-"""Opening Arrow IPC files, memory-mapped."""
+"""Opening and writing Arrow IPC files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from cort.system.errors import input_error
+from cort.system.files import atomic_file
 
 
 def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:
@@ -17,3 +20,10 @@ def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:
         if not path.exists():
             raise
         raise input_error(path, f"unreadable bytes ({error})", f"a whole {what}", remedy) from error
+
+
+@contextmanager
+def arrow_writer(path: str | Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
+    """Write batches to a file that is there whole or not at all."""
+    with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        yield file

@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from cort.formats.arrow import open_arrow
+from cort.formats.arrow import arrow_writer, open_arrow
 from cort.system.errors import InputError
-from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +80,7 @@ class FinishedBlocks:
         if self._folder is None:
             return
         batch = batch.replace_schema_metadata({IDENTITY: self.identity.encode()})
-        with (
-            atomic_file(self._path(self._folder, number)) as temporary,
-            pa.OSFile(str(temporary), "wb") as sink,
-            pa.ipc.new_file(sink, batch.schema) as file,
-        ):
+        with arrow_writer(self._path(self._folder, number), batch.schema) as file:
             file.write_batch(batch)
 
     @staticmethod

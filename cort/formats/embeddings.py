@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.arrow import open_arrow
+from cort.formats.arrow import arrow_writer, open_arrow
 from cort.system.errors import input_error
-from cort.system.files import atomic_file
 
 Storage: TypeAlias = Literal["fp32", "fp16"]
 STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
@@ -74,7 +73,7 @@ def write_shard(
     metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
     schema = _schema(dimension, storage).with_metadata(metadata)
     written = 0
-    with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+    with arrow_writer(path, schema) as file:
         for ids, vectors in blocks:
             batch = to_batch(ids, vectors, storage)
             file.write_batch(batch.cast(schema))
@@ -91,24 +90,17 @@ def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[S
     shards = [_open(Path(path)) for path in paths]
     expected = shards[0]
     for shard in shards:
-        if shard.model != (model or expected.model):
-            raise input_error(
-                shard.path,
-                f"embeddings of model {shard.model}",
-                f"model {model or expected.model}",
-                "delete the file and encode again",
-            )
+        if shard.model != (wanted := model or expected.model):
+            found = f"embeddings of model {shard.model}"
+            raise input_error(shard.path, found, f"model {wanted}", "delete the file and encode again")
         if (shard.dimension, shard.storage) != (expected.dimension, expected.storage):
-            raise input_error(
-                shard.path,
-                f"{shard.dimension} dimensions in {shard.storage}",
-                f"{expected.dimension} in {expected.storage} as in {expected.path}",
-                "delete the file and encode again",
-            )
-    ids = pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
+            found = f"{shard.dimension} dimensions in {shard.storage}"
+            same = f"{expected.dimension} in {expected.storage} as in {expected.path}"
+            raise input_error(shard.path, found, same, "delete the file and encode again")
+    ids = all_ids(shards)
     if pc.count_distinct(ids).as_py() != len(ids):
         raise input_error(
-            ", ".join(str(path) for path in paths), "an id twice", "each id once", "delete the shards and encode again"
+            ", ".join(map(str, paths)), "an id twice", "each id once", "delete the shards and encode again"
         )
     return shards
 
@@ -131,15 +123,10 @@ def _open(path: Path) -> Shard:
     if missing or table.column_names != ["id", "embedding"]:
         raise input_error(path, "another Arrow file", "an embedding shard", "name the file that `encode` wrote")
     dimension, count = int(metadata["dimension"]), int(metadata["count"])
-    if table.num_rows != count or table.schema.field("embedding").type != pa.list_(
-        STORAGE[metadata["storage"]], dimension
-    ):
-        raise input_error(
-            path,
-            f"{table.num_rows} vectors of type {table.schema.field('embedding').type}",
-            f"{count} of {dimension} x {metadata['storage']}",
-            "delete it and encode again",
-        )
+    kind = table.schema.field("embedding").type
+    if table.num_rows != count or kind != pa.list_(STORAGE[metadata["storage"]], dimension):
+        found, expected = f"{table.num_rows} vectors of type {kind}", f"{count} of {dimension} x {metadata['storage']}"
+        raise input_error(path, found, expected, "delete it and encode again")
     return Shard(path, table, metadata["model"], dimension, metadata["storage"])
 
 

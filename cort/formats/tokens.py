@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.arrow import open_arrow
+from cort.formats.arrow import arrow_writer, open_arrow
 from cort.system.errors import input_error, shorten
-from cort.system.files import atomic_file
 
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
 
@@ -31,9 +30,8 @@ class Tokens:
         self.path = Path(path)
         self._map(_open(self.path))
         if tokenizer is not None and self.tokenizer != tokenizer:
-            raise input_error(
-                path, f"tokens of tokenizer {self.tokenizer}", f"tokenizer {tokenizer}", "delete it and tokenize again"
-            )
+            found = f"tokens of tokenizer {self.tokenizer}"
+            raise input_error(path, found, f"tokenizer {tokenizer}", "delete it and tokenize again")
 
     @classmethod
     def of_texts(cls, texts: Sequence[npt.NDArray[np.int32]]) -> Tokens:
@@ -72,18 +70,17 @@ class Tokens:
         rows = pc.index_in(ids, value_set=self.ids)
         if rows.null_count:
             unknown = ids.filter(pc.is_null(rows))[0].as_py()
-            raise input_error(
-                source, f"the unknown id {shorten(unknown)}", f"ids of {self.path}", "rebuild both from one collection"
-            )
-        found: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
-        return found
+            found = f"the unknown id {shorten(unknown)}"
+            raise input_error(source, found, f"ids of {self.path}", "rebuild both from one collection")
+        numbers: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
+        return numbers
 
 
 def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]]]], tokenizer: str) -> int:
     """Write (ids, token ids) batches atomically; the number of rows."""
     schema = SCHEMA.with_metadata({"tokenizer": tokenizer})
     rows = 0
-    with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+    with arrow_writer(path, schema) as file:
         for ids, tokens in batches:
             file.write_batch(pa.record_batch([ids, pa.array(tokens, SCHEMA.field("tokens").type)], schema=schema))
             rows += len(ids)

@@ -72,12 +72,7 @@ class Pairs:
     settings: PairSettings
 
     def score(
-        self,
-        model: nn.Module,
-        queries: Rows,
-        passages: Rows,
-        device: torch.device,
-        token_budget: int | None = None,
+        self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
     ) -> Tensor:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,).
 
@@ -120,5 +115,10 @@ def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder
 
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")
+    settings = read_pair_settings(folder)
     return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)
+
+
+def read_pair_settings(folder: str | Path) -> PairSettings:
+    """Read the settings of a re-ranker of any kind."""
+    return read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")

@@ -42,9 +42,10 @@ class EncoderSettings:
 
 @dataclass(frozen=True)
 class PairSettings:
-    """Lengths of a cross-encoder's input."""
+    """What makes a transformer a re-ranker: the lengths of its input, and its kind."""
 
     WRITTEN: ClassVar = ("query_length", "max_length")
 
     query_length: int = optional(64, "tokens of the query, special ones included")
     max_length: int = optional(512, "tokens of the pair, special ones included")
+    kind: str = optional("cross_encoder", "of re-ranker, as `cort.models.rerankers` names them")

@@ -67,44 +67,36 @@ def fit(
     :param events: folder for TensorBoard.
     :raises Interrupted: it was asked to end and wrote a checkpoint.
     """
-    from transformers import get_linear_schedule_with_warmup
-
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise input_error("precision", "fp16 on a CPU", "fp32 or bf16", "change it")
-    accelerator = make_accelerator(settings.precision)
-    task = replace(task, examples=task.examples // settings.batch_size * settings.batch_size or task.examples)
-    updates = math.ceil(math.ceil(task.examples / settings.batch_size) / settings.gradient_accumulation)
-    groups = parameter_groups(task.model, settings)
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
-    if settings.compile:
-        task.model.compile(dynamic=True)
-    model, optimizer = accelerator.prepare(task.model, optimizer)
-    schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, updates)
-    if accelerator.process_index:
-        torch.manual_seed(settings.seed + accelerator.process_index)
-    state = TrainingState(task.model, optimizer, schedule, accelerator)
-    return _Loop(task, settings, accelerator, model, state, updates, checkpoints, events).run()
+    return _Loop(task, settings, checkpoints, events).run()
 
 
 class _Loop:
     """One training run. Of several processes all go through the same updates; the first one validates and writes."""
 
     def __init__(
-        self,
-        task: Task,
-        settings: TrainingSettings,
-        accelerator: Any,
-        model: nn.Module,
-        state: TrainingState,
-        updates: int,
-        checkpoints: Checkpoints | None,
-        events: str | None,
+        self, task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None, events: str | None
     ) -> None:
-        self.task, self.settings, self.accelerator, self.model = task, settings, accelerator, model
-        self.state, self.group, self.updates = state, state.group, updates
-        self.forward = Forward(model, settings, accelerator, state.group)
-        self.alone = Forward(task.model, settings, accelerator, None)
-        self.preemption = PreemptionHandler(checkpoints, state, updates) if checkpoints else None
+        from transformers import get_linear_schedule_with_warmup
+
+        examples = task.examples // settings.batch_size * settings.batch_size or task.examples
+        self.task, self.settings = replace(task, examples=examples), settings
+        self.updates = math.ceil(math.ceil(examples / settings.batch_size) / settings.gradient_accumulation)
+        self.accelerator = make_accelerator(settings.precision)
+        groups = parameter_groups(task.model, settings)
+        optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
+        if settings.compile:
+            task.model.compile(dynamic=True)
+        self.model, optimizer = self.accelerator.prepare(task.model, optimizer)
+        schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, self.updates)
+        if rank := self.accelerator.process_index:
+            torch.manual_seed(settings.seed + rank)
+        self.state = TrainingState(task.model, optimizer, schedule, self.accelerator)
+        self.group = self.state.group
+        self.forward = Forward(self.model, settings, self.accelerator, self.group)
+        self.alone = Forward(task.model, settings, self.accelerator, None)
+        self.preemption = PreemptionHandler(checkpoints, self.state, self.updates) if checkpoints else None
         self.events_folder = events
         self.events: Events | None = None
         self.last_loss, self.speed = math.nan, 0.0
@@ -114,13 +106,8 @@ class _Loop:
         return self.state.progress
 
     def run(self) -> list[CurvePoint]:
-        log.info(
-            "%d examples in %d updates on %s in %s",
-            self.task.examples,
-            self.updates,
-            self.accelerator.device,
-            self.settings.precision,
-        )
+        device, precision = self.accelerator.device, self.settings.precision
+        log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, precision)
         with self.preemption or nullcontext(), self._watched():
             self._train()
         if self.group.first:
@@ -274,11 +261,8 @@ def _enough_memory(settings: TrainingSettings) -> Iterator[None]:
         if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
             raise
         found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
-        fix = (
-            "lower it"
-            if settings.gradient_checkpointing
-            else "lower it, or set gradient_checkpointing if one mini-batch alone is too large"
-        )
+        more = ", or set gradient_checkpointing if one mini-batch alone is too large"
+        fix = "lower it" if settings.gradient_checkpointing else f"lower it{more}"
         raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
 
 

@@ -88,11 +88,7 @@ def multilabel_margin_loss(
 
 
 def info_nce_loss(
-    queries: Tensor,
-    passages: Tensor,
-    others: Tensor,
-    temperature: float,
-    similarity_of: Similarity = cosine_similarity,
+    queries: Tensor, passages: Tensor, others: Tensor, temperature: float, similarity_of: Similarity = cosine_similarity
 ) -> Tensor:
     """Cross-entropy of each query's own passage among all passages of the batch (van den Oord et al., 2018).
 

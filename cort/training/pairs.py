@@ -13,7 +13,8 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, new_cross_encoder, save_cross_encoder
+from cort.models.cross_encoder import Pairs, save_cross_encoder
+from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error
@@ -43,9 +44,7 @@ def read_pairs(path: str, queries: Tokens, passages: Tokens) -> PairRows:
     if not table.num_rows:
         raise input_error(path, "no pairs", "at least one", "sample them again")
     return PairRows(
-        queries.rows_of(table["query_id"], path),
-        passages.rows_of(table["doc_id"], path),
-        table["relevance"].to_numpy(),
+        queries.rows_of(table["query_id"], path), passages.rows_of(table["doc_id"], path), table["relevance"].to_numpy()
     )
 
 
@@ -77,7 +76,7 @@ def make_task(options: RerankerTraining) -> Task:
 
     :raises InputError: files that do not fit each other.
     """
-    model = new_cross_encoder(options.base_model, read_options(PairSettings, options), options.seed)
+    model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed)
     tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
     passages, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)

@@ -135,3 +135,12 @@ def test_a_missing_run_and_a_model_of_another_kind(model, make_encoder, caches, 
     assert "found no re-ranker (" in line
     line = complaint(score.main, options(model, caches, runs[0], output, passages=tmp_path / "none.arrow"), output)
     assert "none.arrow" in line
+
+
+def test_either_candidates_or_triples_are_scored(model, caches, runs, tmp_path, complaint):
+    both = options(model, caches, runs[0], tmp_path / "scores.parquet", triples="triples.parquet")
+    line = complaint(score.main, both)
+    assert line == "--candidates, --triples: found both, expected one of them; name the runs, or the triples"
+    start = both.index("--queries")
+    neither = both[start : both.index("--triples")]
+    assert complaint(score.main, neither).startswith("--candidates, --triples: found neither, expected one of them")

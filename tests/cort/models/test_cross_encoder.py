@@ -19,6 +19,7 @@ from cort.models.cross_encoder import (
     new_cross_encoder,
     save_cross_encoder,
 )
+from cort.models.rerankers import RERANKERS, Kind, load_reranker
 from cort.models.tokenizer import load_template
 from cort.system.errors import InputError
 from cort.training.losses import pointwise_loss
@@ -298,4 +299,19 @@ def test_training_complains(options, tmp_path, complaint, examples):
 def test_the_settings_are_saved(options, tmp_path):
     assert train_reranker.main(options(gradient_accumulation=20)) == 0
     settings = json.loads((tmp_path / "model" / "best" / "reranker.json").read_text())
-    assert settings == {"query_length": 12, "max_length": 32}
+    assert settings == {"query_length": 12, "max_length": 32, "kind": "cross_encoder"}
+
+
+def test_a_kind_of_reranker_is_one_entry(options, tmp_path, monkeypatch, complaint):
+    made = []
+
+    def new(*arguments):
+        made.append(arguments)
+        return new_cross_encoder(*arguments)
+
+    line = complaint(train_reranker.main, options(kind="other"), tmp_path / "curve.csv")
+    assert line == "--kind: found the re-ranker 'other', expected cross_encoder; name one of these"
+    monkeypatch.setitem(RERANKERS, "other", Kind(new, lambda folder: ("loaded", folder)))
+    assert train_reranker.main(options(kind="other", gradient_accumulation=20)) == 0
+    assert len(made) == 1
+    assert load_reranker(tmp_path / "model" / "best") == ("loaded", tmp_path / "model" / "best")

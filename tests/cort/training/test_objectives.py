@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+import yaml
 from tensorboardX.proto.event_pb2 import Event
 
 from cort import score, train
@@ -21,7 +22,8 @@ from cort.models.cross_encoder import (
     save_cross_encoder,
 )
 from cort.models.encoder import load_encoder, texts_of
-from tests.support.common import contents, read_curve
+from cort.training.objectives import OBJECTIVES, ObjectiveSettings
+from tests.support.common import ROOT, contents, read_curve
 from tests.support.training import train_options, write_examples
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -37,6 +39,13 @@ def examples(world, tmp_path_factory):
 @pytest.fixture
 def options(lm, caches, examples, tmp_path):
     return partial(train_options, lm, caches, examples, tmp_path)
+
+
+def test_every_objective_can_be_configured():
+    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
+    loss = schema["properties"]["encoders"]["additionalProperties"]["properties"]["loss"]
+    assert loss["enum"] == list(OBJECTIVES)
+    assert loss["default"] == ObjectiveSettings().loss
 
 
 @pytest.fixture
