@@ -12,25 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.retrieval.graph import Found, Matrix, Timed, Vectors, damaged, read_ids, read_meta
+from cort.retrieval.graph import Found, Matrix, Meta, Timed, Vectors, damaged, read_ids, read_meta
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
 
 (GRAPH_FILE,) = GRAPHS["hnsw"].files
 SPACE = "ip"
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What an index was built from and how; `model` is the encoder's fingerprint, `bytes` the size of each file."""
-
-    model: str
-    count: int
-    dimension: int
-    M: int
-    ef_construction: int
-    space: str
-    bytes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ def open_index(folder: str | Path) -> Hnsw:
     :raises InputError: when a file is missing or not as it was written, or hnswlib is not installed.
     """
     folder = Path(folder)
-    meta = read_meta(folder, Meta, "hnsw")
+    meta = read_meta(folder, "hnsw")
     index = library().Index(space=SPACE, dim=meta.dimension)
     try:
         index.load_index(str(folder / GRAPH_FILE))

@@ -14,23 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from cort.retrieval.graph import Found, Matrix, Timed, Vectors, read_ids, read_meta
-
-DISTANCE = "Normalized L2"
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What an index was built from and how; `model` is the encoder's fingerprint, `bytes` the size of each file."""
-
-    model: str
-    count: int
-    dimension: int
-    edges: int
-    outgoing: int
-    incoming: int
-    distance: str
-    bytes: dict[str, int]
+from cort.retrieval.graph import Found, Matrix, Meta, Timed, Vectors, read_ids, read_meta
 
 
 @dataclass(frozen=True)
@@ -90,6 +74,6 @@ def open_index(folder: str | Path) -> Onng:
     import ngtpy
 
     folder = Path(folder)
-    meta = read_meta(folder, Meta, "onng")
+    meta = read_meta(folder, "onng")
     index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
     return Onng(index, read_ids(folder, meta.count, index.get_num_of_objects()), meta)
