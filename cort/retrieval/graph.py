@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,24 +67,22 @@ class Timed(NamedTuple):
     seconds: float
 
 
-class Graph(Protocol):
-    """An index that is open for searching."""
+@dataclass(frozen=True)
+class Graph(ABC):
+    """An index that is open for searching: the library's own, the id of each row, and what it was built of."""
 
-    @property
-    def ids(self) -> pa.Array:
-        """Id of each row."""
+    index: Any
+    ids: pa.Array
+    meta: Meta
 
-    @property
-    def meta(self) -> Meta:
-        """How it was built."""
+    #: size of the blocks for `search_blocks`
+    queries_per_block: ClassVar[int]
 
-    @property
-    def queries_per_block(self) -> int:
-        """Size of the blocks for `search_blocks`."""
-
+    @abstractmethod
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Search one query in one thread; `depth` results at most, fewer where the graph leads to no more."""
 
+    @abstractmethod
     def search_blocks(self, blocks: Sequence[Matrix], width: float, depth: int, threads: int) -> Iterator[Timed]:
         """Search every query of every block; the results do not depend on `threads`."""
 

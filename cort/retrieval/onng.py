@@ -7,24 +7,17 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 
-from cort.retrieval.graph import Found, Matrix, Meta, Timed, Vectors, read_ids, read_meta
+from cort.retrieval.graph import Found, Graph, Matrix, Timed, Vectors, read_ids, read_meta
 
 
-@dataclass(frozen=True)
-class Onng:
+class Onng(Graph):
     """An index that is open for searching; the width of a search is epsilon."""
 
-    index: Any
-    ids: pa.Array
-    meta: Meta
-    queries_per_block: ClassVar[int] = 64
+    queries_per_block = 64
 
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Follow edges to passages within (1 + width) times the distance of the last result so far.
