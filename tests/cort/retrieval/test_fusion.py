@@ -98,6 +98,8 @@ def test_every_method_keeps_each_document_once_with_scores_that_do_not_increase(
     assert found.query_id == "q"
     assert len(found.doc_ids) == len(set(found.doc_ids)) == len(found.scores) == 45
     assert (np.diff(found.scores) <= 0).all()
+    if not FUSIONS[method].needs_all:
+        assert fuse(method, "q", [ranking[:7] for ranking in rankings], 7).doc_ids == found.doc_ids[:7]
 
 
 def test_the_registries_are_read_without_slow_libraries():
