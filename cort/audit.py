@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
@@ -167,11 +166,10 @@ def sample_queries(shards: Sequence[Shard], qrels: Qrels, number: int | None, se
 def _as_run(rankings: Iterable[Ranking]) -> Run:
     """Make rankings into a run with the scores it has when it is written."""
     kept = [one for one in rankings if len(one.doc_ids)]
-    offsets = np.array([0, *itertools.accumulate(len(one.doc_ids) for one in kept)], dtype=np.int64)
-    scores: list[npt.NDArray[np.float32]] = [strictly_decreasing(one.scores) for one in kept]
-    doc_ids = pa.array([doc_id for one in kept for doc_id in one.doc_ids], pa.string())
-    joined = np.concatenate(scores) if scores else np.zeros(0)
-    return Run([one.query_id for one in kept], offsets, doc_ids, joined.astype(np.float64))
+    offsets = np.cumsum([0, *(len(one.doc_ids) for one in kept)])
+    doc_ids = pa.array(itertools.chain.from_iterable(one.doc_ids for one in kept), pa.string())
+    run = Run([one.query_id for one in kept], offsets, doc_ids, np.concatenate([[], *(one.scores for one in kept)]))
+    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ Usage: python -m cort.bm25_tune --index lucene --queries queries.train.parquet -
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import random
@@ -78,8 +77,7 @@ def measure_grid(
 
 def as_written(run: Run) -> Run:
     """Make the scores of each ranking strictly decreasing, so that ties are measured in the order `bm25` writes."""
-    parts = [strictly_decreasing(run.scores[start:end]) for start, end in itertools.pairwise(run.offsets)]
-    return replace(run, scores=np.concatenate([np.zeros(0), *parts]))
+    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
 
 
 def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) -> dict[str, Any]:

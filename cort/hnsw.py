@@ -22,7 +22,7 @@ import numpy as np
 
 from cort.formats.embeddings import Shard, open_shards
 from cort.retrieval.graph import complete_index, count_vectors, unit_blocks
-from cort.retrieval.hnsw import GRAPH_FILE, SPACE, Meta, library
+from cort.retrieval.hnsw import GRAPH_FILE, SPACE, library
 from cort.retrieval.options import PassageVectorOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
@@ -58,7 +58,7 @@ def build(passages: Sequence[Shard], folder: Path, M: int, ef_construction: int)
         index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
         added += len(vectors)
     index.save_index(str(folder / GRAPH_FILE))
-    complete_index(folder, passages, Meta, [GRAPH_FILE], M=M, ef_construction=ef_construction, space=SPACE)
+    complete_index(folder, passages, "hnsw", {"M": M, "ef_construction": ef_construction, "space": SPACE})
 
 
 def stage(options: Options) -> None:

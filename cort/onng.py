@@ -31,7 +31,6 @@ from pathlib import Path
 from cort.formats.embeddings import Shard, open_shards
 from cort.retrieval.graph import complete_index, count_vectors, unit_blocks
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.onng import DISTANCE, Meta
 from cort.retrieval.options import PassageVectorOptions, check_positive
 from cort.system import cli
 from cort.system.files import atomic_folder, checksum
@@ -40,6 +39,7 @@ from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
+DISTANCE = "Normalized L2"
 INDEX_FILES = GRAPHS["onng"].files
 # Vectors linked at a time. NGT links 200 at a time itself: multiples of that give the graph of all at once.
 LINKED_AT_ONCE = 5_000
@@ -117,7 +117,7 @@ def build(passages: Sequence[Shard], folder: Path, options: Options, checkpoint:
     shutil.rmtree(plain)
     shutil.rmtree(optimized)
     how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
-    complete_index(folder, passages, Meta, INDEX_FILES, distance=DISTANCE, **how)
+    complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
 
 
 def _build_plain_graph(

@@ -1,22 +1,20 @@
 """BM25 in a process of its own, so that it and the dense ranker never wait for each other's Python.
 
 In one process they hold Python's lock by turns: at 1,000 results both took half as long again as the slower one alone.
-Requests are lines of JSON; an answer is a line of JSON, and behind it the ids as lines and the scores as doubles.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import Any
 
 from cort.formats.records import Ranking
 from cort.online.lucene import Lucene
@@ -34,6 +32,7 @@ class Options(JavaOptions):
     """Options of the process."""
 
     index: str = required("FOLDER", "what `bm25_index` wrote")
+    connection: int = required("N", "file descriptor of the connection to the process that asks")
 
 
 class LuceneProcess:
@@ -46,18 +45,22 @@ class LuceneProcess:
         :param memory_mb: heap of Java.
         :raises InputError: an index that is not whole, no Java.
         """
+        self._connection, theirs = Pipe()
+        options = Options(index=str(index), threads=threads, memory_mb=memory_mb, connection=theirs.fileno())
         others = filter(None, [os.environ.get("PYTHONPATH")])
-        options = to_words(Options(index=str(index), threads=threads, memory_mb=memory_mb))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *others])},
-            # Signals of the terminal are for this process, which then closes the other one's input.
-            start_new_session=True,
-        )
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, *to_words(options)],
+                stdin=subprocess.DEVNULL,
+                # What Java writes to standard output is no answer of the process that asks.
+                stdout=2,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *others])},
+                # Signals of the terminal are for this process, which then closes the connection.
+                start_new_session=True,
+            )
         try:
-            self.form = str(self._answer()["form"])
+            self.form = str(self._answer())
         except BaseException:
             self.close()
             raise
@@ -67,99 +70,49 @@ class LuceneProcess:
 
         :raises InputError: a query Lucene refuses; the process has ended.
         """
-        request = {"texts": list(texts), "parameters": parameters, "depth": depth}
-        try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
-            self._requests.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
-        answer = self._answer()
-        counts = answer["counts"]
-        doc_ids = self._read(answer["bytes"]).decode().split("\n")
-        scores = np.frombuffer(self._read(8 * sum(counts)), dtype=np.float64)
-        ends = np.cumsum(counts).tolist()
-        bounds = zip([0, *ends[:-1]], ends, strict=True)
-        return [Ranking("", doc_ids[start:end], scores[start:end]) for start, end in bounds]
+        with suppress(BrokenPipeError):
+            self._connection.send((list(texts), parameters, depth))
+        found: list[Ranking] = self._answer()
+        return found
 
     def close(self) -> None:
         """End the process."""
-        with suppress(BrokenPipeError):
-            self._requests.close()
-        self._answers.close()
+        self._connection.close()
         self._process.wait()
 
-    @property
-    def _requests(self) -> IO[bytes]:
-        return _there(self._process.stdin)
-
-    @property
-    def _answers(self) -> IO[bytes]:
-        return _there(self._process.stdout)
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._answers.readline()
-        if not line.endswith(b"\n"):
-            raise self._ended()
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise InputError(answer["error"])
+    def _answer(self) -> Any:
+        try:
+            answer = self._connection.recv()
+        except (EOFError, ConnectionError):
+            found = f"its process ended with status {self._process.wait()}"
+            raise input_error("BM25", found, "answers", "see what it said; open it again") from None
+        if isinstance(answer, InputError):
+            raise answer
         return answer
 
-    def _read(self, count: int) -> bytes:
-        found = self._answers.read(count)
-        if len(found) < count:
-            raise self._ended()
-        return found
 
-    def _ended(self) -> InputError:
-        status = self._process.wait()
-        return input_error(
-            "BM25", f"its process ended with status {status}", "answers", "see what it said; open it again"
-        )
-
-
-def _there(pipe: IO[bytes] | None) -> IO[bytes]:
-    if pipe is None:
-        raise TypeError("the process has no pipe")
-    return pipe
-
-
-def serve(requests: IO[bytes], answers: IO[bytes], options: Options) -> None:
-    """Open the index and answer until the input ends; a mistake of a request is an answer too."""
-    lucene: Lucene | None = None
+def serve(requests: Connection, options: Options) -> None:
+    """Open the index and answer until the connection is closed; a mistake of a request is an answer too."""
     try:
         lucene = Lucene(options.index, options.threads, options.memory_mb)
-        _send(answers, {"form": lucene.form})
-        for line in requests:
-            request = json.loads(line)
-            try:
-                found = lucene.search(request["texts"], Parameters(*request["parameters"]), request["depth"])
-            except InputError as error:
-                _send(answers, {"error": str(error)})
-                continue
-            doc_ids = "\n".join(doc_id for ranking in found for doc_id in ranking.doc_ids).encode()
-            scores = np.concatenate([ranking.scores for ranking in found]).astype(np.float64)
-            counts = [len(ranking.doc_ids) for ranking in found]
-            _send(answers, {"counts": counts, "bytes": len(doc_ids)}, doc_ids, scores.tobytes())
     except InputError as error:
-        _send(answers, {"error": str(error)})
-    finally:
-        if lucene is not None:
-            lucene.close()
-
-
-def _send(answers: IO[bytes], head: dict[str, Any], *more: bytes) -> None:
-    answers.write(b"".join([json.dumps(head).encode(), b"\n", *more]))
-    answers.flush()
+        requests.send(error)
+        return
+    with closing(lucene), suppress(EOFError, ConnectionError):
+        requests.send(lucene.form)
+        while True:
+            texts, parameters, depth = requests.recv()
+            try:
+                requests.send(lucene.search(texts, parameters, depth))
+            except InputError as error:
+                requests.send(error)
 
 
 def main() -> None:
-    """Serve the process that started this one, over standard input and output."""
+    """Serve the process that started this one."""
     options = read_options(Options, cli.parser_of(Options).parse_args())
-    # Who asked may be gone; what Java writes to standard output is no answer.
-    with suppress(BrokenPipeError), open(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        serve(sys.stdin.buffer, answers, options)
+    with Connection(options.connection) as requests:
+        serve(requests, options)
 
 
 if __name__ == "__main__":

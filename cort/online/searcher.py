@@ -118,16 +118,23 @@ class Searcher:
 
     def _leaves(self, name: str, depth: int) -> dict[str, int]:
         """Find the retrieving systems below a system, with the number of results that is needed of each."""
-        system, manifest = self.manifest.systems[name], self.manifest
-        depth = max(depth, int(system["depth"])) if system["kind"] == "rerank" else depth
-        # An approximate search finds others at another depth: this one is that of the runs.
-        leaves = {name: max(depth, manifest.depth) if system["kind"] in GRAPHS else depth}
-        for part in (parts := manifest.parts_of(name)):
+        depth = self._needed(name, depth)
+        parts = self.manifest.parts_of(name)
+        leaves = {} if parts else {name: depth}
+        for part in parts:
             for leaf, needed in self._leaves(part, depth).items():
                 leaves[leaf] = max(leaves.get(leaf, 0), needed)
-        if parts:
-            del leaves[name]
         return leaves
+
+    def _needed(self, name: str, depth: int) -> int:
+        """Tell how many results a system has to retrieve, or to have of each of its parts, for the first `depth`."""
+        system = self.manifest.systems[name]
+        kind = system["kind"]
+        if kind == "rerank":
+            return max(depth, int(system["depth"]))
+        # An approximate search finds others at another depth, and some fusions rank others first: this is the runs'.
+        as_in_runs = kind in GRAPHS or (kind in FUSIONS and FUSIONS[kind].needs_all)
+        return max(depth, self.manifest.depth) if as_in_runs else depth
 
     def _retrieve(
         self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch, concurrent: bool
@@ -182,13 +189,14 @@ class Searcher:
     ) -> list[Ranking]:
         system = self.manifest.systems[name]
         if system["kind"] in FUSIONS:
-            parts = [self._combine(part, depth, found, texts, watch) for part in system["parts"]]
+            needed = self._needed(name, depth)
+            parts = [self._combine(part, needed, found, texts, watch) for part in system["parts"]]
             with watch.part("merge"):
                 ranked = ([one.doc_ids for one in each] for each in zip(*parts, strict=True))
                 return [fuse(system["kind"], "", doc_ids, depth) for doc_ids in ranked]
         if system["kind"] == "rerank":
             scored = int(system["depth"])
-            candidates = self._combine(system["candidates"], max(depth, scored), found, texts, watch)
+            candidates = self._combine(system["candidates"], self._needed(name, depth), found, texts, watch)
             with watch.part("rerank"):
                 pairs = zip(texts, candidates, strict=True)
                 return [self._rerank(system["reranker"], text, one, scored, depth) for text, one in pairs]

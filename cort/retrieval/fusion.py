@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from cort.formats.runs import Run
 
 Merged: TypeAlias = "tuple[list[str], npt.NDArray[np.float64]]"
-#: merges the document ids of several rankings, best first, to so many at most, with scores that do not increase
-Fusion: TypeAlias = Callable[[Sequence[Sequence[str]], int], Merged]
 
 # The constant of Cormack et al.: what keeps the first ranks from deciding all.
 RRF_CONSTANT = 60
@@ -62,14 +61,30 @@ def reciprocal_ranks(rankings: Sequence[Sequence[str]], depth: int) -> Merged:
     return [doc_id for _, doc_id in best], -np.array([score for score, _ in best], dtype=np.float64)
 
 
-FUSIONS: Mapping[str, Fusion] = {"interleave": interleave, "rrf": reciprocal_ranks}
+@dataclass(frozen=True)
+class Fusion:
+    """A way of merging rankings.
+
+    :ivar merge: merges the document ids of several rankings, best first, to so many at most, with scores that do not
+        increase.
+    :ivar needs_all: whether the first results depend on more than as many first ones of each ranking.
+    """
+
+    merge: Callable[[Sequence[Sequence[str]], int], Merged]
+    needs_all: bool
+
+
+FUSIONS: Mapping[str, Fusion] = {
+    "interleave": Fusion(interleave, needs_all=False),
+    "rrf": Fusion(reciprocal_ranks, needs_all=True),
+}
 
 
 def fuse(method: str, query_id: str, rankings: Sequence[Sequence[str]], depth: int) -> Ranking:
     """Merge the rankings of one query by a method of `FUSIONS`."""
     from cort.formats.records import Ranking
 
-    return Ranking(query_id, *FUSIONS[method](rankings, depth))
+    return Ranking(query_id, *FUSIONS[method].merge(rankings, depth))
 
 
 def fuse_runs(method: str, runs: Sequence[Run], depth: int) -> Iterator[Ranking]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,9 @@ from cort.formats.arrow import open_arrow
 from cort.formats.embeddings import Shard, all_ids
 from cort.formats.records import Ranking
 from cort.formats.runs import order
+from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError, input_error
+from cort.system.files import write_text
 
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01
@@ -35,17 +39,18 @@ Vectors = npt.NDArray[np.float32]
 Matrix = npt.NDArray[np.floating]
 
 
-class Meta(Protocol):
-    """What every index says of itself; `model` is the encoder's fingerprint, `bytes` the size of each file."""
+@dataclass(frozen=True)
+class Meta:
+    """What every index says of itself, beside the settings it was built with.
 
-    @property
-    def model(self) -> str: ...  # noqa: D102
-    @property
-    def count(self) -> int: ...  # noqa: D102
-    @property
-    def dimension(self) -> int: ...  # noqa: D102
-    @property
-    def bytes(self) -> Mapping[str, int]: ...  # noqa: D102
+    :ivar model: fingerprint of the encoder.
+    :ivar bytes: size of each file.
+    """
+
+    model: str
+    count: int
+    dimension: int
+    bytes: Mapping[str, int]
 
 
 class Found(NamedTuple):
@@ -62,29 +67,24 @@ class Timed(NamedTuple):
     seconds: float
 
 
-class Graph(Protocol):
-    """An index that is open for searching."""
+@dataclass(frozen=True)
+class Graph(ABC):
+    """An index that is open for searching: the library's own, the id of each row, and what it was built of."""
 
-    @property
-    def ids(self) -> pa.Array:
-        """Id of each row."""
+    index: Any
+    ids: pa.Array
+    meta: Meta
 
-    @property
-    def meta(self) -> Meta:
-        """How it was built."""
+    #: size of the blocks for `search_blocks`
+    queries_per_block: ClassVar[int]
 
-    @property
-    def queries_per_block(self) -> int:
-        """Size of the blocks for `search_blocks`."""
-
+    @abstractmethod
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Search one query in one thread; `depth` results at most, fewer where the graph leads to no more."""
 
+    @abstractmethod
     def search_blocks(self, blocks: Sequence[Matrix], width: float, depth: int, threads: int) -> Iterator[Timed]:
         """Search every query of every block; the results do not depend on `threads`."""
-
-
-AnyMeta = TypeVar("AnyMeta")
 
 
 def count_vectors(passages: Sequence[Shard]) -> int:
@@ -148,32 +148,36 @@ def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path
             refuse_other_lengths(vectors, shard.path)
 
 
-def complete_index(folder: Path, passages: Sequence[Shard], kind: type[Any], files: Sequence[str], **how: Any) -> None:
-    """Write the id of each row beside the library's files, and how the index was built.
+def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapping[str, object]) -> None:
+    """Write the id of each row beside the library's files, and what the index was built of.
 
-    :param kind: dataclass of what is written; `how` has the fields that are peculiar to it.
+    :param how: the settings it was built with.
     """
     with pa.OSFile(str(folder / IDS_FILE), "wb") as sink, pa.ipc.new_file(sink, IDS) as file:
         file.write_table(pa.table([all_ids(passages)], schema=IDS))
-    sizes = {name: (folder / name).stat().st_size for name in (*files, IDS_FILE)}
+    sizes = {name: (folder / name).stat().st_size for name in (*GRAPHS[kind].files, IDS_FILE)}
     count, dimension = count_vectors(passages), passages[0].dimension
-    meta = kind(model=passages[0].model, count=count, dimension=dimension, bytes=sizes, **how)
-    (folder / META_FILE).write_text(json.dumps(vars(meta), indent=2) + "\n", encoding="utf-8", newline="\n")
+    meta = {"model": passages[0].model, "count": count, "dimension": dimension, **how, "bytes": sizes}
+    write_text(folder / META_FILE, json.dumps(meta, indent=2) + "\n")
     log.info("%d vectors of %d dimensions, %d MB", count, dimension, sum(sizes.values()) // 1_000_000)
 
 
-def read_meta(folder: Path, kind: type[AnyMeta], stage: str) -> AnyMeta:
-    """Read how an index was built, and check that its files are as they were written.
+def read_meta(folder: Path, kind: str) -> Meta:
+    """Read what an index was built of, and check that its files are as they were written.
 
-    :raises InputError: when a file is missing or not as it was written.
+    :raises InputError: when a file is missing or not as it was written, or the index is of another kind.
     """
     path = folder / META_FILE
     try:
-        meta = kind(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise input_error(path, f"({error})", f"what `{stage}` wrote", FIX) from error
-    sizes: Mapping[str, int] = vars(meta)["bytes"]
-    for name, size in sizes.items():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        names = [field.name for field in fields(Meta)]
+        if set(found) != {*names, *GRAPHS[kind].settings}:
+            raise ValueError(f"the fields {', '.join(found)}")
+        meta = Meta(**{name: found[name] for name in names})
+        sizes = meta.bytes.items()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise input_error(path, f"({error})", f"what `{kind}` wrote", FIX) from error
+    for name, size in sizes:
         file = folder / name
         if not file.exists() or file.stat().st_size != size:
             found = f"{file.stat().st_size} bytes" if file.exists() else "no such file"

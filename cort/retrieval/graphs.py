@@ -23,6 +23,7 @@ class GraphKind:
 
     :ivar module: has `open_index(folder)`.
     :ivar files: what the library writes into the folder of an index.
+    :ivar settings: what an index is built with, as its meta.json says.
     :ivar parameter: name of the width.
     :ivar default: width of a search for which none is given.
     :ivar counts: whether the width is the number of results that a search keeps, so the depth at least; otherwise it is
@@ -31,6 +32,7 @@ class GraphKind:
 
     module: str
     files: tuple[str, ...]
+    settings: tuple[str, ...]
     parameter: str
     default: float
     counts: bool
@@ -63,6 +65,20 @@ class GraphKind:
 
 
 GRAPHS: Mapping[str, GraphKind] = {
-    "onng": GraphKind("cort.retrieval.onng", ("grp", "obj", "prf", "robj", "tre"), "epsilon", 0.1, counts=False),
-    "hnsw": GraphKind("cort.retrieval.hnsw", ("graph.hnsw",), "ef", 1000, counts=True),
+    "onng": GraphKind(
+        module="cort.retrieval.onng",
+        files=("grp", "obj", "prf", "robj", "tre"),
+        settings=("edges", "outgoing", "incoming", "distance"),
+        parameter="epsilon",
+        default=0.1,
+        counts=False,
+    ),
+    "hnsw": GraphKind(
+        module="cort.retrieval.hnsw",
+        files=("graph.hnsw",),
+        settings=("M", "ef_construction", "space"),
+        parameter="ef",
+        default=1000,
+        counts=True,
+    ),
 }

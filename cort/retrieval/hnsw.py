@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from cort.retrieval.graph import Found, Matrix, Timed, Vectors, damaged, read_ids, read_meta
+from cort.retrieval.graph import Found, Graph, Matrix, Timed, Vectors, damaged, read_ids, read_meta
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
 
@@ -20,27 +18,10 @@ from cort.system.errors import input_error
 SPACE = "ip"
 
 
-@dataclass(frozen=True)
-class Meta:
-    """What an index was built from and how; `model` is the encoder's fingerprint, `bytes` the size of each file."""
-
-    model: str
-    count: int
-    dimension: int
-    M: int
-    ef_construction: int
-    space: str
-    bytes: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Hnsw:
+class Hnsw(Graph):
     """An index that is open for searching; the width of a search is ef, the results it keeps while it goes on."""
 
-    index: Any
-    ids: pa.Array
-    meta: Meta
-    queries_per_block: ClassVar[int] = 1_024
+    queries_per_block = 1_024
 
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Keep the best `width` passages found so far, and end when none of them leads to a better one."""
@@ -73,7 +54,7 @@ def open_index(folder: str | Path) -> Hnsw:
     :raises InputError: when a file is missing or not as it was written, or hnswlib is not installed.
     """
     folder = Path(folder)
-    meta = read_meta(folder, Meta, "hnsw")
+    meta = read_meta(folder, "hnsw")
     index = library().Index(space=SPACE, dim=meta.dimension)
     try:
         index.load_index(str(folder / GRAPH_FILE))

@@ -7,40 +7,17 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 
-from cort.retrieval.graph import Found, Matrix, Timed, Vectors, read_ids, read_meta
-
-DISTANCE = "Normalized L2"
+from cort.retrieval.graph import Found, Graph, Matrix, Timed, Vectors, read_ids, read_meta
 
 
-@dataclass(frozen=True)
-class Meta:
-    """What an index was built from and how; `model` is the encoder's fingerprint, `bytes` the size of each file."""
-
-    model: str
-    count: int
-    dimension: int
-    edges: int
-    outgoing: int
-    incoming: int
-    distance: str
-    bytes: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Onng:
+class Onng(Graph):
     """An index that is open for searching; the width of a search is epsilon."""
 
-    index: Any
-    ids: pa.Array
-    meta: Meta
-    queries_per_block: ClassVar[int] = 64
+    queries_per_block = 64
 
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Follow edges to passages within (1 + width) times the distance of the last result so far.
@@ -90,6 +67,6 @@ def open_index(folder: str | Path) -> Onng:
     import ngtpy
 
     folder = Path(folder)
-    meta = read_meta(folder, Meta, "onng")
+    meta = read_meta(folder, "onng")
     index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
     return Onng(index, read_ids(folder, meta.count, index.get_num_of_objects()), meta)

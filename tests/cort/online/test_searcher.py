@@ -153,8 +153,11 @@ def test_each_part_is_asked_for_as_much_as_is_needed(tmp_path):
 
 def test_rankings_are_merged_as_the_system_says(tmp_path):
     systems = SYSTEMS | {"rrf": {"kind": "rrf", "parts": ["dense", "bm25"]}}
-    searcher = Slow().searcher(manifest_with(tmp_path, systems), ["rrf"])
-    answer = searcher.search("rrf", "q", 4)
+    slow = Slow()
+    searcher = slow.searcher(manifest_with(tmp_path, systems), ["rrf"])
+    answer = searcher.search("rrf", "q", 4, concurrent=False)
+    # The sums are those of the workflow's runs, which have ten results.
+    assert slow.seen == [("bm25", 10), ("tokenize",), ("encode", "fp16"), ("search", 10)]
     # Ties go by document id, not by turns.
     assert [one.doc_id for one in answer.results] == ["b0", "e0", "b1", "e1"]
     assert [one.score for one in answer.results] == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
