@@ -77,11 +77,9 @@ def check_documents(run: Run, passages: pa.Table, source: str | Path) -> None:
 
 
 def in_order(run: Run, queries: pa.Table) -> Iterator[Ranking]:
-    """Yield the rankings in the order of the queries, with scores as they are."""
+    """Return the rankings in the order of the queries, with scores as they are."""
     place = {query_id: position for position, query_id in enumerate(run.query_ids)}
-    for query_id in queries["query_id"].to_pylist():
-        start, end = (int(run.offsets[place[query_id] + step]) for step in (0, 1))
-        yield Ranking(query_id, run.doc_ids.slice(start, end - start).to_pylist(), run.scores[start:end])
+    return (run[place[query_id]] for query_id in queries["query_id"].to_pylist())
 
 
 def leaderboard_lines(run: Run, queries: pa.Table) -> Iterator[str]:

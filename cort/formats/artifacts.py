@@ -104,7 +104,7 @@ class Node:
         return [Node(self.source, item, f"{self.place}[{row}]") for row, item in enumerate(self.of(list))]
 
     def read(self, kind: Any) -> Any:
-        """The value as a type: a dataclass, str, int, float, bool, a list, tuple or dict of these, or X | None."""
+        """Return the value as a type: a dataclass, str, int, float, bool, a list, tuple or dict of these, X | None."""
         arguments = typing.get_args(kind)
         if dataclasses.is_dataclass(kind):
             return self._read_fields(kind)

@@ -28,6 +28,8 @@ from cort.system.files import atomic_file
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 ROWS_PER_BLOCK = 100_000
+CODED = pa.dictionary(pa.int32(), pa.string())
+FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("score", pa.float64())])
 WRITE_OPTIONS = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
 ROWS_PER_SORT = 10_000
 # Of a file that is read; larger ones are not faster and take memory.
@@ -51,10 +53,13 @@ class Run:
     def __len__(self) -> int:
         return len(self.query_ids)
 
+    def __getitem__(self, position: int) -> Ranking:
+        start, end = int(self.offsets[position]), int(self.offsets[position + 1])
+        doc_ids = self.doc_ids.slice(start, end - start).to_pylist()
+        return Ranking(self.query_ids[position], doc_ids, self.scores[start:end])
+
     def __iter__(self) -> Iterator[Ranking]:
-        for position, query_id in enumerate(self.query_ids):
-            start, end = int(self.offsets[position]), int(self.offsets[position + 1])
-            yield Ranking(query_id, self.doc_ids.slice(start, end - start).to_pylist(), self.scores[start:end])
+        return map(self.__getitem__, range(len(self)))
 
     def query_numbers(self) -> npt.NDArray[np.int64]:
         """Position in `query_ids` of the query of each result."""
@@ -78,11 +83,7 @@ class RunByQuery:
 
     def __getitem__(self, query_id: str) -> list[str]:
         position = self._position.get(query_id)
-        if position is None:
-            return []
-        start, end = int(self._run.offsets[position]), int(self._run.offsets[position + 1])
-        doc_ids: list[str] = self._run.doc_ids.slice(start, end - start).to_pylist()
-        return doc_ids
+        return [] if position is None else self._run[position].doc_ids
 
 
 def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:
@@ -184,8 +185,6 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
 
 def _encode(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
     """List the different ids in order of first mention, and the place of each row's id in the list."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
     encoded = column.unify_dictionaries().combine_chunks()
     # An empty table has no chunk, and a chunked array of none.
     if isinstance(encoded, pa.ChunkedArray):
@@ -228,13 +227,8 @@ def _refuse_duplicates(path: str | Path, query_ids: Sequence[str], queries: Code
     for row in suspects.tolist():
         pair = int(queries[row]), doc_ids[row].as_py()
         if pair in seen:
-            raise input_error(
-                path,
-                f"document {shorten(pair[1])} again in the ranking of query {shorten(query_ids[pair[0]])}",
-                "each document once per query",
-                "drop the line",
-                row + 1,
-            )
+            found = f"document {shorten(pair[1])} again in the ranking of query {shorten(query_ids[pair[0]])}"
+            raise input_error(path, found, "each document once per query", "drop the line", row + 1)
         seen.add(pair)
 
 
@@ -248,12 +242,8 @@ def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
 
 
 def _read_fields(path: str | Path) -> pa.Table:
-    convert = pa.csv.ConvertOptions(
-        column_types={"query_id": pa.dictionary(pa.int32(), pa.string()), "doc_id": pa.string(), "score": pa.float64()},
-        include_columns=["query_id", "doc_id", "score"],
-        strings_can_be_null=False,
-        null_values=[],
-    )
+    kept = {"column_types": FIELDS, "include_columns": FIELDS.names}
+    convert = pa.csv.ConvertOptions(**kept, strings_can_be_null=False, null_values=[])
     try:
         head = _head(path)
         # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
@@ -293,26 +283,16 @@ def _looks_clean(table: pa.Table) -> bool:
 
 
 def _read_fields_slowly(path: str | Path) -> pa.Table:
-    columns: tuple[list[str], list[str], list[float]] = ([], [], [])
+    query_ids, doc_ids, scores = [], [], []
     for row, line in iter_lines(path):
         fields = line.split()
         if len(fields) != len(COLUMNS):
-            raise input_error(
-                path,
-                f"{len(fields)} fields",
-                "the 6 fields `query_id Q0 doc_id rank score tag`",
-                "fix the line",
-                row,
-            )
+            expected = "the 6 fields `query_id Q0 doc_id rank score tag`"
+            raise input_error(path, f"{len(fields)} fields", expected, "fix the line", row)
         try:
-            score = float(fields[4])
+            scores.append(float(fields[4]))
         except ValueError:
             raise input_error(path, f"the score {shorten(fields[4])}", "a number", "fix the line", row) from None
-        columns[0].append(fields[0])
-        columns[1].append(fields[2])
-        columns[2].append(score)
-    types = (pa.string(), pa.string(), pa.float64())
-    return pa.table(
-        [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)],
-        names=["query_id", "doc_id", "score"],
-    )
+        query_ids.append(fields[0])
+        doc_ids.append(fields[2])
+    return pa.table([query_ids, doc_ids, scores], schema=FIELDS)

@@ -69,20 +69,17 @@ def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
         for audit in audits:
             for one in audit.searches:
                 if one.depth == exact.depth:
-                    yield _row(audit, one, times.mean)
-
-
-def _row(audit: Audit, one: Search, exact: float) -> Row:
-    mean, median = one.milliseconds.mean, one.milliseconds.median
-    faster = exact / mean if mean > 0 else None
-    return Row(audit.index, audit.parameter, one.width, one.depth, one.recall, mean, median, faster, one.loss)
+                    mean, median = one.milliseconds.mean, one.milliseconds.median
+                    faster = times.mean / mean if mean > 0 else None
+                    found = one.width, one.depth, one.recall, mean, median, faster, one.loss
+                    yield Row(audit.index, audit.parameter, *found)
 
 
 def audits_table(blocks: Sequence[Block]) -> Table:
     """Put together all searches, one block per split and encoder."""
     measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
-    columns = [Column("split", "split"), Column("encoder", "encoder"), Column("depth", "depth")]
-    columns += [Column("index", "index"), Column("width", "epsilon or ef"), Column("recall", "recall of exact", 4)]
+    columns = [*map(Column, ("split", "encoder", "depth", "index"))]
+    columns += [Column("width", "epsilon or ef"), Column("recall", "recall of exact", 4)]
     columns += [Column("mean_ms", "mean (ms)", 2), Column("median_ms", "median (ms)", 2)]
     columns += [Column("times_faster", "times faster", 1)]
     columns += [Column(f"loss_{name}", f"loss of {name}", 4) for name in measures]

@@ -16,7 +16,7 @@ from cort.evaluation.measures import Measures
 from cort.reporting import audits, labels
 from cort.reporting.comparisons import legend, p_value, shown_interval, significant_differences, wanted_recall
 from cort.reporting.highlight import highlight
-from cort.reporting.tables import best_shown, names_of_measures, splits_of
+from cort.reporting.tables import best_shown, by_split, names_of_measures
 
 LONGEST_PASSAGE = 700
 """Characters of a passage shown; the file of examples has all of it."""
@@ -47,27 +47,13 @@ class Block:
     legend: str = ""
 
 
-@dataclass(frozen=True)
-class Saturation:
-    """One row of the table below the depth figure."""
-
-    system: str
-    split: str
-    measure: str
-    depth: str
-    value: str
-    deepest: str
-    value_at_deepest: str
-
-
 def systems_blocks(
     measures: Sequence[Measures], baseline: str | None, comparisons: Sequence[Comparisons] = ()
 ) -> list[Block]:
     """Build the systems table of each split, with differences to the baseline."""
     blocks = []
     significant = significant_differences(comparisons)
-    for split in splits_of(measures):
-        block = [one for one in measures if one.split == split]
+    for split, block in by_split(measures).items():
         names = names_of_measures(block)
         base = next((one for one in block if one.system == baseline), None)
         best = {name: best_shown([one.mean.get(name) for one in block]) for name in names}
@@ -102,25 +88,19 @@ def _value(one: Measures, name: str, base: Measures | None, best: bool, signific
     return Value(labels.fixed(value), difference, best, significant and bool(difference))
 
 
-def saturation_rows(depths: Sequence[Depths]) -> list[Saturation]:
-    """Say where each re-ranked system saturates, and what is reached there and at the deepest candidates."""
-    rows = []
+def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
+    """Say where each re-ranked system saturates, and what is reached there and at the deepest candidates.
+
+    A row is system, split, measure, depth, value there, deepest depth, value there.
+    """
+    rows: list[tuple[str, ...]] = []
     for one in depths:
         for name, values in one.measures.items():
             depth = one.saturation.get(name)
             value = None if depth is None else values[one.depths.index(depth)]
             shown = labels.count(depth) if depth is not None or name not in one.saturation else "not reached"
-            rows.append(
-                Saturation(
-                    one.system,
-                    one.split,
-                    labels.measure_label(name),
-                    shown,
-                    labels.fixed(value),
-                    labels.count(one.depths[-1]),
-                    labels.fixed(values[-1]),
-                )
-            )
+            deepest = labels.count(one.depths[-1]), labels.fixed(values[-1])
+            rows.append((one.system, one.split, labels.measure_label(name), shown, labels.fixed(value), *deepest))
     return rows
 
 

@@ -9,7 +9,7 @@ from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.curves import Curve, smooth, thin
 from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff
-from cort.reporting.tables import names_of_measures, splits_of
+from cort.reporting.tables import by_split, names_of_measures
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ def looks(systems: Iterable[str], baseline: str | None) -> dict[str, int]:
 def recall_panels(measures: Sequence[Measures], look: Mapping[str, int]) -> list[Panel]:
     """Draw up recall against the cutoff: one panel per split with two cutoffs or more, one line per system."""
     panels = []
-    for split in splits_of(measures):
-        block = [one for one in measures if one.split == split]
+    for split, block in by_split(measures).items():
         cutoffs = sorted({k for name in names_of_measures(block) if (k := recall_cutoff(name)) is not None})
         lines = []
         for one in block:
@@ -71,8 +70,7 @@ def recall_panels(measures: Sequence[Measures], look: Mapping[str, int]) -> list
 def depth_panels(depths: Sequence[Depths], look: Mapping[str, int]) -> list[Panel]:
     """Draw up quality after re-ranking against the number of candidates: one panel per split and measure."""
     panels = []
-    for split in dict.fromkeys(one.split for one in depths):
-        block = [one for one in depths if one.split == split]
+    for split, block in by_split(depths).items():
         for name in dict.fromkeys(name for one in block for name in one.measures):
             systems = [one for one in block if name in one.measures]
             lines = [_depth_line(one, name, look[one.system]) for one in systems]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cort.evaluation.measures import Measures
 from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff, signed
-from cort.reporting.tables import names_of_measures, splits_of
+from cort.reporting.tables import by_split, names_of_measures
 
 
 def headlines(
@@ -18,8 +18,7 @@ def headlines(
     :param contender: None takes the system that is best by the first measure.
     """
     found = []
-    for split in splits_of(measures):
-        block = [one for one in measures if one.split == split]
+    for split, block in by_split(measures).items():
         best = _contender(block, baseline, contender)
         if best is None:
             continue

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import csv_text
 from cort.reporting.labels import MINUS, MISSING, fixed, measure_label
 from cort.reporting.stages import Stage
 
 Cell: TypeAlias = str | int | float | None
+OfSplit = TypeVar("OfSplit", Measures, Depths)
 
 MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(
@@ -56,9 +58,12 @@ def names_of_measures(measures: Iterable[Measures]) -> list[str]:
     return list(dict.fromkeys(name for one in measures for name in one.mean))
 
 
-def splits_of(measures: Iterable[Measures]) -> list[str]:
-    """List all splits, in the order in which they first appear."""
-    return list(dict.fromkeys(one.split for one in measures))
+def by_split(found: Iterable[OfSplit]) -> dict[str, list[OfSplit]]:
+    """Group what was measured by split, in the order in which the splits first appear."""
+    blocks: dict[str, list[OfSplit]] = {}
+    for one in found:
+        blocks.setdefault(one.split, []).append(one)
+    return blocks
 
 
 def best_shown(values: Sequence[float | None]) -> set[int]:
@@ -83,8 +88,7 @@ def systems_table(
     best: set[tuple[int, int]] = set()
     blocks: set[int] = set()
     marked: set[tuple[int, int]] = set()
-    for split in splits_of(measures):
-        block = [one for one in measures if one.split == split]
+    for split, block in by_split(measures).items():
         blocks.add(len(rows))
         for position, name in enumerate(names):
             column = [one.mean.get(name) for one in block]

@@ -14,7 +14,7 @@ from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.reproduction.artifact import Counts
-from cort.reporting.reproduction.fidelity import Latency, Results, compare, count, verdicts
+from cort.reporting.reproduction.fidelity import Latency, Results, compare, count, verdicts_on
 from cort.reporting.reproduction.paper import Number, Tolerance, read_paper
 from tests.support.common import contents
 from tests.support.reporting import NASTY, PAPER, Outline
@@ -212,7 +212,7 @@ def test_saturation_looks_at_the_papers_depths_alone():
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_without_results_no_published_number_was_run(path):
     paper = read_paper(path)
-    found = [one for numbers in verdicts(paper, Results({})).values() for one in numbers]
+    found = [one for numbers in verdicts_on(paper, Results({})).values() for one in numbers]
     assert count(found) == Counts(0, 0, len(found))
     assert len(found) > 10
 

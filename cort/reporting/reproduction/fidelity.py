@@ -130,7 +130,7 @@ def _latency(number: Number, results: Results) -> tuple[float | None, str]:
     return value, "" if value is not None else "its latency was not measured"
 
 
-def verdicts(paper: Paper, results: Results) -> dict[str, list[Verdict]]:
+def verdicts_on(paper: Paper, results: Results) -> dict[str, list[Verdict]]:
     """Judge every number of a paper, by the name of its table or figure, in the order of the paper's file."""
     return {
         **{one.name: [compare(number, results) for number in numbers_of(one)] for one in paper.tables},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,8 +13,8 @@ from cort.reporting import figures, labels
 from cort.reporting import page as writing
 from cort.reporting.panels import Line, Panel
 from cort.reporting.reproduction.artifact import NumberResult, PaperResult
-from cort.reporting.reproduction.fidelity import NOT_RUN, OFF, Results, Verdict, count, verdicts
-from cort.reporting.reproduction.paper import Paper, PaperFigure, PaperPanel, PaperTable, Series
+from cort.reporting.reproduction.fidelity import NOT_RUN, OFF, Results, Verdict, count, verdicts_on
+from cort.reporting.reproduction.paper import Number, Paper, PaperFigure, PaperPanel, PaperTable, Series
 from cort.reporting.tables import Column, Table
 
 COLUMNS = (
@@ -43,7 +43,7 @@ class Judged:
 
 def judge(paper: Paper, results: Results) -> Judged:
     """Compare all numbers of a paper and draw up its figures."""
-    found = verdicts(paper, results)
+    found = verdicts_on(paper, results)
     panels = {
         figure.name: [panel for one in figure.panels if (panel := make_panel(one, results, found[figure.name]))]
         for figure in paper.figures
@@ -73,15 +73,10 @@ def result_of(judged: Judged) -> PaperResult:
 
 def _number_result(where: str, one: Verdict) -> NumberResult:
     number = one.number
+    same = ("row", "column", "system", "split", "quantity", "measure", "depth")
     return NumberResult(
         where=where,
-        row=number.row,
-        column=number.column,
-        system=number.system,
-        split=number.split,
-        quantity=number.quantity,
-        measure=number.measure,
-        depth=number.depth,
+        **{name: getattr(number, name) for name in same},
         published=number.paper,
         ours=one.ours,
         difference=one.difference,
@@ -127,14 +122,12 @@ def _points(panel: PaperPanel, series: Series, results: Results) -> Iterator[tup
                 yield x, found.mean[panel.measure]
         return
     key = (series.system or "", panel.split)
-    depths: list[int] = []
-    values: list[float | None] = []
-    if panel.kind == "consistency" and key in results.consistency:
-        depths, values = results.consistency[key].depths, results.consistency[key].consistency
-    elif panel.kind == "depths" and key in results.depths:
-        curve = results.depths[key]
-        depths, values = curve.depths, curve.measures.get(panel.measure, [None] * len(curve.depths))
-    for depth, value in zip(depths, values, strict=True):
+    points: Iterable[tuple[int, float | None]] = ()
+    if panel.kind == "consistency" and (factors := results.consistency.get(key)):
+        points = zip(factors.depths, factors.consistency, strict=True)
+    elif panel.kind == "depths" and (curve := results.depths.get(key)) and panel.measure in curve.measures:
+        points = zip(curve.depths, curve.measures[panel.measure], strict=True)
+    for depth, value in points:
         if value is not None and (not panel.depths or depth in panel.depths):
             yield float(depth), value
 
@@ -160,18 +153,17 @@ class Cell:
 
 
 def table_cells(table: PaperTable, found: Sequence[Verdict]) -> list[tuple[str, list[Cell | None]]]:
-    """Rows of a table as shown; a cell is None where the paper has no number."""
-    judged = {id(one.number): one for one in found}
-    return [
-        (
-            label,
-            [
-                None if number is None else _cell(judged[id(number)], digits)
-                for number, digits in zip(cells, table.digits, strict=True)
-            ],
-        )
-        for label, cells in table.rows
-    ]
+    """Rows of a table as shown; a cell is None where the paper has no number.
+
+    :param found: a verdict per number, in their order.
+    """
+    verdicts = iter(found)
+
+    def shown(cells: Sequence[Number | None]) -> list[Cell | None]:
+        pairs = zip(cells, table.digits, strict=True)
+        return [None if number is None else _cell(next(verdicts), digits) for number, digits in pairs]
+
+    return [(label, shown(cells)) for label, cells in table.rows]
 
 
 def _cell(one: Verdict, digits: int) -> Cell:

@@ -115,10 +115,8 @@ def test_saturation_rows() -> None:
         "a", "dev", 1, 9, [1, 64, 1000], {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, 0.1, None]}, {"RR@10": 64, "AP": None}
     )
     first, second = saturation_rows([depths])
-    assert (first.measure, first.depth, first.value, first.deepest, first.value_at_deepest) == (
-        "MRR@10", "64", "0.200", "1,000", "0.300",
-    )  # fmt: skip
-    assert (second.depth, second.value, second.value_at_deepest) == ("not reached", MISSING, MISSING)
+    assert first == ("a", "dev", "MRR@10", "64", "0.200", "1,000", "0.300")
+    assert second == ("a", "dev", "MAP", "not reached", MISSING, "1,000", MISSING)
 
 
 def test_long_passages_end_at_a_word() -> None:

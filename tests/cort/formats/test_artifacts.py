@@ -1,0 +1,73 @@
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from cort.formats.artifacts import csv_text, read_artifact, to_json, write_artifact
+from cort.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class Part:
+    text: str
+    place: float | None
+
+
+@dataclass(frozen=True)
+class Whole:
+    name: str
+    count: int
+    share: float
+    good: bool
+    parts: list[Part]
+    best: Part | None
+    by_name: dict[str, list[float | None]]
+    why: tuple[str, ...] = field(metadata={"key": "why not"})
+
+    def check(self, node):
+        if self.count > 9:
+            raise node["count"].complain(str(self.count), "at most 9")
+
+
+WHOLE = Whole("é", 3, 0.1, True, [Part("a", None), Part("b", 1 / 3)], None, {"x": [1.0, None]}, ("one", "two"))
+FILE = {"name": "n", "count": 3, "share": 1, "good": False, "parts": [], "best": None, "by_name": {}, "why not": []}
+
+
+def test_what_is_written_is_read(tmp_path):
+    write_artifact(tmp_path / "x.json", WHOLE)
+    assert read_artifact(tmp_path / "x.json", Whole) == WHOLE
+    text = (tmp_path / "x.json").read_text("utf-8")
+    assert text == to_json(WHOLE)
+    assert text.startswith('{\n  "name": "é",\n  "count": 3,\n  "share": 0.1,\n  "good": true,\n  "parts": [\n    {')
+    assert text.endswith('"why not": [\n    "one",\n    "two"\n  ]\n}\n')
+
+
+def test_members_that_are_no_fields_are_ignored_and_whole_numbers_are_numbers(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(FILE | {"more": 1}))
+    found = read_artifact(tmp_path / "x.json", Whole)
+    assert (found.share, type(found.share), found.why) == (1.0, float, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"count": True}, "found true at count, expected a whole number; delete the file and build it again"),
+        ({"count": -1}, "found -1 at count, expected a number from 0 on"),
+        ({"count": 10}, "found 10 at count, expected at most 9"),
+        ({"good": 1}, "found 1 at good, expected true or false"),
+        ({"best": []}, "found [] at best, expected an object"),
+        ({"best": {"text": "a"}}, "found no 'place' at best, expected the fields that the stage before writes"),
+        ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "found 2 at parts[1].text, expected a text"),
+        ({"by_name": {"x": ["1"]}}, "found '1' at by_name.x[0], expected a number"),
+        ({"why not": "one"}, "found 'one' at why not, expected a list"),
+    ],
+)
+def test_a_complaint_names_file_and_place(tmp_path, change, complaint):
+    (tmp_path / "x.json").write_text(json.dumps(FILE | change))
+    with pytest.raises(InputError) as error:
+        read_artifact(tmp_path / "x.json", Whole)
+    assert str(error.value).startswith(f"{tmp_path / 'x.json'}: {complaint}")
+
+
+def test_tables_have_every_digit_and_empty_cells():
+    assert csv_text(("a", "b"), [(1 / 3, None), ("x,y", 1)]) == f'a,b\n{1 / 3!r},\n"x,y",1\n'
