@@ -116,7 +116,7 @@ def _earlier(folder: Path, number: int) -> Iterator[Request]:
 
 
 def _lock(path: Path) -> FileLock:
-    """Lock of a file, made if need be; where the kernel has no locks it fails, for a marker would outlive its holder."""
+    """Lock of a file, made if need be; fails where the kernel has no locks, as a marker would outlive its holder."""
     return FileLock(path, mode=0o600, fallback_to_soft=False)
 
 
