@@ -23,11 +23,11 @@ import numpy as np
 from cort.formats import tables
 from cort.online.manifest import GRAPHS, Contents, read_contents
 from cort.online.timing import PARTS, in_sequence
-from cort.provenance import describe_hardware, describe_software
 from cort.system import cli
 from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
+from cort.system.machine import describe_hardware, describe_software
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher

@@ -8,12 +8,14 @@ three results from one collection. So it is a setting, of BM25 and of each base 
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 #: "raw": as published; "fixed": wrongly decoded characters fixed, nothing else; "cort": the authors' filter
-FORMS = ("raw", "fixed", "cort")
+Form: TypeAlias = Literal["raw", "fixed", "cort"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 # `PreProcessor` of the authors' code: every run of other characters becomes one blank. \d takes digits of any script.
 OTHERS = r"[^a-zA-Z\d.,!?;/:]+"
@@ -28,12 +30,12 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
     if form == "cort":
         # What Arrow's expressions take for a digit is ASCII, and so are these texts.
         texts = pc.if_else(ascii_only, pc.utf8_trim(pc.replace_substring_regex(texts, OTHERS, " "), " "), texts)
-    fix = _mend if form == "fixed" else _filter
-    others = [fix(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
+    change = _fix if form == "fixed" else _filter
+    others = [change(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
     return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
 
 
-def _mend(text: str) -> str:
+def _fix(text: str) -> str:
     import ftfy
 
     return ftfy.fix_encoding(text)
