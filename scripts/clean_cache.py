@@ -4,7 +4,7 @@ What goes: caches of tools, Snakemake's logs, encodings in an old number of shar
 Results and intermediate files stay: Snakemake would make a missing one anew when something needs it, and then all that
 was ever made from it. Datasets with a live workflow are left alone.
 
-Usage: python scripts/clean_cache.py
+Usage: python -m scripts.clean_cache
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write the reference of all config keys in config/README.md from the schema, between its two marker lines.
 
-Usage: python scripts/config_reference.py           rewrites the reference
-       python scripts/config_reference.py --check   exits with status 1 if it is not what the schema says
+Usage: python -m scripts.config_reference           rewrites the reference
+       python -m scripts.config_reference --check   exits with status 1 if it is not what the schema says
 """
 
 from __future__ import annotations

@@ -48,16 +48,6 @@ def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> t
     return done.returncode, done.stdout
 
 
-def run_stage(name: str, *options: object) -> float:
-    """Run a stage of this project in a process of its own; seconds. This program ends if the stage fails."""
-    started = time.perf_counter()
-    command = [sys.executable, "-m", f"cort.{name}", *map(str, options)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr.strip().splitlines()[-1])
-    return time.perf_counter() - started
-
-
 def timed(folder: Path, *arguments: object) -> tuple[float, str]:
     """Call snakemake; seconds and all it said, which ends this program if the call fails."""
     started = time.perf_counter()

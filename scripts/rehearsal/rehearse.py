@@ -5,12 +5,11 @@ other. What is too much for a machine without GPU works on a part, which the tab
 is drawn at random for the stages after them. Finished steps are remembered in the folder, so that a call goes on where
 the last one was ended.
 
-Usage: python scripts/rehearsal.py --folder FOLDER --sizes 1/64 1/16 1/4 1 --report docs/scale.md
+Usage: python -m scripts.rehearsal.rehearse --folder FOLDER --sizes 1/64 1/16 1/4 1 --report docs/scale.md
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -19,20 +18,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import psutil
 
 from cort.system import cli
+from cort.system.options import optional, required
+from scripts.bench.common import run_stage
 from scripts.rehearsal.steps import steps
 from scripts.rehearsal.synthetic import generate
 from scripts.rehearsal.table import Measurement, write_report
+from scripts.sandbox import ROOT
 
 log = logging.getLogger(__name__)
 
-ROOT = Path(__file__).parents[2]
 SECONDS_BETWEEN_SAMPLES = 0.2
 ARCHITECTURE = {
     "model_type": "bert",
@@ -127,11 +128,6 @@ def make_model(folder: Path, smallest: Fraction) -> Path:
     return model
 
 
-def run_stage(name: str, *options: object) -> None:
-    """Run a stage without measuring it."""
-    subprocess.run([sys.executable, "-m", f"cort.{name}", *map(str, options)], cwd=ROOT, check=True)
-
-
 def read_measurements(folder: Path) -> list[Measurement]:
     """Read what was measured so far."""
     path = folder / "measurements.jsonl"
@@ -144,31 +140,28 @@ def remember(folder: Path, measurement: Measurement) -> None:
         handle.write(json.dumps(asdict(measurement)) + "\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("scripts/rehearsal.py", __doc__)
-    parser.add_argument("--folder", required=True, type=Path, help="gets everything; 60 GB for the full size")
-    parser.add_argument("--sizes", nargs="+", type=Fraction, default=[Fraction(1, 4**power) for power in (3, 2, 1, 0)])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--report", type=Path, metavar="MD", help="write the table here")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this program."""
+
+    folder: str = required("FOLDER", "gets everything; 60 GB for the full size")
+    sizes: tuple[Fraction, ...] = optional(tuple(Fraction(1, 4**power) for power in (3, 2, 1, 0)))
+    threads: int = optional(len(os.sched_getaffinity(0)))
+    report: str | None = optional(None, "write the table here", "MD")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Rehearse, smallest first; write the report."""
-    folder = args.folder.resolve()
+    folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    model = make_model(folder, min(*args.sizes, Fraction(1, 64)))
-    for size in sorted(args.sizes):
-        rehearse(folder, size, model, args.threads)
-    if args.report:
-        write_report(args.report, read_measurements(folder))
+    model = make_model(folder, min(*options.sizes, Fraction(1, 64)))
+    for size in sorted(options.sizes):
+        rehearse(folder, size, model, options.threads)
+    if options.report:
+        write_report(Path(options.report), read_measurements(folder))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the rehearsal; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())
