@@ -47,6 +47,7 @@ class Options:
     dataset: str = required()
     config: str = required("JSON", "every setting that decides the results")
     inputs: tuple[str, ...] = optional((), metavar="FILE")
+    accepted: str | None = optional(None, "code that results were accepted under, by rule", "JSON")
     output: str = required("JSON")
 
 
@@ -56,6 +57,7 @@ def stage(options: Options) -> None:
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
+        "accepted": json.loads(Path(options.accepted).read_text(encoding="utf-8")) if options.accepted else {},
         "config": cli.json_object("--config", options.config),
         "inputs": describe_inputs(options.inputs),
         "software": describe_software(),

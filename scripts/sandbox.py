@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from cort.system.files import checksum
@@ -61,6 +62,18 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
     """SHA-256 of the files that match any pattern, by their path in `folder`."""
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
     return {os.fspath(path.relative_to(folder)): checksum(path) for path in paths}
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all in a folder, of those that stay long enough to be seen."""
+    if path.is_file():
+        return path.stat().st_size
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += Path(folder, name).lstat().st_size
+    return total
 
 
 def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:

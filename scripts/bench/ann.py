@@ -29,6 +29,7 @@ from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
 from scripts.bench.common import make_parser, run_stage, write_encoder, write_passages, write_vectors
+from scripts.sandbox import size_of
 
 Vectors = npt.NDArray[np.float32]
 
@@ -85,8 +86,7 @@ def audit(kind: str, options: Sequence[object], passages: int, folder: Path) -> 
     """Build an index and measure it; print the seconds of its build, and its size."""
     index, vectors = folder / kind, ("--passages", folder / "passages.arrow")
     seconds = run_stage(kind, *vectors, *options, "--output", index).seconds
-    size = sum(path.stat().st_size for path in index.iterdir())
-    sys.stdout.write(f"{kind}: {passages} vectors built in {seconds:.1f} s, {size / 1e6:.0f} MB\n")
+    sys.stdout.write(f"{kind}: {passages} vectors built in {seconds:.1f} s, {size_of(index) / 1e6:.0f} MB\n")
     files = ("--queries", folder / "queries.arrow", "--qrels", folder / "qrels.parquet", "--index", index)
     depths = sorted({min(depth, passages) for depth in DEPTHS})
     named = ("--kind", kind, "--encoder", "vectors", "--split", "benchmark", "--output", folder / "audit.json")

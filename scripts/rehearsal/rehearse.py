@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,7 +31,7 @@ from scripts.bench.common import run_stage
 from scripts.rehearsal.steps import steps
 from scripts.rehearsal.synthetic import generate
 from scripts.rehearsal.table import Measurement, write_report
-from scripts.sandbox import ROOT
+from scripts.sandbox import ROOT, size_of
 
 log = logging.getLogger(__name__)
 
@@ -66,31 +67,14 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float, float, 
 def memory_of(pid: int) -> tuple[float, float]:
     """Memory of a process and all below it, in bytes: its own, and with pages of files that the system may drop."""
     own, resident = 0.0, 0.0
-    try:
+    with suppress(psutil.Error, OSError):
         parent = psutil.Process(pid)
         for process in [parent, *parent.children(recursive=True)]:
-            fields = dict(
-                line.split(":", 1)
-                for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                if ":" in line
-            )
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            fields = dict(line.split(":", 1) for line in lines if ":" in line)
             own += 1024 * sum(float(fields[name].split()[0]) for name in ("RssAnon", "RssShmem") if name in fields)
             resident += 1024 * float(fields["VmRSS"].split()[0]) if "VmRSS" in fields else 0
-    except (psutil.Error, OSError):
-        pass
     return own, resident
-
-
-def size_of(folder: Path) -> float:
-    """Bytes of all files below a folder, of those that stay long enough to be seen."""
-    total = 0.0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(place) / name).stat().st_size
-            except OSError:
-                continue
-    return total
 
 
 def rehearse(folder: Path, size: Fraction, model: Path, threads: int) -> None:
@@ -112,7 +96,7 @@ def rehearse(folder: Path, size: Fraction, model: Path, threads: int) -> None:
             step.prepare()
         command = [sys.executable, "-m", f"cort.{step.stage}", *map(str, step.options)]
         seconds, own, resident, disk = measure(command, place)
-        kept = sum(size_of(path) if path.is_dir() else path.stat().st_size for path in step.outputs)
+        kept = sum(map(size_of, step.outputs))
         found = Measurement(step.name, str(size), step.n, step.unit, seconds, own, resident, disk, kept, step.note)
         remember(folder, found)
         log.info("%s at %s: %.1f s, %.0f MB", step.name, size, seconds, own / 1e6)
