@@ -12,21 +12,22 @@ Usage: python -m cort.base_model --pretrained albert/albert-base-v2 --revision 8
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats import tables
-from cort.formats.cleaning import FORMS, convert
+from cort.formats.cleaning import Form, convert
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_folder
+from cort.system.options import optional, required
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -100,7 +101,7 @@ def _continues(character: str, tokenizer: Tokenizer) -> bool:
 
 
 def build_from_scratch(
-    architecture: dict[str, Any], vocabulary_size: int, passages: str, form: str, seed: int, folder: Path
+    architecture: dict[str, Any], vocabulary_size: int, passages: str, form: Form, seed: int, folder: Path
 ) -> None:
     """Train a tokenizer on the passages, draw weights, save both."""
     from transformers import PreTrainedTokenizerFast
@@ -197,43 +198,44 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _texts(passages: str, form: str) -> Iterator[list[str]]:
+def _texts(passages: str, form: Form) -> Iterator[list[str]]:
     for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
         yield convert(batch["text"], form).to_pylist()
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.base_model", __doc__)
-    origin = parser.add_mutually_exclusive_group(required=True)
-    origin.add_argument("--pretrained", metavar="NAME_OR_FOLDER")
-    origin.add_argument("--architecture", type=json.loads, metavar="JSON", help="model_type and its settings")
-    parser.add_argument("--revision", help="commit of the hub repository; required for a hub name")
-    parser.add_argument("--vocabulary-size", type=int, default=16_000)
-    parser.add_argument("--passages", metavar="PARQUET", help="texts the tokenizer is trained on")
-    parser.add_argument("--cleaning", choices=FORMS, default="raw", help="what is done to these texts first")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--output", required=True, metavar="FOLDER")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    pretrained: str | None = optional(None, "either this", "NAME_OR_FOLDER")
+    architecture: str | None = optional(None, "or this: model_type and its settings", "JSON")
+    revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
+    vocabulary_size: int = optional(16_000)
+    passages: str | None = optional(None, "texts the tokenizer is trained on", "PARQUET")
+    cleaning: Form = optional("raw", "what is done to these texts first")
+    seed: int = optional(42)
+    output: str = required("FOLDER")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Build the folder, whole or not at all."""
+    if bool(options.pretrained) == bool(options.architecture):
+        found = "both" if options.pretrained else "neither"
+        raise input_error("--pretrained, --architecture", found, "one of them", "name a model, or describe one")
     # Merges of equal frequency could otherwise be counted in another order by other threads.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    with atomic_folder(args.output) as folder:
-        if args.pretrained:
-            fetch_pretrained(args.pretrained, args.revision, args.seed, folder)
-        elif args.passages is None:
+    with atomic_folder(options.output) as folder:
+        if options.pretrained:
+            fetch_pretrained(options.pretrained, options.revision, options.seed, folder)
+            return
+        architecture = cli.json_object("--architecture", options.architecture or "")
+        if options.passages is None:
             raise input_error("--passages", "nothing", "the table to train the tokenizer on", "name it")
-        else:
-            build_from_scratch(args.architecture, args.vocabulary_size, args.passages, args.cleaning, args.seed, folder)
+        size, form = options.vocabulary_size, options.cleaning
+        build_from_scratch(architecture, size, options.passages, form, options.seed, folder)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

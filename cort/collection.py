@@ -7,10 +7,10 @@ Usage:  python -m cort.collection --passages collection.tsv --output passages.pa
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from cort.formats.raw import refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.system import cli
 from cort.system.errors import input_error
+from cort.system.options import required
 from cort.system.prefetch import ahead
 from cort.system.progress import track
 
@@ -45,24 +46,21 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
     return len(column)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Command line of the stage."""
-    parser = cli.make_parser("cort.collection", __doc__)
-    parser.add_argument("--passages", required=True, metavar="FILE", help="MS MARCO .tsv or BEIR .jsonl, plain or .gz")
-    parser.add_argument("--output", required=True, metavar="FILE", help="parquet table to write")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    passages: str = required("FILE", "MS MARCO .tsv or BEIR .jsonl, plain or .gz")
+    output: str = required("FILE", "parquet table to write")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Read, write, log counts."""
-    count = write_passages(args.passages, iter_passage_batches(args.passages), args.output)
-    log.info("%d passages from %s", count, args.passages)
+    count = write_passages(options.passages, iter_passage_batches(options.passages), options.output)
+    log.info("%d passages from %s", count, options.passages)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

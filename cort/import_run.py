@@ -16,11 +16,11 @@ Usage:  python -m cort.import_run --run published.trec --queries queries.parquet
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,7 @@ from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -199,33 +200,30 @@ def _first_repeat(queries: npt.NDArray[np.int64], values: npt.NDArray[np.int64])
     return int(repeated.min()) if len(repeated) else None
 
 
-def build_parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """Options of this stage."""
-    parser = cli.make_parser("cort.import_run", __doc__)
-    parser.add_argument("--run", required=True, metavar="FILE", help="the published run, plain or .gz")
-    parser.add_argument("--queries", required=True, metavar="PARQUET", help="all queries of the split")
-    parser.add_argument("--passages", required=True, metavar="PARQUET", help="the collection")
-    parser.add_argument("--depth", type=int, default=1000, metavar="N", help="results kept per query")
-    parser.add_argument("--tag", required=True, metavar="NAME", help="last field of each line")
-    parser.add_argument("--output", required=True, metavar="TREC")
-    return parser
+
+    run: str = required("FILE", "the published run, plain or .gz")
+    queries: str = required("PARQUET", "all queries of the split")
+    passages: str = required("PARQUET", "the collection")
+    depth: int = optional(1000, "results kept per query", "N")
+    tag: str = required("NAME", "last field of each line")
+    output: str = required("TREC")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Read, check, cut, write."""
-    if args.depth < 1:
-        raise input_error("--depth", str(args.depth), "1 or more", "give the number of results to keep")
-    run = read_published(args.run)
-    refuse_unknown_queries(run, tables.read_table(args.queries, QUERY_IDS), args.run)
-    refuse_unknown_documents(run, tables.read_table(args.passages, DOC_IDS), args.run)
-    lines = write_run(args.output, cut(run, args.depth), args.tag)
+    if options.depth < 1:
+        raise input_error("--depth", str(options.depth), "1 or more", "give the number of results to keep")
+    run = read_published(options.run)
+    refuse_unknown_queries(run, tables.read_table(options.queries, QUERY_IDS), options.run)
+    refuse_unknown_documents(run, tables.read_table(options.passages, DOC_IDS), options.run)
+    lines = write_run(options.output, cut(run, options.depth), options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

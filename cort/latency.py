@@ -23,7 +23,6 @@ import numpy as np
 from cort.formats import tables
 from cort.online.manifest import Manifest, read_manifest
 from cort.online.timing import PARTS, in_sequence
-from cort.provenance import describe_hardware, describe_software
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive
@@ -31,6 +30,7 @@ from cort.system import cli
 from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
 from cort.system.files import write_text
+from cort.system.machine import describe_hardware, describe_software
 from cort.system.options import optional, required
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ Usage:  python -m cort.pydocs --lock requirements.lock --output-folder F --min-q
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.metadata
 import json
@@ -28,8 +27,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from cort.formats.docstrings import Docstring, Source, parse_file
 from cort.formats.lines import iter_lines
@@ -37,14 +36,15 @@ from cort.formats.records import Passage, Query
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
 STANDARD_LIBRARY = "standard library"
-# Tests describe no entity, copies of other packages would be judged under one of two names.
 # Has no Python files, and is not there where it could not be compiled.
 COMPILED_HERE = frozenset({"hnswlib"})
+# Tests describe no entity, copies of other packages would be judged under one of two names.
 EXCLUDED_FOLDERS = frozenset(
     (
         *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
@@ -63,12 +63,13 @@ SUMMARY_REPEATED = "queries dropped: summary seen before"
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Limits:
     """Bounds in whitespace-separated words, all inclusive."""
 
-    min_query: int
-    max_query: int
-    min_passage: int
+    min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
+    max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
+    min_passage_words: int = optional(20, "shorter bodies are dropped (default: 20)")
 
 
 def read_lock(path: str | Path) -> dict[str, str]:
@@ -152,9 +153,9 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passag
     for doc_id, summary, body in sorted(docstrings):
         counts["docstrings"] += 1
         digest = hashlib.sha256(body.encode()).digest()
-        if not limits.min_query <= len(summary.split()) <= limits.max_query:
+        if not limits.min_query_words <= len(summary.split()) <= limits.max_query_words:
             counts[SUMMARY_LENGTH] += 1
-        elif len(body.split()) < limits.min_passage:
+        elif len(body.split()) < limits.min_passage_words:
             counts[BODY_LENGTH] += 1
         elif digest in bodies:
             counts[BODY_REPEATED] += 1
@@ -208,52 +209,48 @@ def _wrong_installation(lock: str | Path, found: str, expected: str) -> Exceptio
     return input_error(lock, found, expected, f"run `pip install -r {lock}`")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Command line of the stage."""
-    parser = cli.make_parser("cort.pydocs", __doc__)
-    parser.add_argument("--lock", required=True, metavar="FILE", help="lines of name==version")
-    parser.add_argument("--output-folder", required=True, metavar="FOLDER", help="where to write")
-    parser.add_argument("--min-query-words", type=int, default=4, help="shorter summaries are dropped (default: 4)")
-    parser.add_argument("--max-query-words", type=int, default=30, help="longer summaries are dropped (default: 30)")
-    parser.add_argument("--min-passage-words", type=int, default=20, help="shorter bodies are dropped (default: 20)")
-    parser.add_argument("--validation-queries", type=int, required=True, metavar="N", help="queries to validate with")
-    parser.add_argument("--test-queries", type=int, required=True, metavar="N", help="queries to test with")
-    parser.add_argument("--seed", type=int, required=True, help="seed of the split")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="processes that parse (default: 1)")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(Limits):
+    """Options of this stage."""
+
+    lock: str = required("FILE", "lines of name==version")
+    output_folder: str = required("FOLDER", "where to write")
+    validation_queries: int = optional(500, "queries to validate with", "N")
+    test_queries: int = optional(1000, "queries to test with", "N")
+    seed: int = optional(42, "seed of the split")
+    threads: int = optional(1, "processes that parse (default: 1)", "N")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """List files, parse, select, split, write, log counts."""
-    limits = _checked_limits(args)
-    pins = read_lock(args.lock)
+    _check(options)
+    pins = read_lock(options.lock)
     library = list_library_files(sysconfig.get_path("stdlib"))
-    sources = list_sources(list_package_files(args.lock, pins), library)
+    sources = list_sources(list_package_files(options.lock, pins), library)
     log.info("%d files of %d packages and Python %s", len(sources), len(pins), platform.python_version())
-    results = list(track(read_docstrings(sources, args.threads), len(sources), "files"))
+    results = list(track(read_docstrings(sources, options.threads), len(sources), "files"))
     docstrings = [docstring for result in results if result for docstring in result]
-    passages, queries, counts = select(docstrings, limits)
+    passages, queries, counts = select(docstrings, options)
     unparsed = [source.name for source, result in zip(sources, results, strict=True) if result is None]
     filters = {"files": len(sources), "files dropped: not valid Python": len(unparsed), **counts}
-    splits = split_queries(queries, args.validation_queries, args.test_queries, args.seed)
-    write_folder(args.output_folder, passages, splits, filters)
+    splits = split_queries(queries, options.validation_queries, options.test_queries, options.seed)
+    write_folder(options.output_folder, passages, splits, filters)
     log.info("filters: %s", ", ".join(f"{name} {count}" for name, count in filters.items()))
     log.info("files not parsed: %s", ", ".join(unparsed) or "none")
     log.info("queries: %s", ", ".join(f"{name} {len(queries)}" for name, queries in splits.items()))
     log.info("most passages: %s", _largest_packages(sources, passages))
 
 
-def _checked_limits(args: argparse.Namespace) -> Limits:
-    limits = Limits(args.min_query_words, args.max_query_words, args.min_passage_words)
-    if not 1 <= limits.min_query <= limits.max_query or limits.min_passage < 1 or args.threads < 1:
+def _check(options: Options) -> None:
+    ordered = 1 <= options.min_query_words <= options.max_query_words
+    if not ordered or min(options.min_passage_words, options.threads) < 1:
         raise input_error(
             "command line",
-            f"{limits.min_query} to {limits.max_query} query words, {limits.min_passage} passage words, "
-            f"{args.threads} threads",
+            f"{options.min_query_words} to {options.max_query_words} query words, "
+            f"{options.min_passage_words} passage words, {options.threads} threads",
             "positive numbers, and no larger minimum than maximum",
             "correct the options",
         )
-    return limits
 
 
 def _largest_packages(sources: Sequence[Source], passages: Sequence[Passage]) -> str:
@@ -262,10 +259,7 @@ def _largest_packages(sources: Sequence[Source], passages: Sequence[Passage]) ->
     return ", ".join(f"{name} {count}" for name, count in counts.most_common(TOP_PACKAGES))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,12 +9,13 @@ Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +24,11 @@ from cort.formats.raw import Record, iter_qrels, iter_queries, iter_record_batch
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
-HELD_OUT, REST = "held-out", "rest"
+Part: TypeAlias = Literal["held-out", "rest"]
 
 
 def read_queries(path: str | Path) -> pa.Table:
@@ -56,7 +58,9 @@ def drop_unjudged(queries: pa.Table, qrels: pa.Table) -> pa.Table:
     return queries.filter(pc.is_in(queries["query_id"], value_set=qrels["query_id"]))
 
 
-def hold_out(queries: pa.Table, qrels: pa.Table, count: int, part: str, seed: int) -> tuple[pa.Table, pa.Table]:
+def hold_out(
+    queries: pa.Table, qrels: pa.Table, count: int, part: Part | None, seed: int | None
+) -> tuple[pa.Table, pa.Table]:
     """Draw `count` judged queries; return them ("held-out") or all others ("rest"), each with its judgements.
 
     The draw depends on nothing but the set of judged ids, `count` and `seed`, so that the two parts of two calls
@@ -74,7 +78,7 @@ def hold_out(queries: pa.Table, qrels: pa.Table, count: int, part: str, seed: in
 
     def select(table: pa.Table) -> pa.Table:
         inside = pc.is_in(table["query_id"], value_set=held)
-        return table.filter(inside if part == HELD_OUT else pc.invert(inside))
+        return table.filter(inside if part == "held-out" else pc.invert(inside))
 
     return select(queries), select(qrels)
 
@@ -89,7 +93,7 @@ def of_queries(qrels: pa.Table, queries: pa.Table) -> pa.Table:
     return qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"]))
 
 
-def sample(queries: pa.Table, count: int, seed: int) -> pa.Table:
+def sample(queries: pa.Table, count: int, seed: int | None) -> pa.Table:
     """Keep `count` queries, drawn at random, in their order; the draw depends on the set of their ids alone."""
     ids = sorted(queries["query_id"].to_pylist())
     if not 0 < count <= len(ids):
@@ -129,40 +133,35 @@ def _read_doc_ids(path: str | Path) -> pa.ChunkedArray:
     return pa.Table.from_batches(iter_batches(path, schema), schema)["doc_id"]
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Command line of the stage."""
-    parser = cli.make_parser("cort.split", __doc__)
-    parser.add_argument("--queries", required=True, metavar="FILE", help="MS MARCO .tsv or BEIR .jsonl, plain or .gz")
-    parser.add_argument("--qrels", nargs="?", metavar="FILE", help="TREC or BEIR judgements; without, all is kept")
-    parser.add_argument("--passages", required=True, metavar="FILE", help="table that cort.collection wrote")
-    parser.add_argument("--output-queries", required=True, metavar="FILE", help="parquet table to write")
-    parser.add_argument("--output-qrels", required=True, metavar="FILE", help="parquet table to write")
-    parser.add_argument(
-        "--unjudged-queries",
-        choices=("drop", "keep"),
-        default="drop",
-        help="queries without judgements (default: drop)",
-    )
-    parser.add_argument("--hold-out", type=int, metavar="N", help="split off N judged queries, drawn at random")
-    parser.add_argument("--part", choices=(HELD_OUT, REST), help="which side of --hold-out to write")
-    parser.add_argument("--without", nargs="?", metavar="FILE", help="table of queries to leave out")
-    parser.add_argument("--sample", type=int, metavar="N", help="keep N queries, drawn at random from what is left")
-    parser.add_argument("--seed", type=int, help="seed of the draws; required by --hold-out and --sample")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    queries: str = required("FILE", "MS MARCO .tsv or BEIR .jsonl, plain or .gz")
+    qrels: str | None = optional(None, "TREC or BEIR judgements; without, all is kept", "FILE")
+    passages: str = required("FILE", "table that cort.collection wrote")
+    output_queries: str = required("FILE", "parquet table to write")
+    output_qrels: str = required("FILE", "parquet table to write")
+    unjudged_queries: Literal["drop", "keep"] = optional("drop", "queries without judgements (default: drop)")
+    hold_out: int | None = optional(None, "split off N judged queries, drawn at random", "N")
+    part: Part | None = optional(None, "which side of --hold-out to write")
+    without: str | None = optional(None, "table of queries to leave out", "FILE")
+    sample: int | None = optional(None, "keep N queries, drawn at random from what is left", "N")
+    seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Read, check, select, write, log counts."""
-    _check_draws(args)
-    everything = read_queries(args.queries)
-    if args.qrels:
-        qrels = read_qrels(args.qrels, everything, _read_doc_ids(args.passages))
+    _check_draws(options)
+    everything = read_queries(options.queries)
+    if options.qrels:
+        qrels = read_qrels(options.qrels, everything, _read_doc_ids(options.passages))
         if not qrels.num_rows:
-            raise input_error(args.qrels, "no judgements", "at least one", "name the file that holds the judgements")
+            raise input_error(options.qrels, "no judgements", "at least one", "name the file that holds the judgements")
     else:
         qrels = QRELS.empty_table()
     judged = drop_unjudged(everything, qrels)
-    keep = not args.qrels or args.unjudged_queries == "keep"
+    keep = not options.qrels or options.unjudged_queries == "keep"
     queries = everything if keep else judged
     log.info(
         "%d queries, %d of them without judgements (%s), %d judgements",
@@ -171,30 +170,30 @@ def stage(args: argparse.Namespace) -> None:
         "kept" if keep else "dropped",
         qrels.num_rows,
     )
-    if args.without:
-        left = leave_out(queries, read_table(args.without, QUERIES))
-        log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, args.without)
+    if options.without:
+        left = leave_out(queries, read_table(options.without, QUERIES))
+        log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, options.without)
         queries, qrels = left, of_queries(qrels, left)
-    if args.hold_out is not None:
-        queries, qrels = hold_out(queries, qrels, args.hold_out, args.part, args.seed)
-    if args.sample is not None:
-        queries = sample(queries, args.sample, args.seed)
+    if options.hold_out is not None:
+        queries, qrels = hold_out(queries, qrels, options.hold_out, options.part, options.seed)
+    if options.sample is not None:
+        queries = sample(queries, options.sample, options.seed)
         qrels = of_queries(qrels, queries)
     if not queries.num_rows:
-        raise input_error(args.queries, "no query left", "at least one", "change what is left out")
+        raise input_error(options.queries, "no query left", "at least one", "change what is left out")
     with (
-        open_writer(args.output_queries, QUERIES) as queries_writer,
-        open_writer(args.output_qrels, QRELS) as qrels_writer,
+        open_writer(options.output_queries, QUERIES) as queries_writer,
+        open_writer(options.output_qrels, QRELS) as qrels_writer,
     ):
         queries_writer.write_table(queries)
         qrels_writer.write_table(qrels)
     log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
 
 
-def _check_draws(args: argparse.Namespace) -> None:
+def _check_draws(options: Options) -> None:
     """Refuse a draw without a seed, and a held-out part that nobody says the size of."""
-    options = {"--hold-out": args.hold_out, "--part": args.part, "--sample": args.sample, "--seed": args.seed}
-    given = [name for name, value in options.items() if value is not None]
+    draws = {"hold-out": options.hold_out, "part": options.part, "sample": options.sample, "seed": options.seed}
+    given = [f"--{name}" for name, value in draws.items() if value is not None]
     if ("--hold-out" in given) != ("--part" in given) or (given and "--seed" not in given) or given == ["--seed"]:
         raise input_error(
             "command line",
@@ -204,10 +203,7 @@ def _check_draws(args: argparse.Namespace) -> None:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

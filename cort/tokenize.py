@@ -7,19 +7,20 @@ Usage: python -m cort.tokenize --tokenizer base_models/small --texts passages.pa
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cort.formats import tables, tokens
-from cort.formats.cleaning import FORMS, convert
+from cort.formats.cleaning import Form, convert
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.system import cli
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def schema_of(path: str) -> pa.Schema:
     return tables.PASSAGES if "doc_id" in pq.read_schema(path).names else tables.QUERIES
 
 
-def token_batches(folder: str, texts: str, form: str) -> Iterator[tuple[pa.Array, list[list[int]]]]:
+def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
     """Yield (ids, token ids without special tokens) in the order of the table."""
     tokenizer = load_tokenizer(folder)
     schema = schema_of(texts)
@@ -43,31 +44,28 @@ def token_batches(folder: str, texts: str, form: str) -> Iterator[tuple[pa.Array
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("cort.tokenize", __doc__)
-    parser.add_argument("--tokenizer", required=True, metavar="FOLDER", help="model folder with tokenizer.json")
-    parser.add_argument("--texts", required=True, metavar="PARQUET", help="passages or queries")
-    parser.add_argument("--cleaning", choices=FORMS, default="raw", help="what is done to the texts first")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", required=True, metavar="ARROW")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    tokenizer: str = required("FOLDER", "model folder with tokenizer.json")
+    texts: str = required("PARQUET", "passages or queries")
+    cleaning: Form = optional("raw", "what is done to the texts first")
+    threads: int = optional(1)
+    output: str = required("ARROW")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Tokenize and write."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if args.threads > 1 else "false"
-    os.environ["RAYON_NUM_THREADS"] = str(args.threads)
-    batches = token_batches(args.tokenizer, args.texts, args.cleaning)
-    rows = tokens.write_tokens(args.output, batches, fingerprint(args.tokenizer))
-    cache = tokens.Tokens(args.output)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if options.threads > 1 else "false"
+    os.environ["RAYON_NUM_THREADS"] = str(options.threads)
+    batches = token_batches(options.tokenizer, options.texts, options.cleaning)
+    rows = tokens.write_tokens(options.output, batches, fingerprint(options.tokenizer))
+    cache = tokens.Tokens(options.output)
     log.info("%d texts, %d tokens, %.1f on average", rows, cache.lengths.sum(), cache.lengths.sum() / max(rows, 1))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

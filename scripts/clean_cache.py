@@ -4,7 +4,7 @@ What goes: caches of tools, Snakemake's logs, encodings in an old number of shar
 Results and intermediate files stay: Snakemake would make a missing one anew when something needs it, and then all that
 was ever made from it. Datasets with a live workflow are left alone.
 
-Usage: python scripts/clean_cache.py
+Usage: python -m scripts.clean_cache
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cort.system.files import remove_leftovers
+from scripts.sandbox import size_of
 from workflow.lock import is_owned
 from workflow.machine import existing_shards
 
@@ -40,7 +41,7 @@ def clean(root: Path) -> Iterator[tuple[Path, int]]:
         sizes = {path: size_of(path) for path in dataset.rglob(".*.tmp") if path.is_dir()}
         yield from ((path, sizes[path]) for path in remove_leftovers(sizes))
         for shard in old_shards(dataset):
-            size = shard.stat().st_size
+            size = size_of(shard)
             shard.unlink()
             yield shard, size
 
@@ -56,11 +57,6 @@ def old_shards(dataset: Path) -> Iterator[Path]:
                 shards.setdefault(int(match[1]), []).append(path)
         if current and len(shards.get(current, [])) == current:
             yield from (path for number, paths in shards.items() if number != current for path in paths)
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
 def main() -> None:

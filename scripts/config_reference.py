@@ -1,12 +1,11 @@
 """Write the reference of all config keys in config/README.md from the schema, between its two marker lines.
 
-Usage: python scripts/config_reference.py           rewrites the reference
-       python scripts/config_reference.py --check   exits with status 1 if it is not what the schema says
+Usage: python -m scripts.config_reference           rewrites the reference
+       python -m scripts.config_reference --check   exits with status 1 if it is not what the schema says
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -16,9 +15,11 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from scripts.bench.common import make_parser
+from scripts.sandbox import ROOT
+
 Schema: TypeAlias = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "workflow" / "schemas" / "experiment.schema.yaml"
 README = ROOT / "config" / "README.md"
 BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
@@ -123,7 +124,7 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite or check; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if the reference is old")
     parser.add_argument("--readme", type=Path, default=README, metavar="FILE", help="file to rewrite or check")
     args = parser.parse_args(argv)

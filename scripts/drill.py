@@ -7,12 +7,11 @@ A build that finishes is compared with the undisturbed one, file by file, and an
 Exit status 1 if a call fails by itself, a job runs again that had been reported as finished, a file differs, or
 something temporary is left; the copies then stay for inspection.
 
-Usage: python scripts/drill.py [--kills 25] [--seed 1]
+Usage: python -m scripts.drill [--kills 25] [--seed 1]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
@@ -29,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.bench.common import make_parser, print_rows
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 
@@ -196,24 +196,22 @@ def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, la
 
 def report(drill: Drill, seconds: float) -> None:
     """Print the closing table and the faults."""
-    rows = [
-        ("kills", str(drill.kills)),
-        ("builds finished and compared", str(drill.builds)),
-        ("jobs begun", str(drill.jobs)),
+    rows: list[tuple[str, object]] = [
+        ("kills", drill.kills),
+        ("builds finished and compared", drill.builds),
+        ("jobs begun", drill.jobs),
         ("interrupted", ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())),
-        ("faults", str(len(drill.faults)) if drill.faults else "none: all files as in the undisturbed build"),
+        ("faults", len(drill.faults) or "none: all files as in the undisturbed build"),
         ("time", f"{seconds:.0f} s"),
     ]
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        say(f"{name:<{width}}  {value}")
+    print_rows(rows)
     for fault in drill.faults:
         say(f"FAULT: {fault}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the drill; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--kills", type=int, default=25, help="how often to kill (default: 25)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the moments (default: 1)")
     args = parser.parse_args(argv)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from cort.system.files import checksum
@@ -48,16 +49,6 @@ def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> t
     return done.returncode, done.stdout
 
 
-def run_stage(name: str, *options: object) -> float:
-    """Run a stage of this project in a process of its own; seconds. This program ends if the stage fails."""
-    started = time.perf_counter()
-    command = [sys.executable, "-m", f"cort.{name}", *map(str, options)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr.strip().splitlines()[-1])
-    return time.perf_counter() - started
-
-
 def timed(folder: Path, *arguments: object) -> tuple[float, str]:
     """Call snakemake; seconds and all it said, which ends this program if the call fails."""
     started = time.perf_counter()
@@ -71,6 +62,18 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
     """SHA-256 of the files that match any pattern, by their path in `folder`."""
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
     return {os.fspath(path.relative_to(folder)): checksum(path) for path in paths}
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all in a folder, of those that stay long enough to be seen."""
+    if path.is_file():
+        return path.stat().st_size
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += Path(folder, name).lstat().st_size
+    return total
 
 
 def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from cort.downloads.catalog import PublicFile
-from cort.downloads.checks import CHUNK, difference, tally_for
+from cort.downloads.checks import CHUNK, difference, read_chunks, tally_for
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_file
 from cort.system.progress import track
@@ -74,7 +74,7 @@ def _tar_chunks(archive: Path, file: PublicFile, limit: int, ratio: int) -> Iter
                     raise _no_file(archive, file, _kind(entry))
                 _refuse_size(archive, file, entry.size, limit)
                 with cast("IO[bytes]", tar.extractfile(entry)) as member:
-                    yield from _read(member)
+                    yield from read_chunks(member)
                 return
     raise _missing(archive, file)
 
@@ -92,7 +92,7 @@ def _zip_chunks(archive: Path, file: PublicFile, limit: int, _: int) -> Iterator
             raise _no_file(archive, file, "encrypted")
         _refuse_size(archive, file, entry.file_size, limit)
         with zipped.open(entry) as member:
-            yield from _read(member)
+            yield from read_chunks(member)
 
 
 class _Bounded(io.RawIOBase):
@@ -108,11 +108,6 @@ class _Bounded(io.RawIOBase):
         if self._left < 0:
             raise _bomb(self._archive, f"more than {RATIO} times its size when unpacked")
         return chunk
-
-
-def _read(member: IO[bytes]) -> Iterator[bytes]:
-    while chunk := member.read(CHUNK):
-        yield chunk
 
 
 def _refuse_size(archive: Path, file: PublicFile, size: int, limit: int) -> None:

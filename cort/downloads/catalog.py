@@ -1,4 +1,4 @@
-"""The public files an experiment can name, with all that is known of each: cort/catalog.yaml, read and checked."""
+"""The public files an experiment can name, with all that is known of each: catalog.yaml, read and checked."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Catalog:
         """
         if name not in self.files:
             near = difflib.get_close_matches(name, self.files, 1)
-            fix = f"did you mean {near[0]}?" if near else "the names are in cort/catalog.yaml"
+            fix = f"did you mean {near[0]}?" if near else "the names are in cort/downloads/catalog.yaml"
             raise input_error(name, "a name of no file", "a file of the catalogue", fix)
         return self.files[name]
 
@@ -109,7 +109,7 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
         entries, headers = found["files"], found.get("headers", {})
         files = {name: _read(name, entry) for name, entry in entries.items()}
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
-        fix = "fix it as cort/catalog.yaml is"
+        fix = "fix it as cort/downloads/catalog.yaml is"
         raise input_error(path, f"no catalogue ({error!r})", "headers and files as YAML", fix) from error
     mistakes = [line for file in files.values() for line in _mistakes(file, files)]
     if mistakes:

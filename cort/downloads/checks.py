@@ -8,6 +8,7 @@ import logging
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from cort.downloads.catalog import PublicFile
 from cort.system.errors import shorten
@@ -74,10 +75,8 @@ def problem_with(path: Path, file: PublicFile) -> str | None:
     size = path.stat().st_size
     if file.bytes is not None and size != file.bytes:
         return f"{size} bytes{_page(path)}"
-    tally = tally_for(file)
     with open(path, "rb") as handle:
-        for chunk in iter(lambda: handle.read(CHUNK), b""):
-            tally.add(chunk)
+        tally = _count(handle, tally_for(file))
     # Whether it is the right file at all comes first, and whether it can be unpacked then.
     packed = file.lines is not None and file.name.endswith(".gz")
     found = difference(tally, file, file.lines if packed else None)
@@ -85,24 +84,24 @@ def problem_with(path: Path, file: PublicFile) -> str | None:
         log.info("%s: %d bytes, md5 %s, sha256 %s", path, tally.bytes, tally.digest("md5"), tally.digest("sha256"))
     if found is None and packed:
         try:
-            lines = _lines_of_packed(path)
+            with gzip.open(path, "rb") as handle:
+                lines = _count(handle, Tally(hashed=False)).lines
         except (OSError, EOFError, zlib.error) as error:
             return f"damaged gzip data ({error})"
         found = difference(tally, file, lines)
     return found and f"{found}{_page(path)}"
 
 
-def _lines_of_packed(path: Path) -> int:
-    tally = Tally(hashed=False)
-    with gzip.open(path, "rb") as handle:
-        for chunk in _chunks(handle):
-            tally.add(chunk)
-    return tally.lines
-
-
-def _chunks(handle: gzip.GzipFile) -> Iterator[bytes]:
+def read_chunks(handle: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    """Yield what is left of a file."""
     while chunk := handle.read(CHUNK):
         yield chunk
+
+
+def _count(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
+    for chunk in read_chunks(handle):
+        tally.add(chunk)
+    return tally
 
 
 def _page(path: Path) -> str:

@@ -1,27 +1,33 @@
 """One transfer from one URL, from where the partial file ends: what may be continued, what to ask again, what not.
 
+The partial file has a note beside it that tells whose part it is, so that no changed file is spliced.
+
 Bytes are kept as they come: ``identity`` is asked for, and what a server or proxy compresses all the same is left to
 the checksums.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import IO
 
 import requests
 import urllib3.exceptions
 
 from cort import __version__
 from cort.downloads.catalog import PublicFile
-from cort.downloads.partial import Identity, Partial
 from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 from cort.system.progress import track
 
 CHUNK = 1 << 18
@@ -65,6 +71,74 @@ class Broken(Exception):
         self.wait = wait
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What a server says of a file: its entity tag, date and size in bytes; None where it says nothing."""
+
+    url: str
+    etag: str | None = None
+    modified: str | None = None
+    total: int | None = None
+
+    @property
+    def validator(self) -> str | None:
+        """What `If-Range` may name: a strong tag, else a date."""
+        strong = self.etag if self.etag and not self.etag.startswith("W/") else None
+        return strong or self.modified
+
+    def differs_from(self, other: Identity) -> bool:
+        """Whether anything that both know tells the two apart."""
+        pairs = ((self.etag, other.etag), (self.modified, other.modified), (self.total, other.total))
+        return any(one is not None and two is not None and one != two for one, two in pairs)
+
+
+class Partial:
+    """What has come from one URL: ``<file>.<url's hash>.part``, beside it ``.json`` with its identity."""
+
+    def __init__(self, folder: Path, name: str, url: str) -> None:
+        key = hashlib.sha256(url.encode()).hexdigest()[:8]
+        self.path = folder / f"{name}.{key}.part"
+        self._note = self.path.with_suffix(".json")
+        self.url = url
+
+    @property
+    def size(self) -> int:
+        """Bytes that are there and may be continued."""
+        return self.path.stat().st_size if self.identity is not None and self.path.is_file() else 0
+
+    @property
+    def identity(self) -> Identity | None:
+        """What the part is of; None if that is not known."""
+        try:
+            found = Identity(**json.loads(self._note.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        return found if found.url == self.url else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all has come that was announced."""
+        identity = self.identity
+        return identity is not None and identity.total is not None and self.size == identity.total
+
+    def begin(self, identity: Identity) -> None:
+        """Start anew."""
+        self.discard()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+        # After the old bytes went: a note never stands beside bytes of another file.
+        write_text(self._note, json.dumps(asdict(identity)) + "\n")
+
+    def append(self) -> IO[bytes]:
+        """Open the part at its end."""
+        return open(self.path, "ab")
+
+    def discard(self) -> None:
+        """Remove the part."""
+        for path in (self._note, self.path):
+            path.unlink(missing_ok=True)
+
+
 def new_session() -> requests.Session:
     """Session that asks as it must be asked; proxies are those of the environment."""
     session = requests.Session()
@@ -74,14 +148,9 @@ def new_session() -> requests.Session:
 
 
 def transfer(
-    session: requests.Session,
-    url: str,
-    headers: Mapping[str, str],
-    partial: Partial,
-    file: PublicFile,
-    patience: Patience,
+    session: requests.Session, headers: Mapping[str, str], partial: Partial, file: PublicFile, patience: Patience
 ) -> None:
-    """Bring the partial file of a URL to its end; all that comes is kept, whatever ends the transfer.
+    """Bring a partial file to its end; all that comes is kept, whatever ends the transfer.
 
     :raises Broken: when it is worth another attempt.
     :raises Refused: when it is not.
@@ -96,7 +165,7 @@ def transfer(
         if before.validator:
             asked["If-Range"] = before.validator
     try:
-        response = session.get(url, headers=asked, stream=True, timeout=(patience.connect, patience.stall))
+        response = session.get(partial.url, headers=asked, stream=True, timeout=(patience.connect, patience.stall))
     except NEVER as error:
         raise Refused(explain(error)) from error
     except requests.RequestException as error:
@@ -105,17 +174,18 @@ def transfer(
         if response.status_code == UNSATISFIABLE and start and _total(response) == start:
             # All had come, and nobody had said how much it is.
             return
-        total = _accept(response, url, partial, start, file)
+        total = _accept(response, partial, start, file)
         needed = (total or file.about) - partial.size
         free = shutil.disk_usage(partial.path.parent).free
         if needed > free:
             fix = "free space or make results/ a link to a larger disk, and call again"
             raise input_error(partial.path.parent, f"{free} bytes free", f"{needed} for {file.name}", fix)
-        for _ in track(_store(response, partial, total, file, patience), _megabytes(total), "MB", partial.size // MB):
+        megabytes = None if total is None else total // MB
+        for _ in track(_store(response, partial, total, file, patience), megabytes, "MB", partial.size // MB):
             pass
 
 
-def _accept(response: requests.Response, url: str, partial: Partial, start: int, file: PublicFile) -> int | None:
+def _accept(response: requests.Response, partial: Partial, start: int, file: PublicFile) -> int | None:
     """Judge an answer by its head, and make the partial file ready for it; the file's size if it is known."""
     status = response.status_code
     if status in TEMPORARY or status >= OUT_OF_ORDER:
@@ -124,7 +194,7 @@ def _accept(response: requests.Response, url: str, partial: Partial, start: int,
         partial.discard()
         raise Broken("no such range of it: it changed", 0)
     if status == PARTIAL and start:
-        return _continue(response, url, partial, start)
+        return _continue(response, partial, start)
     if status != OK:
         raise Refused(f"status {status}")
     length = response.headers.get("Content-Length", "")
@@ -133,16 +203,16 @@ def _accept(response: requests.Response, url: str, partial: Partial, start: int,
         kind = response.headers.get("Content-Type", "")
         raise Refused(f"{total} bytes of {shorten(kind)}, expected {file.about}")
     # A server without ranges, or a file that is another one than before.
-    partial.begin(_identity(response, url, total))
+    partial.begin(_identity(response, partial.url, total))
     return total
 
 
-def _continue(response: requests.Response, url: str, partial: Partial, start: int) -> int | None:
+def _continue(response: requests.Response, partial: Partial, start: int) -> int | None:
     given, total, before = response.headers.get("Content-Range", ""), _total(response), partial.identity
     if before is None or not given.strip().startswith(f"bytes {start}-"):
         partial.discard()
         raise Broken(f"another range than asked for ({shorten(given)})", 0)
-    if before.differs_from(_identity(response, url, total)):
+    if before.differs_from(_identity(response, partial.url, total)):
         partial.discard()
         raise Broken("it changed meanwhile", 0)
     return total if total is not None else before.total
@@ -214,10 +284,6 @@ def _asked_wait(response: requests.Response) -> float | None:
         return max((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds(), 0)
     except (ValueError, TypeError):
         return None
-
-
-def _megabytes(total: int | None) -> int | None:
-    return None if total is None else total // MB
 
 
 def explain(error: BaseException) -> str:

@@ -28,6 +28,7 @@ from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.options import HEAP_MB
 from cort.system.errors import input_error
+from cort.system.java import java_home
 
 INDEX = "Lorg/apache/lucene/"
 SEARCH = "org/apache/lucene/search/"
@@ -158,7 +159,7 @@ def _start(memory_mb: int) -> SimpleNamespace:
     import jnius_config
 
     if not jnius_config.vm_running:
-        os.environ["JAVA_HOME"] = str(anserini.java_home())
+        os.environ["JAVA_HOME"] = str(java_home())
         jnius_config.add_classpath(str(anserini.fat_jar()))
         # -Xrs: signals stay Python's.
         jnius_config.add_options(f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Xrs")

@@ -9,7 +9,7 @@ from math import floor, log10
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
 from cort.reporting.tables import Cell, Column, Table
-from cort.retrieval.audits import Audit, Search
+from cort.retrieval.audits import Audit
 
 EXACT = "exact"
 

@@ -1,8 +1,8 @@
 """GPUs of this machine, and leases on them: a stage works on a device that no other stage works on.
 
 A device is identified by its UUID where `nvidia-smi` tells it, so that processes which see different parts of a machine
-agree on it; indices are those of nvidia-smi. A lease is a lock (see `cort/locks.py`), which ends with its holder. Locks
-are in a folder of the user's own under the temporary one, or in that which CORT_LEASES names.
+agree on it; indices are those of nvidia-smi. A lease is a lock (see `locks`), which ends with its holder. Locks are in
+a folder of the user's own under the temporary one, or in that which CORT_LEASES names.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Requests are for so many of some names. They are served in the order of their ar
 becomes free while it waits, so that no stream of smaller ones starves it, and delays none that wants other names. Locks
 are taken all at once, so that no two processes wait for each other.
 
-All locks are the kernel's (flock) and end with their holder, whatever ends it:
+All locks are the kernel's (`filelock`, flock) and end with their holder, whatever ends it:
 
     mutex            held during each look at the others
     <name>.lock      held while the name is; says who holds it
@@ -13,7 +13,6 @@ All locks are the kernel's (flock) and end with their holder, whatever ends it:
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -26,6 +25,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+
+from filelock import FileLock, Timeout
 
 from cort.system.errors import shorten
 
@@ -48,8 +49,8 @@ def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]
 
     Waiting is told in one line, and ended by any exception a signal raises.
     """
-    with ExitStack() as stack:
-        yield _acquire(folder, Request(tuple(names), amount), stack)
+    with ExitStack() as held:
+        yield _acquire(folder, Request(tuple(names), amount), held)
 
 
 def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]:
@@ -65,18 +66,19 @@ def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]
     return shares
 
 
-def _acquire(folder: Path, request: Request, stack: ExitStack) -> list[str]:
-    """Leave the locks to `stack`."""
+def _acquire(folder: Path, request: Request, held: ExitStack) -> list[str]:
+    """Leave the locks to `held`."""
     told = ""
     with _ticket(folder, request) as number:
         while True:
-            with _locked(folder / "mutex"):
+            with _lock(folder / "mutex"):
                 requests = [*_earlier(folder, number), request]
-                free = {name for one in requests for name in one.names if _is_free(folder, name)}
+                free = {name for earlier in requests for name in earlier.names if _is_free(_lock_file(folder, name))}
                 share = allot(requests, free)[-1]
                 if len(share) == request.amount:
-                    for name in share:
-                        _write(stack.enter_context(_locked(_lock_file(folder, name))), _describe_process())
+                    for path in [_lock_file(folder, name) for name in share]:
+                        held.enter_context(_lock(path))
+                        path.write_text(_describe_process(), encoding="utf-8")
                     return share
                 waiting = told or _describe_waiting(folder, requests, free)
             if not told:
@@ -89,70 +91,45 @@ def _acquire(folder: Path, request: Request, stack: ExitStack) -> list[str]:
 def _ticket(folder: Path, request: Request) -> Iterator[int]:
     """Queue up; yield the number."""
     with ExitStack() as stack:
-        with _locked(folder / "mutex"):
-            number = 1 + max((_number(path) for path in folder.glob("*.ticket")), default=0)
+        with _lock(folder / "mutex"):
+            number = 1 + max((int(path.stem) for path in folder.glob("*.ticket")), default=0)
             path = folder / f"{number}.ticket"
-            file = stack.enter_context(_locked(path))
+            stack.enter_context(_lock(path))
             # Before the lock goes: others take what is not locked for dead.
             stack.callback(path.unlink, missing_ok=True)
-            _write(file, json.dumps(request))
+            path.write_text(json.dumps(request), encoding="utf-8")
         yield number
 
 
 def _earlier(folder: Path, number: int) -> Iterator[Request]:
     """Yield the requests that came before and still wait; remove the tickets of the dead."""
-    for path in sorted(folder.glob("*.ticket"), key=_number):
-        if _number(path) >= number:
+    for path in sorted(folder.glob("*.ticket"), key=lambda path: int(path.stem)):
+        if int(path.stem) >= number:
             break
         # Its owner may stop waiting at any time.
         with suppress(FileNotFoundError):
-            if _is_unlocked(path):
+            if _is_free(path):
                 path.unlink()
             else:
                 names, amount = json.loads(path.read_text(encoding="utf-8"))
                 yield Request(tuple(names), amount)
 
 
-def _number(path: Path) -> int:
-    return int(path.stem)
+def _lock(path: Path) -> FileLock:
+    """Lock of a file, made if need be; fails where the kernel has no locks, as a marker would outlive its holder."""
+    return FileLock(path, mode=0o600, fallback_to_soft=False)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Make the file if need be and hold its lock; yield its descriptor, which programs called do not inherit."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+def _is_free(path: Path) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _is_unlocked(path: Path) -> bool:
-    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with _lock(path).acquire(blocking=False):
+            return True
+    except Timeout:
         return False
-    finally:
-        os.close(file)
-    return True
-
-
-def _is_free(folder: Path, name: str) -> bool:
-    try:
-        return _is_unlocked(_lock_file(folder, name))
-    except FileNotFoundError:
-        return True
 
 
 def _lock_file(folder: Path, name: str) -> Path:
     return folder / f"{quote(name, safe='')}.lock"
-
-
-def _write(file: int, text: str) -> None:
-    os.ftruncate(file, 0)
-    os.pwrite(file, text.encode(), 0)
 
 
 def _describe_process() -> str:

@@ -60,7 +60,8 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if typing.get_origin(hint) is tuple:
         many = "+" if needed else "*"
         return {**found, **_parse(arguments[0]), "nargs": many, "action": _AsTuple}
-    if isinstance(hint, types.UnionType):
+    # A choice or nothing is another kind of union than a number or nothing.
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return {**found, **_parse(next(one for one in arguments if one is not type(None))), "nargs": "?"}
     return found | _parse(hint)
 

@@ -5,33 +5,33 @@ queries. Texts come from a folder with collection.tsv and queries.train.tsv: sen
 as many as --texts says; the last --queries questions are searched for. The model is one of sentence-transformers, or
 any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --dimension principal axes are kept.
 
-Usage: python scripts/benchmark_ann.py --vectors vectors.npy [--queries 200] [--kinds hnsw --M 32]
-       python scripts/benchmark_ann.py --data ../shared/data/squad --base-model FOLDER [--texts 150000]
+Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--kinds hnsw --M 32]
+       python -m scripts.bench.ann --data ../shared/data/squad --base-model FOLDER [--texts 150000]
            [--dimension 128] [--keep vectors.npy]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from cort.audit import audit_exact, audit_searches, find_truth, sample_queries
-from cort.evaluation.measures import Qrels
-from cort.formats.embeddings import Shard, open_shards, write_shard
+from cort.formats.embeddings import open_shards
+from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
-from cort.retrieval.audits import Audit
-from cort.retrieval.graph import Vectors
-from cort.retrieval.graphs import GRAPHS
-from scripts.sandbox import run_stage
+from cort.retrieval.audits import Audit, read_audit
+from scripts.bench.common import make_parser, run_stage, write_encoder, write_passages, write_vectors
+from scripts.sandbox import size_of
+
+Vectors = npt.NDArray[np.float32]
 
 DEPTHS = (10, 100, 1000)
 WIDTHS: dict[str, list[float]] = {
@@ -40,8 +40,6 @@ WIDTHS: dict[str, list[float]] = {
 }
 # Tokens of a text.
 LENGTH = 64
-SEED = 1
-BLOCK = 4_096
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
@@ -51,33 +49,18 @@ def read_texts(path: Path) -> list[str]:
         return [line.rstrip("\n").split("\t", 1)[1] for line in lines]
 
 
-def write_texts(data: Path, texts: int, queries: int, folder: Path) -> None:
-    """Write sentences and questions as passages, and the last questions as passages behind them."""
-    passages, questions = read_texts(data / "collection.tsv"), read_texts(data / "queries.train.tsv")
-    sentences = [one for passage in passages for one in SENTENCE_END.split(passage) if one.strip()]
-    kept = [*sentences, *questions[:-queries]][:texts]
-    rows = (f"{row}\t{text}\n" for row, text in enumerate([*kept, *questions[-queries:]]))
-    (folder / "collection.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
-
-
 def encode_texts(data: Path, model: Path, texts: int, queries: int, folder: Path) -> Vectors:
-    """Encode texts, those to search for last; vectors of shape (texts + queries, width of the model)."""
-    write_texts(data, texts, queries, folder)
-    passages, base_model = folder / "texts", folder / "lm"
-    run_stage("collection", "--passages", folder / "collection.tsv", "--output", f"{passages}.parquet")
-    run_stage("base_model", "--pretrained", model, "--output", base_model)
-    sizes = json.loads((base_model / "config.json").read_text(encoding="utf-8"))
-    shape = ("--pooling", "mean", "--projection", "False", "--dimension", sizes["hidden_size"])
-    length = min(LENGTH, sizes.get("max_position_embeddings", LENGTH))
-    lengths = ("--query-length", length, "--passage-length", length)
-    weights = ("--weights", base_model / "model.safetensors", "--base-model", base_model)
-    run_stage("import_encoder", *weights, *shape, *lengths, "--output", folder / "encoder")
-    tokens = f"{passages}.tokens.arrow"
-    run_stage("tokenize", "--tokenizer", base_model, "--texts", f"{passages}.parquet", "--output", tokens)
-    threads = ("--threads", len(os.sched_getaffinity(0)))
-    source = ("--model", folder / "encoder" / "best", "--tokens", tokens, "--kind", "passage")
-    run_stage("encode", *source, *threads, "--output", f"{passages}.arrow")
-    return np.concatenate([vectors for _, vectors in open_shards([f"{passages}.arrow"])[0].blocks()])
+    """Encode sentences and questions, those to search for last; vectors of shape (texts + queries, width)."""
+    passages, questions = read_texts(data / "collection.tsv"), read_texts(data / "queries.train.tsv")
+    sentences = [part for passage in passages for part in SENTENCE_END.split(passage) if part.strip()]
+    kept = [*[*sentences, *questions[:-queries]][:texts], *questions[-queries:]]
+    table = write_passages((f"{row}\t{text}\n" for row, text in enumerate(kept)), folder)
+    encoder = write_encoder(model, LENGTH, "angular", folder)
+    tokens, vectors, threads = folder / "tokens.arrow", folder / "texts.arrow", len(os.sched_getaffinity(0))
+    run_stage("tokenize", "--tokenizer", encoder, "--texts", table, "--output", tokens)
+    source = ("--model", encoder, "--tokens", tokens, "--kind", "passage", "--threads", threads)
+    run_stage("encode", *source, "--output", vectors)
+    return np.concatenate([block for _, block in open_shards([vectors])[0].blocks()])
 
 
 def principal(vectors: Vectors, dimension: int) -> Vectors:
@@ -89,39 +72,31 @@ def principal(vectors: Vectors, dimension: int) -> Vectors:
     return unit
 
 
-def cut_vectors(source: Path, vectors: Vectors, queries: int, folder: Path) -> tuple[Path, Path]:
-    """Write the vectors of a file or of texts as shards, the last ones as queries."""
+def write_shards(source: Path, vectors: Vectors, queries: int, folder: Path) -> None:
+    """Write vectors as shards, the last ones as queries, and a judgement for each query, as audits want it."""
     if vectors.ndim != 2 or len(vectors) <= queries:
         sys.exit(f"{source}: found an array of shape {vectors.shape}, expected more than {queries} rows; name another")
-    parts = {"passages": vectors[:-queries], "queries": vectors[-queries:]}
-    for name, part in parts.items():
-        ids = [f"{name}{row}" for row in range(len(part))]
-        blocks = ((ids[at : at + BLOCK], part[at : at + BLOCK]) for at in range(0, len(part), BLOCK))
-        write_shard(folder / f"{name}.arrow", blocks, model="file", dimension=vectors.shape[1], count=len(part))
-    return folder / "passages.arrow", folder / "queries.arrow"
+    for name, part in (("passages", vectors[:-queries]), ("queries", vectors[-queries:])):
+        write_vectors(folder / f"{name}.arrow", part, name)
+    judged = [[f"queries{row}" for row in range(queries)], ["passages0"] * queries, [1] * queries]
+    write_table(folder / "qrels.parquet", pa.table(judged, schema=QRELS))
 
 
-def audits(
-    passages: Path, queries: Shard, folder: Path, kinds: Mapping[str, Sequence[object]]
-) -> Iterator[tuple[Audit, float, int]]:
-    """Build each index with the given options and measure it; its audit, the seconds of its build, and its bytes."""
-    shards = open_shards([passages])
-    count = shards[0].table.num_rows
-    depths = sorted({min(depth, count) for depth in DEPTHS})
-    truth = find_truth(shards, queries, depths[-1], {})
-    exact = list(audit_exact(shards, truth, depths))
-    for kind, options in kinds.items():
-        index = folder / kind
-        seconds = run_stage(kind, "--passages", passages, *options, "--output", index)
-        size = sum(path.stat().st_size for path in index.iterdir())
-        searches = list(audit_searches(GRAPHS[kind], GRAPHS[kind].open(index), truth, WIDTHS[kind], depths))
-        named = ("benchmark", "vectors", kind, GRAPHS[kind].parameter, shards[0].model)
-        yield Audit(*named, count, queries.table.num_rows, exact, searches), seconds, size
+def audit(kind: str, options: Sequence[object], passages: int, folder: Path) -> Audit:
+    """Build an index and measure it; print the seconds of its build, and its size."""
+    index, vectors = folder / kind, ("--passages", folder / "passages.arrow")
+    seconds = run_stage(kind, *vectors, *options, "--output", index).seconds
+    sys.stdout.write(f"{kind}: {passages} vectors built in {seconds:.1f} s, {size_of(index) / 1e6:.0f} MB\n")
+    files = ("--queries", folder / "queries.arrow", "--qrels", folder / "qrels.parquet", "--index", index)
+    depths = sorted({min(depth, passages) for depth in DEPTHS})
+    named = ("--kind", kind, "--encoder", "vectors", "--split", "benchmark", "--output", folder / "audit.json")
+    run_stage("audit", *vectors, *files, *named, "--widths", *WIDTHS[kind], "--depths", *depths)
+    return read_audit(folder / "audit.json")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prepare, build, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--vectors", type=Path, metavar="NPY", help="unit vectors, one a row")
     given.add_argument("--data", type=Path, metavar="FOLDER", help="with collection.tsv and queries.train.tsv")
@@ -130,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dimension", type=int, default=128, metavar="N", help="with --data")
     parser.add_argument("--keep", type=Path, metavar="NPY", help="with --data: write the vectors, for --vectors")
     parser.add_argument("--queries", type=int, default=200, metavar="N", help="to search")
-    parser.add_argument("--kinds", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
+    parser.add_argument("--kinds", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
     parser.add_argument("--M", type=int, default=16, metavar="M", help="of hnsw")
     parser.add_argument("--ef-construction", type=int, default=200, metavar="N", help="of hnsw")
     args = parser.parse_args(argv)
@@ -140,20 +115,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.data:
-            source, model = args.data.resolve(), args.base_model.resolve()
-            vectors = principal(encode_texts(source, model, args.texts, args.queries, folder), args.dimension)
+            encoded = encode_texts(args.data, args.base_model, args.texts, args.queries, folder)
+            vectors = principal(encoded, args.dimension)
             if args.keep:
                 np.save(args.keep, vectors)
         else:
             vectors = np.load(args.vectors, allow_pickle=False)
-        passages, asked = cut_vectors(args.vectors or args.data, vectors, args.queries, folder)
-        shards = open_shards([asked])
-        known: Qrels = {query_id: {} for query_id in shards[0].table["id"].to_pylist()}
-        queries = sample_queries(shards, known, args.queries, SEED)
-        measured = list(audits(passages, queries, folder, {kind: options.get(kind, ()) for kind in args.kinds}))
-    for audit, seconds, size in measured:
-        sys.stdout.write(f"{audit.index}: {audit.passages} vectors built in {seconds:.1f} s, {size / 1e6:.0f} MB\n")
-    sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks([audit for audit, _, _ in measured])))}")
+        write_shards(args.vectors or args.data, vectors, args.queries, folder)
+        audits = [audit(kind, options.get(kind, ()), len(vectors) - args.queries, folder) for kind in args.kinds]
+    sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks(audits)))}")
 
 
 if __name__ == "__main__":

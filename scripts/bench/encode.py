@@ -1,77 +1,57 @@
 """Encoding passages beside sentence-transformers' `encode` at its defaults: same model, texts and length, in turns.
 
-Both start from texts: `tokenize` and `encode` here, tokenization inside the peer's call. Without the extra `peers` only
-this project's rows are measured. Every row is the median of the rounds, the ratio that of pairs of one round; the
-difference is the largest between two numbers of vectors, the cosine the smallest between two vectors of a text.
+Both start from texts: the stages `tokenize` and `encode` here, tokenization inside the peer's call. Without the extra
+`peers` only this project's rows are measured. Every row is the median of the rounds, the ratio that of pairs of one
+round; the difference is the largest between two numbers of vectors, the cosine the smallest between two of a text.
 
-Usage: python scripts/benchmark_encode.py --data ../shared/data/squad --base-model FOLDER [--texts 3000]
+Usage: python -m scripts.bench.encode --data ../shared/data/squad --base-model FOLDER [--texts 3000]
            [--rounds 3] [--budgets 1024 8192] [--precisions fp32 bf16]
 """
 
 from __future__ import annotations
 
-import argparse
-import copy
-import functools
+import itertools
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort import encode
-from cort.formats.embeddings import from_batch
+from cort import encode, tokenize
+from cort.formats.embeddings import open_shards
 from cort.formats.tables import PASSAGES, read_table
-from cort.formats.tokens import Tokens
-from cort.models.encoder import Encoder, new_encoder, texts_of
-from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import load_template
 from cort.models.transformer import TOKEN_BUDGETS
-from scripts.bench.training import worthwhile
-from scripts.sandbox import run_stage
+from scripts.bench.common import (
+    in_turns,
+    make_parser,
+    print_table,
+    ratios,
+    worthwhile_precisions,
+    write_encoder,
+    write_passages,
+)
 
 LENGTH = 256
 Vectors = npt.NDArray[np.float32]
 
 
-def prepare(data: Path, base_model: Path, texts: int, folder: Path) -> tuple[Encoder, list[str]]:
-    """Write a collection of the first texts and a base model; the encoder without projection, and the texts."""
-    with open(data / "collection.tsv", encoding="utf-8") as lines:
-        part = [line for line, _ in zip(lines, range(texts), strict=False)]
-    (folder / "collection.tsv").write_text("".join(part), encoding="utf-8", newline="\n")
-    run_stage("collection", "--passages", folder / "collection.tsv", "--output", folder / "passages.parquet")
-    run_stage("base_model", "--pretrained", base_model, "--output", folder / "lm")
-    settings = EncoderSettings(
-        pooling="mean",
-        dimension=384,
-        query_length=LENGTH,
-        passage_length=LENGTH,
-        similarity="cosine",
-        projection=False,
-        query_segment=0,
-    )
-    return new_encoder(folder / "lm", settings, seed=1).eval(), read_table(folder / "passages.parquet", PASSAGES)[
-        "text"
-    ].to_pylist()
-
-
-def ours(encoder: Encoder, folder: Path, device: torch.device, precision: str, budget: int) -> Vectors:
+def ours(encoder: Path, folder: Path, device: torch.device, precision: str, budget: int) -> Vectors:
     """Tokenize and encode as the stages do."""
-    from cort import tokenize
-
     TOKEN_BUDGETS[device.type] = budget
-    encoder = copy.deepcopy(encoder).place(device, precision)
-    paths = ["--texts", folder / "passages.parquet", "--tokenizer", folder / "lm", "--output", folder / "p.arrow"]
-    tokenize.stage(tokenize.build_parser().parse_args(list(map(str, paths))))
-    texts = texts_of(Tokens(folder / "p.arrow"), load_template(folder / "lm"), encoder.settings, "passage")
-    blocks = encode.shard_blocks(len(texts.tokens), "1-of-1")
-    made = (encode.encode_block(block, encoder, texts, device, precision, "fp32") for block in blocks)
-    return np.concatenate([from_batch(batch)[1] for batch in made])
+    tokens, vectors = folder / "tokens.arrow", folder / "vectors.arrow"
+    texts = ("--tokenizer", encoder, "--texts", folder / "passages.parquet", "--output", tokens)
+    source = ("--model", encoder, "--tokens", tokens, "--kind", "passage", "--precision", precision)
+    threads = ("--threads", torch.get_num_threads())
+    for stage, options in ((tokenize, texts), (encode, (*source, *threads, "--output", vectors))):
+        if stage.main(list(map(str, options))):
+            sys.exit(1)
+    return np.concatenate([block for _, block in open_shards([vectors])[0].blocks()])
 
 
 def peer(base_model: Path, device: torch.device) -> Callable[[list[str]], Vectors]:
@@ -85,11 +65,29 @@ def peer(base_model: Path, device: torch.device) -> Callable[[list[str]], Vector
     return lambda texts: np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
 
 
+def report(rows: Mapping[str, Callable[[], Vectors]], texts: int, rounds: int) -> None:
+    """Time all rows in turns; print texts per second, ratios to the first row and how far vectors are from its."""
+    vectors: dict[str, Vectors] = {}
+
+    def measure(name: str) -> float:
+        started = time.perf_counter()
+        vectors[name] = rows[name]()
+        return time.perf_counter() - started
+
+    seconds = in_turns(rounds, {name: partial(measure, name) for name in rows})
+    first = next(iter(rows))
+    table = [["", "texts/s", "ratio", "largest difference", "smallest cosine"]]
+    for name, times in seconds.items():
+        difference = np.abs(vectors[name] - vectors[first]).max()
+        cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
+        cells = [f"{texts / statistics.median(times):.1f}", ratios(seconds[first], times)]
+        table.append([name, *cells, f"{difference:.1e}", f"{cosine:.5f}"])
+    print_table(*table)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="with collection.tsv")
-    parser.add_argument("--base-model", type=Path, required=True, metavar="FOLDER")
+    parser = make_parser(__doc__, data="collection.tsv", base_model=True)
     parser.add_argument("--texts", type=int, default=3_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budgets", type=int, nargs="+", help="padded tokens at once; default: what `encode` takes")
@@ -98,39 +96,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        encoder, texts = prepare(args.data.resolve(), args.base_model.resolve(), args.texts, folder)
-        encoder.to(device)
+        with open(args.data / "collection.tsv", encoding="utf-8") as lines:
+            table = write_passages(itertools.islice(lines, args.texts), folder)
+        texts = read_table(table, PASSAGES)["text"].to_pylist()
+        encoder = write_encoder(args.base_model, LENGTH, "cosine", folder)
         rows: dict[str, Callable[[], Vectors]] = {}
         try:
-            encode_peer = peer(args.base_model, device)
-            rows["sentence-transformers"] = lambda: encode_peer(texts)
+            rows["sentence-transformers"] = partial(peer(args.base_model, device), texts)
         except ImportError:
             sys.stdout.write("sentence-transformers is not installed: no peer\n")
-        for precision in args.precisions or worthwhile(device):
+        for precision in args.precisions or worthwhile_precisions(device):
             for budget in args.budgets or [TOKEN_BUDGETS[device.type]]:
-                make = functools.partial(ours, encoder, folder, device, precision, budget)
-                rows[f"{precision}, {budget} tokens at once"] = make
-        report(rows, args.texts, args.rounds)
-
-
-def report(rows: dict[str, Callable[[], Vectors]], texts: int, rounds: int) -> None:
-    """Time all rows in turns; print texts per second, ratios to the first row and how far vectors are from its."""
-    seconds: dict[str, list[float]] = {name: [] for name in rows}
-    vectors: dict[str, Vectors] = {}
-    for _ in range(rounds):
-        for name, make in rows.items():
-            started = time.perf_counter()
-            vectors[name] = make()
-            seconds[name].append(time.perf_counter() - started)
-    first = next(iter(rows))
-    sys.stdout.write("| | texts/s | ratio | from | to | largest difference | smallest cosine |\n")
-    for name in rows:
-        ratios = [one / other for one, other in zip(seconds[first], seconds[name], strict=True)]
-        cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
-        cells = [f"{texts / statistics.median(seconds[name]):.1f}", f"{statistics.median(ratios):.2f}"]
-        cells += [f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
-        cells += [f"{np.abs(vectors[name] - vectors[first]).max():.1e}", f"{cosine:.5f}"]
-        sys.stdout.write(f"| {name} | {' | '.join(cells)} |\n")
+                run = partial(ours, encoder, folder, device, precision, budget)
+                rows[f"{precision}, {budget} tokens at once"] = run
+        report(rows, len(texts), args.rounds)
 
 
 if __name__ == "__main__":

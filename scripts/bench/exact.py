@@ -5,17 +5,15 @@ of them one after the other on the same queries; the table has medians over the 
 all vectors once, `product` multiplies only, `one by one` has the vectors laid out for single queries. faiss is measured
 where it is installed (extra `peers`).
 
-Usage: python scripts/benchmark_exact.py [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
+Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
            [--device cuda]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.formats.embeddings import open_shards, write_shard
+from cort.formats.embeddings import open_shards
 from cort.retrieval.exact import ExactIndex
+from scripts.bench.common import in_turns, make_parser, print_table, timed, write_vectors
 
 Vectors = npt.NDArray[np.float32]
 Search = Callable[[Vectors], object]
@@ -45,16 +44,6 @@ def clustered(count: int, dimension: int, clusters: int, spread: float, seed: in
         vectors += centres[np.sort(generator.integers(0, clusters, count))]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors
-
-
-def write(path: Path, vectors: Vectors) -> Path:
-    """Write vectors as `encode` does."""
-    starts = range(0, len(vectors), BLOCK)
-    blocks = (
-        ([f"d{row}" for row in range(at, min(at + BLOCK, len(vectors)))], vectors[at : at + BLOCK]) for at in starts
-    )
-    write_shard(path, blocks, model="synthetic", dimension=vectors.shape[1], count=len(vectors))
-    return path
 
 
 def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int) -> dict[str, Search]:
@@ -99,16 +88,29 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
     return found | {"faiss": lambda queries: [set(row.tolist()) for row in flat.search(queries, depth)[1]]}
 
 
-def measure(named: dict[str, Search], queries: Sequence[Vectors]) -> dict[str, list[float]]:
-    """Seconds of every search in every round; the first round is not counted."""
-    taken: dict[str, list[float]] = {name: [] for name in named}
-    for number, some in enumerate(queries):
-        for name, search in named.items():
-            started = time.perf_counter()
-            search(some)
-            if number:
-                taken[name].append(time.perf_counter() - started)
-    return taken
+def measure(named: dict[str, Search], queries: Sequence[Vectors]) -> list[str]:
+    """Time every search in every round but the first; cells of the table: medians in ms, and ratios of pairs."""
+
+    def seconds_of(search: Search) -> Callable[[], float]:
+        left = iter(queries)
+        return lambda: timed(lambda: search(next(left))).seconds
+
+    work = {name: seconds_of(search) for name, search in named.items()}
+    taken = in_turns(len(queries) - 1, work, warm_up=True)
+    cells = [f"{statistics.median(times) * 1e3:.1f}" for times in taken.values()]
+    for first, second in PAIRS:
+        pairs = zip(taken.get(first, []), taken[second], strict=False)
+        found = [one / other for one, other in pairs]
+        cells.append(f"{statistics.median(found):.2f}" if found else "")
+    return cells
+
+
+def near(vectors: Vectors, count: int, generator: np.random.Generator) -> Vectors:
+    """Draw queries near some of the vectors."""
+    some = vectors[generator.integers(0, len(vectors), count)]
+    some = some + 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
+    queries: Vectors = some / np.linalg.norm(some, axis=1, keepdims=True)
+    return queries
 
 
 def overlap(named: dict[str, Search], queries: Vectors) -> float:
@@ -120,7 +122,7 @@ def overlap(named: dict[str, Search], queries: Vectors) -> float:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--passages", type=int, default=1_000_000)
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--depth", type=int, default=1_000)
@@ -134,26 +136,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         vectors = clustered(args.passages, args.dimension, clusters, spread, seed=1)
         generator = np.random.default_rng(2)
         with tempfile.TemporaryDirectory() as folder:
-            path = write(Path(folder) / "passages.arrow", vectors)
+            path = write_vectors(Path(folder) / "passages.arrow", vectors, "d")
             named = searches(vectors, path, args.depth, args.device, args.threads)
             sys.stdout.write(f"\n{args.passages} {kind} x {args.dimension}, depth {args.depth}, {args.device}\n")
-            names = list(named)
-            titles = [*(f"{name}, ms" for name in names), *map("/".join, PAIRS)]
-            sys.stdout.write(f"| batch | {' | '.join(titles)} |\n")
+            rows = [["batch", *(f"{name}, ms" for name in named), *map("/".join, PAIRS), "same results"]]
             for batch in args.batches:
-                queries = []
-                for _ in range(args.rounds + 1):
-                    near = vectors[generator.integers(0, len(vectors), batch)]
-                    moved = near + 0.05 * generator.standard_normal(near.shape, dtype=np.float32)
-                    queries.append(moved / np.linalg.norm(moved, axis=1, keepdims=True))
-                taken = measure(named, queries)
-                cells = [f"{statistics.median(taken[name]) * 1e3:.1f}" for name in names]
-                for one, other in PAIRS:
-                    ratios = [a / b for a, b in zip(taken.get(one, []), taken[other], strict=False)]
-                    cells.append(f"{statistics.median(ratios):.2f}" if ratios else "")
-                share = f"  same results {overlap(named, queries[0]):.5f}" if "faiss" in named else ""
-                sys.stdout.write(f"| {batch} | {' | '.join(cells)} |{share}\n")
-                sys.stdout.flush()
+                queries = [near(vectors, batch, generator) for _ in range(args.rounds + 1)]
+                share = f"{overlap(named, queries[0]):.5f}" if "faiss" in named else ""
+                rows.append([str(batch), *measure(named, queries), share])
+            print_table(*rows)
 
 
 if __name__ == "__main__":

@@ -4,24 +4,18 @@ The runs are as large as those of MS MARCO's dev.small, 6,980 queries with 1,000
 scores are tied in one run, all in another. Programs that are compared take turns, each in a process of its own, start
 and imports included; medians of several turns. It ends with status 1 if the programs do not agree on a number.
 
-Usage: python scripts/benchmark_runs.py [--queries 6980] [--depth 1000] [--repeats 5]
+Usage: python -m scripts.bench.runs [--queries 6980] [--depth 1000] [--repeats 5]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +24,7 @@ from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.retrieval.anserini import fat_jar
-from scripts.sandbox import ROOT
+from scripts.bench.common import make_parser, median_costs, print_rows, run, run_stage, timed
 
 PROGRAM = "trec_eval/trec_eval-linux-amd64"
 # Table 1 of the CoRT paper, with trec_eval's names.
@@ -42,39 +36,6 @@ DOCUMENTS = 8_841_823
 # Of 6,980 queries, those with 1, 2, 3 and 4 relevant passages.
 JUDGEMENTS = {1: 6_590, 2: 331, 3: 51, 4: 8}
 PLAIN = "import sys; from scripts.bench.runs import evaluate_plainly; evaluate_plainly(*sys.argv[1:])"
-
-
-class Cost(NamedTuple):
-    """Wall time in seconds, time of all cores, and peak memory in MB of a process."""
-
-    seconds: float
-    cpu: float
-    memory: float
-
-
-def run(*command: object) -> tuple[Cost, str]:
-    """Run a command in the project's folder; what it cost, and its standard output."""
-    started = time.perf_counter()
-    words = list(map(str, command))
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        said = process.stdout.read() if process.stdout else ""
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{' '.join(words)}: status {process.returncode}")
-    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), said
-
-
-def medians(repeats: int, work: Mapping[str, Callable[[], Cost]]) -> dict[str, Cost]:
-    """Let each take its turn, so many times; medians, but the largest memory."""
-    turns = [{name: measure() for name, measure in work.items()} for _ in range(repeats)]
-    found = {}
-    for name in work:
-        costs = [turn[name] for turn in turns]
-        times = (statistics.median(cost.seconds for cost in costs), statistics.median(cost.cpu for cost in costs))
-        found[name] = Cost(*times, max(cost.memory for cost in costs))
-    return found
 
 
 def write_world(folder: Path, queries: int, depth: int) -> None:
@@ -121,7 +82,7 @@ def evaluate_plainly(qrels: str, run_path: str, output: str) -> None:
     Path(output).write_text(json.dumps(wanted), encoding="utf-8")
 
 
-def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, str]]:
+def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, object]]:
     """Compare the stage `evaluate` with the trec_eval program and with plain pytrec_eval, in cost and in numbers."""
     results, qrels = folder / f"{name}.trec", folder / "qrels.txt"
     with zipfile.ZipFile(fat_jar()) as jar:
@@ -130,23 +91,22 @@ def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[tuple[
     files = {"run": results, "queries": folder / "queries.parquet", "qrels": folder / "qrels.parquet"}
     files |= {"output": folder / "x.json", "output-per-query": folder / "x.parquet", "output-recall": folder / "x.csv"}
     words = [word for option, file in files.items() for word in (f"--{option}", file)]
-    stage = (sys.executable, "-m", "cort.evaluate", *words, "--measures", *MEASURES, "--system", "s", "--split", "dev")
-    costs = medians(
+    named = ("--measures", *MEASURES, "--system", "s", "--split", "dev")
+    costs = median_costs(
         repeats,
         {
             "trec_eval": lambda: run(program, *OPTIONS, qrels, results)[0],
-            "evaluate": lambda: run(*stage)[0],
+            "cort.evaluate": lambda: run_stage("evaluate", *words, *named),
         },
     )
     plain, _ = run(sys.executable, "-c", PLAIN, qrels, results, folder / "plain.json")
     printed = dict(line.split("\tall\t") for line in run(program, *OPTIONS, qrels, results)[1].splitlines())
     cut = run(program, "-c", "-M", 10, "-m", "recip_rank", qrels, results)[1].split()[-1]
     refuse_differences(folder, {theirs.strip(): value for theirs, value in printed.items()} | {"recip_rank": cut})
-    ours, theirs = costs["evaluate"], costs["trec_eval"]
-    for program_name, cost in (("trec_eval", theirs), ("cort.evaluate", ours), ("pytrec_eval, once", plain)):
-        words_of_cost = f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores, {cost.memory:.0f} MB"
-        yield f"evaluate the run {name}: {program_name}", words_of_cost
-    yield f"evaluate the run {name}: part of trec_eval's time", f"{ours.seconds / theirs.seconds:.2f}"
+    for evaluator, cost in (*costs.items(), ("pytrec_eval, once", plain)):
+        yield f"evaluate the run {name}: {evaluator}", cost
+    part = costs["cort.evaluate"].seconds / costs["trec_eval"].seconds
+    yield f"evaluate the run {name}: part of trec_eval's time", f"{part:.2f}"
 
 
 def refuse_differences(folder: Path, printed: Mapping[str, str]) -> None:
@@ -171,16 +131,11 @@ def write_in_a_loop(path: Path, rankings: list[Ranking], tag: str) -> None:
                 file.write(f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n")
 
 
-def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, str]]:
+def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, object]]:
     """Compare `write_run` with a loop, both in this process."""
     rankings = list(read_run(folder / f"{name}.trec"))
 
-    def timed(write: Callable[[], object]) -> Cost:
-        started, cpu = time.perf_counter(), time.process_time()
-        write()
-        return Cost(time.perf_counter() - started, time.process_time() - cpu, 0)
-
-    costs = medians(
+    costs = median_costs(
         repeats,
         {
             "a Python loop": lambda: timed(lambda: write_in_a_loop(folder / "loop.trec", rankings, "x")),
@@ -188,22 +143,21 @@ def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[tuple[str
         },
     )
     for writer, cost in costs.items():
-        yield f"write the run {name}: {writer}", f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores"
+        yield f"write the run {name}: {writer}", cost
     loop, ours = costs.values()
     yield f"write the run {name}: times as fast as the loop", f"{loop.seconds / ours.seconds:.1f}"
 
 
-def measure_interleaving(folder: Path, repeats: int) -> Iterator[tuple[str, str]]:
+def measure_interleaving(folder: Path, repeats: int) -> Iterator[tuple[str, object]]:
     """Cost of the stage `fuse`."""
     runs = ("--runs", folder / "first.trec", folder / "second.trec")
-    command = (sys.executable, "-m", "cort.fuse", *runs, "--tag", "x", "--output", folder / "interleaved.trec")
-    cost = medians(repeats, {"": lambda: run(*command)[0]})[""]
-    yield "interleave two runs", f"{cost.seconds:.1f} s, {cost.cpu:.1f} s of cores, {cost.memory:.0f} MB"
+    options = (*runs, "--tag", "x", "--output", folder / "interleaved.trec")
+    yield from median_costs(repeats, {"interleave two runs": lambda: run_stage("fuse", *options)}).items()
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--queries", type=int, default=6980)
     parser.add_argument("--depth", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=5)
@@ -211,15 +165,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_world(folder, args.queries, args.depth)
-        rows = [
-            *measure_evaluation(folder, "first", args.repeats),
-            *measure_evaluation(folder, "tied", args.repeats),
-            *measure_interleaving(folder, args.repeats),
-            *measure_writing(folder, "first", args.repeats),
-            *measure_writing(folder, "tied", args.repeats),
-        ]
-    width = max(len(name) for name, _ in rows)
-    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
+        print_rows(
+            [
+                *measure_evaluation(folder, "first", args.repeats),
+                *measure_evaluation(folder, "tied", args.repeats),
+                *measure_interleaving(folder, args.repeats),
+                *measure_writing(folder, "first", args.repeats),
+                *measure_writing(folder, "tied", args.repeats),
+            ]
+        )
 
 
 if __name__ == "__main__":

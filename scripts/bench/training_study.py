@@ -4,13 +4,12 @@ Every dataset and seed is an experiment of its own, built by the workflow in a c
 encoder, triples, updates and learning rate for every objective. The folder keeps all results, so the same call goes on
 where it was ended. The tables go between the marks of the report.
 
-Usage: python scripts/training_study.py --data ../shared/data --base-model FOLDER --folder /tmp/study
+Usage: python -m scripts.bench.training_study --data ../shared/data --base-model FOLDER --folder /tmp/study
            [--seeds 1 2 3] [--report docs/training.md]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from scripts.bench.common import make_parser
 from scripts.rehearsal.table import put_between
 from scripts.sandbox import copy_tree, timed
 
@@ -140,9 +140,7 @@ def table(dataset: str, found: Sequence[Mapping[str, Mapping[str, float]]]) -> I
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Build every experiment, then write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="with nfcorpus/ and squad/")
-    parser.add_argument("--base-model", type=Path, required=True, metavar="FOLDER", help="of all-MiniLM-L6-v2")
+    parser = make_parser(__doc__, data="nfcorpus/ and squad/", base_model=True)
     parser.add_argument("--folder", type=Path, required=True, metavar="FOLDER", help="for all that is made")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--report", type=Path, metavar="MD")

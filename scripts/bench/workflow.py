@@ -2,12 +2,11 @@
 
 The experiment is marked as built in a temporary copy, with empty files for results. Medians of several runs.
 
-Usage: python scripts/benchmark_workflow.py [--shards 64] [--systems 30] [--jobs 40] [--repeats 5]
+Usage: python -m scripts.bench.workflow [--shards 64] [--systems 30] [--jobs 40] [--repeats 5]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from scripts.bench.common import make_parser, print_rows
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, timed
 
 # A stage without work: what remains is Snakemake, a shell and the start of Python.
@@ -65,7 +65,7 @@ def measure_job(folder: Path, jobs: int, repeats: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--systems", type=int, default=30)
     parser.add_argument("--jobs", type=int, default=40)
@@ -75,12 +75,12 @@ def main() -> None:
         folder = copy_with_tiny(Path(name))
         dry, planned = measure_dry_run(folder, args.shards, args.systems, args.repeats)
         job = measure_job(folder, args.jobs, args.repeats)
-    rows = [
-        (f"dry run of {planned} finished jobs, {args.shards} shards, {args.systems} systems", f"{dry:.2f} s"),
-        (f"time per job without work, {args.jobs} jobs on 2 cores", f"{job:.2f} s"),
-    ]
-    width = max(len(name) for name, _ in rows)
-    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
+    print_rows(
+        [
+            (f"dry run of {planned} finished jobs, {args.shards} shards, {args.systems} systems", f"{dry:.2f} s"),
+            (f"time per job without work, {args.jobs} jobs on 2 cores", f"{job:.2f} s"),
+        ]
+    )
 
 
 if __name__ == "__main__":

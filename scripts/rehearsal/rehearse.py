@@ -5,12 +5,11 @@ other. What is too much for a machine without GPU works on a part, which the tab
 is drawn at random for the stages after them. Finished steps are remembered in the folder, so that a call goes on where
 the last one was ended.
 
-Usage: python scripts/rehearsal.py --folder FOLDER --sizes 1/64 1/16 1/4 1 --report docs/scale.md
+Usage: python -m scripts.rehearsal.rehearse --folder FOLDER --sizes 1/64 1/16 1/4 1 --report docs/scale.md
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -19,20 +18,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import psutil
 
 from cort.system import cli
+from cort.system.options import optional, required
+from scripts.bench.common import run_stage
 from scripts.rehearsal.steps import steps
 from scripts.rehearsal.synthetic import generate
 from scripts.rehearsal.table import Measurement, write_report
+from scripts.sandbox import ROOT, size_of
 
 log = logging.getLogger(__name__)
 
-ROOT = Path(__file__).parents[2]
 SECONDS_BETWEEN_SAMPLES = 0.2
 ARCHITECTURE = {
     "model_type": "bert",
@@ -65,31 +67,14 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float, float, 
 def memory_of(pid: int) -> tuple[float, float]:
     """Memory of a process and all below it, in bytes: its own, and with pages of files that the system may drop."""
     own, resident = 0.0, 0.0
-    try:
+    with suppress(psutil.Error, OSError):
         parent = psutil.Process(pid)
         for process in [parent, *parent.children(recursive=True)]:
-            fields = dict(
-                line.split(":", 1)
-                for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                if ":" in line
-            )
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            fields = dict(line.split(":", 1) for line in lines if ":" in line)
             own += 1024 * sum(float(fields[name].split()[0]) for name in ("RssAnon", "RssShmem") if name in fields)
             resident += 1024 * float(fields["VmRSS"].split()[0]) if "VmRSS" in fields else 0
-    except (psutil.Error, OSError):
-        pass
     return own, resident
-
-
-def size_of(folder: Path) -> float:
-    """Bytes of all files below a folder, of those that stay long enough to be seen."""
-    total = 0.0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(place) / name).stat().st_size
-            except OSError:
-                continue
-    return total
 
 
 def rehearse(folder: Path, size: Fraction, model: Path, threads: int) -> None:
@@ -111,7 +96,7 @@ def rehearse(folder: Path, size: Fraction, model: Path, threads: int) -> None:
             step.prepare()
         command = [sys.executable, "-m", f"cort.{step.stage}", *map(str, step.options)]
         seconds, own, resident, disk = measure(command, place)
-        kept = sum(size_of(path) if path.is_dir() else path.stat().st_size for path in step.outputs)
+        kept = sum(map(size_of, step.outputs))
         found = Measurement(step.name, str(size), step.n, step.unit, seconds, own, resident, disk, kept, step.note)
         remember(folder, found)
         log.info("%s at %s: %.1f s, %.0f MB", step.name, size, seconds, own / 1e6)
@@ -127,11 +112,6 @@ def make_model(folder: Path, smallest: Fraction) -> Path:
     return model
 
 
-def run_stage(name: str, *options: object) -> None:
-    """Run a stage without measuring it."""
-    subprocess.run([sys.executable, "-m", f"cort.{name}", *map(str, options)], cwd=ROOT, check=True)
-
-
 def read_measurements(folder: Path) -> list[Measurement]:
     """Read what was measured so far."""
     path = folder / "measurements.jsonl"
@@ -144,31 +124,28 @@ def remember(folder: Path, measurement: Measurement) -> None:
         handle.write(json.dumps(asdict(measurement)) + "\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("scripts/rehearsal.py", __doc__)
-    parser.add_argument("--folder", required=True, type=Path, help="gets everything; 60 GB for the full size")
-    parser.add_argument("--sizes", nargs="+", type=Fraction, default=[Fraction(1, 4**power) for power in (3, 2, 1, 0)])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--report", type=Path, metavar="MD", help="write the table here")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this program."""
+
+    folder: str = required("FOLDER", "gets everything; 60 GB for the full size")
+    sizes: tuple[Fraction, ...] = optional(tuple(Fraction(1, 4**power) for power in (3, 2, 1, 0)))
+    threads: int = optional(len(os.sched_getaffinity(0)))
+    report: str | None = optional(None, "write the table here", "MD")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Rehearse, smallest first; write the report."""
-    folder = args.folder.resolve()
+    folder = Path(options.folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    model = make_model(folder, min(*args.sizes, Fraction(1, 64)))
-    for size in sorted(args.sizes):
-        rehearse(folder, size, model, args.threads)
-    if args.report:
-        write_report(args.report, read_measurements(folder))
+    model = make_model(folder, min(*options.sizes, Fraction(1, 64)))
+    for size in sorted(options.sizes):
+        rehearse(folder, size, model, options.threads)
+    if options.report:
+        write_report(Path(options.report), read_measurements(folder))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the rehearsal; the exit status."""
-    return cli.run(build_parser(), stage, argv)
-
+main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,12 +4,11 @@ Words follow a Zipf-Mandelbrot distribution over as many terms as Lucene finds i
 stop words, so that BM25's posting lists are as long as on real text, and no longer. A query is made of words of its
 first relevant passage. Everything depends on the seed and the size alone, and streams.
 
-Usage: python scripts/synthetic.py --size 1/64 --seed 42 --output FOLDER
+Usage: python -m scripts.rehearsal.synthetic --size 1/64 --seed 42 --output FOLDER
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from cort.system import cli
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -190,20 +190,22 @@ def _count_lines(path: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: handle.read(1 << 24), b""))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("scripts/synthetic.py", __doc__)
-    parser.add_argument("--size", type=Fraction, default=Fraction(1), metavar="FRACTION", help="1 is MS MARCO's")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this program."""
+
+    size: Fraction = optional(Fraction(1), "1 is MS MARCO's", "FRACTION")
+    seed: int = optional(42)
+    output: str = required("FOLDER")
 
 
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Generate, log counts."""
-    for name, count in generate(args.output, args.size, args.seed).items():
+    for name, count in generate(Path(options.output), options.size, options.seed).items():
         log.info("%s: %d lines", name, count)
 
 
+main = cli.main_of(Options, stage)
+
 if __name__ == "__main__":
-    sys.exit(cli.run(build_parser(), stage, None))
+    sys.exit(main())

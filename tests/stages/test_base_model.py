@@ -134,7 +134,7 @@ def test_texts_and_pairs_are_framed_as_berts():
     [
         ({**TINY, "model_type": "nope"}, "Unrecognized model identifier: nope."),
         ({}, "found {} (ValueError: "),
-        ([1], "found [1] (TypeError: "),
+        ([1], "found a JSON list, expected a JSON object"),
         ({**TINY, "hidden_sise": 16}, "found the unknown setting 'hidden_sise', expected model_type and settings of a"),
         ({**TINY, "hidden_size": "x"}, "Field 'hidden_size' expected int, got str"),
         ({**TINY, "hidden_size": 17}, "The hidden size (17) is not a multiple of the number of attention heads (2)"),
@@ -157,10 +157,10 @@ def test_other_arguments_are_checked(world, tmp_path, complaint):
     assert line == "--passages: found nothing, expected the table to train the tokenizer on; name it"
     options = ["--architecture", json.dumps(TINY), "--output", output]
     assert "none.parquet" in complaint(base_model.main, [*options, "--passages", tmp_path / "none.parquet"], output)
-    for wrong in (["--architecture", "{"], [], ["--architecture", "{}", "--pretrained", "x"]):
-        with pytest.raises(SystemExit) as status:
-            base_model.main([*wrong, "--output", str(output)])
-        assert status.value.code == 2
+    assert "--architecture: found no JSON" in complaint(base_model.main, ["--architecture", "{", *options[2:]], output)
+    for wrong, found in ((options[2:], "neither"), ([*options, "--pretrained", "x"], "both")):
+        line = complaint(base_model.main, wrong, output)
+        assert line.startswith(f"--pretrained, --architecture: found {found}, expected one of them; ")
 
 
 # Pretrained

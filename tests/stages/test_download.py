@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cort import download
-from cort.downloads import sources
+from cort.downloads import fetch
 from tests.support.misbehaving_server import Step, serving, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -233,7 +233,7 @@ def test_one_that_waits_goes_on_where_the_other_was_killed(server, arguments, tm
 
 
 def test_where_files_cannot_be_locked_each_has_a_part_of_its_own(server, arguments, output, monkeypatch, tmp_path):
-    monkeypatch.setattr(sources, "try_lock", lambda _: None)
+    monkeypatch.setattr(fetch, "try_lock", lambda _: None)
     assert download.main(arguments("test/large.bin")) == 0
     assert output.read_bytes() == CONTENT
     assert sorted(path.name for path in (tmp_path / "own" / "test").iterdir()) == ["large.bin", "large.bin.lock"]

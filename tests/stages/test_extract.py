@@ -225,7 +225,7 @@ def test_an_encrypted_member_is_refused(refused):
 
 
 def test_a_member_much_larger_than_known_is_refused_before_it_fills_a_disk(refused, monkeypatch):
-    monkeypatch.setattr(archives, "_read", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr(archives, "read_chunks", lambda _: pytest.fail("it was read"))
     assert f"found file.tsv of {len(TEXT) * 10} bytes, expected" in refused(tar(entry("file.tsv", TEXT * 10)))
     assert f"found file.tsv of {len(TEXT) * 10} bytes, expected" in refused(zipped(("file.tsv", TEXT * 10)), "zip")
 

@@ -17,7 +17,7 @@ from tests.support.common import logged
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
-LIMITS = Limits(min_query=2, max_query=4, min_passage=3)
+LIMITS = Limits(min_query_words=2, max_query_words=4, min_passage_words=3)
 
 
 # Files

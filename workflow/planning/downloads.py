@@ -21,7 +21,7 @@ AT_ONCE = 8
 
 def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
     """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
-    from cort.downloads.sources import candidates
+    from cort.downloads.fetch import candidates
 
     catalog, mine = load_catalog(), _own_folder(config, folder)
     found: dict[str, PublicFile] = {}
@@ -58,7 +58,7 @@ def check_mirrors(files: Iterable[PublicFile]) -> list[str]:
 def _ask(file: PublicFile) -> str | None:
     import requests
 
-    from cort.downloads.mirrors import by_hand
+    from cort.downloads.fetch import by_hand
     from cort.downloads.transfer import explain, new_session
 
     reasons = []

@@ -11,8 +11,9 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cort.retrieval.anserini import fat_jar, java_home
+from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.java import java_home
 from workflow.experiment.config import Config, published_run, ranked_splits
 from workflow.experiment.downloads import PREFIX
 from workflow.planning.dryrun import Job

@@ -11,10 +11,8 @@ import pytest
 
 from cort.downloads import transfer
 from cort.downloads.catalog import Catalog, PublicFile
-from cort.downloads.mirrors import fetch
-from cort.downloads.partial import Partial
-from cort.downloads.sources import Sources
-from cort.downloads.transfer import Patience
+from cort.downloads.fetch import Sources, fetch
+from cort.downloads.transfer import Partial, Patience
 from cort.system.errors import InputError
 from tests.support.common import logged
 from tests.support.misbehaving_server import Step, serving

