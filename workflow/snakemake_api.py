@@ -10,24 +10,18 @@ import io
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 # Params are recorded in a way that can be compared since this version of Snakemake's records.
 COMPARABLE_RECORDS = 6
 FIRST_LINES_OF_ERROR = 3
 
 
-class Graph(NamedTuple):
-    """What a dry run found: all jobs as JSON can say them, in an order in which they can run; errors if it failed."""
+def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
+    """Plan with `snakemake --dry-run` in this process, quietly.
 
-    jobs: list[dict[str, Any]]
-    executor: str
-    errors: list[str]
-    failed: bool
-
-
-def plan_graph(arguments: Sequence[str]) -> Graph:
-    """Plan with `snakemake --dry-run` in this process, quietly."""
+    :returns: `jobs`, all of the graph in an order in which they can run; `executor`; `error`, empty if there was none.
+    """
     from snakemake import cli, workflow
 
     dags: list[Any] = []
@@ -38,18 +32,19 @@ def plan_graph(arguments: Sequence[str]) -> Graph:
             dags.append(self)
 
     workflow.DAG = Dag
-    errors = _Errors()
+    errors, said = _Errors(), io.StringIO()
     logging.getLogger("snakemake").addHandler(errors)
     options, status, executor = [*arguments, "--dry-run"], 0, None
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             # Of profiles, too.
             executor = cli.parse_args(options)[1].executor
             status = cli.main(options)
     except SystemExit as leaving:
         status = int(bool(leaving.code))
-    jobs = list(_jobs(dags[-1])) if dags and not status else []
-    return Graph(jobs, executor or "local", errors.messages, bool(status))
+    if status:
+        return {"jobs": [], "executor": "", "error": explain_error("\n".join(errors.messages) or said.getvalue())}
+    return {"jobs": list(_jobs(dags[-1])) if dags else [], "executor": executor or "local", "error": ""}
 
 
 class _Errors(logging.Handler):

@@ -48,11 +48,12 @@ def test_settings_that_come_and_go_are_named():
     assert words({"bm25__k1": 0.9}, {}) == ["the setting bm25.k1 is gone: 0.9"]
 
 
-def test_only_a_few_of_many_settings_are_named():
-    before, now = ({f"a{number}": value for number in range(SHOWN + 2)} for value in (1, 2))
+def test_only_a_few_of_many_changes_are_named():
+    before, now = ({f"a{number}.py": str(value) for number in range(SHOWN + 2)} for value in (1, 2))
     found = words(before, now)
     assert len(found) == SHOWN + 1
     assert found[-1] == "2 more settings changed"
+    assert list(changed([repr(before)], [repr(now)]))[-1] == "2 more files of its code changed"
 
 
 def test_files_of_code_are_named():

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workflow.snakemake_api import Graph, explain_error, plan_graph
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -108,12 +106,14 @@ def dry_run(arguments: Sequence[str] = (), folder: str | Path = ROOT) -> DryRun:
         command = [sys.executable, "-m", "workflow.planning.dryrun", file.name, *arguments]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         text = file.read()
-    graph = Graph(**json.loads(text)) if text else Graph([], "", [], failed=True)
-    if graph.failed:
-        raise DryRunError(explain_error("\n".join(graph.errors) or done.stderr.strip() or done.stdout.strip()))
-    jobs = list(map(_job, graph.jobs))
+    if not text:
+        raise DryRunError(done.stderr.strip().rpartition("\n")[2])
+    graph = json.loads(text)
+    if graph["error"]:
+        raise DryRunError(graph["error"])
+    jobs = list(map(_job, graph["jobs"]))
     planned, finished = ([job for job in jobs if job.planned is kind] for kind in (True, False))
-    return DryRun(planned, finished, graph.executor)
+    return DryRun(planned, finished, graph["executor"])
 
 
 def _job(values: dict[str, Any]) -> Job:
@@ -122,4 +122,7 @@ def _job(values: dict[str, Any]) -> Job:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(plan_graph(sys.argv[2:])._asdict()), "utf-8")
+    # Snakemake takes half a second to load, which the process that asks does without.
+    from workflow.snakemake_api import plan_graph
+
+    Path(sys.argv[1]).write_text(json.dumps(plan_graph(sys.argv[2:])), "utf-8")

@@ -26,17 +26,8 @@ class Params(NamedTuple):
 def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
     """Say in words what differs between recorded and planned params, each given as reprs."""
     old, new = parse(before), parse(now)
-    settings = list(_differences(old.settings, new.settings))
-    yield from (f"the setting {words}" for words in settings[:SHOWN])
-    if len(settings) > SHOWN:
-        yield f"{len(settings) - SHOWN} more settings changed"
-    for file in {**new.code, **old.code}:
-        if file not in old.code:
-            yield f"{file} is now part of its code"
-        elif file not in new.code:
-            yield f"{file} is no longer part of its code"
-        elif old.code[file] != new.code[file]:
-            yield f"{file} changed"
+    yield from _few([f"the setting {words}" for words in _differences(old.settings, new.settings)], "settings")
+    yield from _few(list(_edited(old.code, new.code)), "files of its code")
     lost, gained = _exclusive(old.others, new.others)
     if lost or gained:
         yield f"its params changed: {_join(lost) or 'nothing'} -> {_join(gained) or 'nothing'}"
@@ -53,6 +44,21 @@ def parse(reprs: Sequence[str]) -> Params:
         else:
             found.others.append(text)
     return found
+
+
+def _few(words: Sequence[str], what: str) -> list[str]:
+    more = [f"{len(words) - SHOWN} more {what} changed"] if len(words) > SHOWN else []
+    return [*words[:SHOWN], *more]
+
+
+def _edited(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    for file in {**after, **before}:
+        if file not in before:
+            yield f"{file} is now part of its code"
+        elif file not in after:
+            yield f"{file} is no longer part of its code"
+        elif before[file] != after[file]:
+            yield f"{file} changed"
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any], place: str = "") -> Iterator[str]:
