@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
     args = parser.parse_args(own)
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
-    planned, problems = DryRun(()), []
+    planned, problems = DryRun(), []
     try:
         planned = dry_run(arguments, Path.cwd())
     except DryRunError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workflow.experiment.checks import ConfigError, load
 from workflow.planning.dryrun import DryRunError, dry_run, part_arguments
-from workflow.planning.reasons import explain, render
+from workflow.planning.reasons import render
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,12 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     args = parser.parse_args(own)
     try:
-        config = load(args.configfile)
-        run = dry_run([*args.targets, "--configfile", args.configfile, *further], Path.cwd(), history=True)
+        load(args.configfile)
+        run = dry_run([*args.targets, "--configfile", args.configfile, *further], Path.cwd())
     except (ConfigError, DryRunError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(render(run, explain(run, config), args.targets))
+    sys.stdout.write(render(run, args.targets, Path.cwd()))
     return 0
 
 

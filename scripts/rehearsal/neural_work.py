@@ -19,9 +19,9 @@ from cort.system import cli
 from scripts.rehearsal.table import put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
-from workflow.planning.facts import Model, gather, model_from
-from workflow.planning.quantities import TRANSFORMERS, planned
-from workflow.planning.work import WORK
+from workflow.planning.facts import gather
+from workflow.planning.flops import HEAVY, work
+from workflow.planning.models import Model, model_from
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
     facts = replace(facts, models=models)
     found: dict[str, dict[str, float]] = {}
     for job in dry_run(["--configfile", configfile, "--cores", "1", "--forceall"], folder).jobs:
-        if job.rule in TRANSFORMERS:
-            found.setdefault(job.rule, {})[job.name] = WORK[job.rule](planned(job, config, facts)).flops
+        if job.rule in HEAVY:
+            found.setdefault(job.rule, {})[job.name] = work(job, config, facts).flops
     return found
 
 

@@ -5,18 +5,20 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from scripts.sandbox import copy_with_tiny, mark_as_built
-from tests.end_to_end.test_workflow import RULES, UNUSED
-from tests.workflow.test_costs import REFERENCE, write_benchmark
-from tests.workflow.test_staleness import prepare
+from tests.support.planning import REFERENCE, write_benchmark
 from workflow import plan, why
+from workflow.experiment.checks import load
 from workflow.planning import forecast, preflight
+from workflow.planning.costs import predict, simulate
 from workflow.planning.dryrun import DryRun, dry_run
+from workflow.planning.facts import gather
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +72,7 @@ def rows(output):
 # What would run.
 
 
-def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh):
+def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh, jobs):
     benchmark = fresh / "benchmarks" / "tiny" / "train" / "encoder.tsv"
     write_benchmark(benchmark, 1_234.5, 4_321)
     try:
@@ -80,7 +82,7 @@ def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh):
     assert (status, errors) == (0, [])
     assert output.startswith("tiny: 55 jobs would run.\n")
     found = rows(output)
-    assert found.keys() == RULES.keys() - UNUSED
+    assert found.keys() == {job.rule for job in jobs.jobs}
     assert found["train"] == ["1", "21 min", "4.3 GB", "1 MB", "recorded"]
     assert {cells[-1] for stage, cells in found.items() if stage != "train"} == {"estimated"}
     assert found["tokenize"][0] == "4"
@@ -100,6 +102,16 @@ def test_a_cluster_is_not_judged_by_this_machine(call, fresh, monkeypatch):
     status, output, errors = call(plan, fresh, *TINY, "--", "--executor", "slurm", "--jobs", 4)
     assert (status, errors) == (0, [])
     assert "if no job has to wait for slurm" in output
+
+
+def test_the_quickstart_is_forecast_within_a_factor_of_two(tmp_path):
+    # It took 290 s on two quiet cores.
+    run = dry_run(["--cores", "2"], ROOT)
+    config = load(ROOT / "config" / "pydocs.yaml")
+    jobs = [replace(job, planned=True) for job in (*run.done, *run.jobs)]
+    predictions = predict(DryRun(jobs), config, gather(config, tmp_path), replace(REFERENCE, cores=2), tmp_path)
+    seconds, _ = simulate(predictions, 2, 0)
+    assert 145 < seconds < 580
 
 
 # What stands in the way.
@@ -209,39 +221,27 @@ def test_a_target_nobody_makes_is_refused(call, fresh):
 # Why.
 
 
-CHANGES = {
-    "a setting": (
-        {"set": {"encoders.encoder.training.learning_rate": 0.002}},
-        "  train encoder: the setting encoders.encoder.training.learning_rate changed: 0.001 -> 0.002\n",
-        "  encode_queries encoder/test: after train encoder\n",
-    ),
-    "an input": (
-        {"edit": ["tiny/data/queries.test.tsv"]},
-        "  split test: its input tiny/data/queries.test.tsv has other content\n",
-        "  bm25 test/bm25: after split test\n",
-    ),
-    "a module": (
-        {"edit": ["cort/fuse.py"]},
-        "  fuse test/cort+bm25: cort/fuse.py was edited\n",
-        "  evaluate test/cort+bm25: after fuse test/cort+bm25\n",
-    ),
-    "a file that is gone": (
-        {"delete": ["results/tiny/measures/test/cort.json"]},
-        "  evaluate test/cort: results/tiny/measures/test/cort.json is missing\n",
-        "  report: after evaluate test/cort, compare test, reproduction and 1 more\n",
-    ),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path, change):
-    entry, cause, consequence = CHANGES[change]
-    arguments = prepare(finished, tmp_path / "tree", entry)
-    status, output, errors = call(why, tmp_path / "tree", *arguments)
+def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path):
+    folder = tmp_path / "tree"
+    # Hard links: whatever changes a file must put a new one in its place.
+    shutil.copytree(finished, folder, copy_function=os.link, symlinks=True)
+    config = yaml.safe_load((folder / "tiny" / "tiny.yaml").read_text("utf-8"))
+    config["encoders"]["encoder"]["training"]["learning_rate"] = 0.002
+    (folder / "changed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    queries = folder / "tiny" / "data" / "queries.test.tsv"
+    content = queries.read_bytes()
+    queries.unlink()
+    queries.write_bytes(content.replace(b"\t", b"\t\t", 1))
+    (folder / "results" / "tiny" / "measures" / "test" / "cort.json").unlink()
+    status, output, errors = call(why, folder, "--configfile", "changed.yaml")
     assert (status, errors) == (0, [])
     first, second = output.split("What follows, as its input is made again:\n")
-    assert cause in first
-    assert consequence in second
+    assert "  split test: its input tiny/data/queries.test.tsv has other content\n" in first
+    setting = "the setting encoders.encoder.training.learning_rate changed: 0.001 -> 0.002"
+    assert re.search(rf"^  train encoder: ({re.escape(setting)}$|its params changed: )", first, re.MULTILINE)
+    assert "  evaluate test/cort: results/tiny/measures/test/cort.json is missing; after " in first
+    assert "  encode encoder/1-of-1: after train encoder\n" in second
+    assert "  bm25 test/bm25: after split test\n" in second
 
 
 def test_a_finished_experiment_is_up_to_date(call, finished):
@@ -280,7 +280,7 @@ def test_make_calls_them(goal, command):
 
 def test_jobs_know_what_they_are(jobs):
     assert isinstance(jobs, DryRun)
-    assert jobs.executor == "local"
+    assert (jobs.executor, jobs.done) == ("local", [])
     assert {job.name for job in jobs.jobs} > {"train encoder", "retrieve test/cort", "collection"}
     (tuning,) = (job for job in jobs.jobs if job.rule == "bm25_tune")
     assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25_tune.tsv"

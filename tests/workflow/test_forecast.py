@@ -1,0 +1,274 @@
+"""Forecasts: measurements before estimates, known counts, and what must follow when one count changes."""
+
+import gzip
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.support.jobs import job
+from tests.support.planning import REFERENCE, write_benchmark
+from tests.tiny.generate import write_experiment
+from workflow.experiment.checks import load
+from workflow.planning.benchmarks import read_benchmark
+from workflow.planning.costs import ESTIMATED, RECORDED, SCALED, Cost, Prediction, estimate, predict, simulate, table
+from workflow.planning.dryrun import DryRun
+from workflow.planning.facts import Texts, gather, read_table, read_texts
+from workflow.planning.flops import work
+from workflow.planning.models import model_from
+from workflow.planning.probe import measure
+
+RULES = Path(__file__).parents[2] / "workflow" / "rules"
+BERT = model_from({})
+TRAIN = job("train", outputs=["model"], encoder="encoder", threads=8)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Config of an experiment with a split of 12 queries, in a folder with its raw files."""
+    return load(write_experiment(tmp_path / "tiny"))
+
+
+@pytest.fixture
+def facts(config, tmp_path):
+    return gather(config, tmp_path)
+
+
+@pytest.fixture
+def large(facts):
+    """The same experiment with many texts, and a large model."""
+    texts = Texts(100_000, 300.0, 8)
+    return replace(facts, passages=texts, queries=dict.fromkeys(facts.queries, texts), models={"small": BERT})
+
+
+# Known counts.
+
+
+def test_every_rule_has_a_cost():
+    rules = {
+        rule for path in RULES.glob("*.smk") for rule in re.findall(r"^rule (\w+):", path.read_text("utf-8"), re.M)
+    }
+    assert set(table()) == rules - {"all"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "millions"),
+    [
+        ({}, 109.5),
+        ({"vocab_size": 30_000, "embedding_size": 128, "model_type": "albert"}, 11.7),
+        ({"dim": 768, "n_layers": 6, "hidden_dim": 3072}, 66.4),
+    ],
+)
+def test_weights_of_known_models_are_those_they_have(settings, millions):
+    assert model_from(settings).weights == pytest.approx(millions * 1e6, rel=0.08)
+
+
+def test_a_pass_of_bert_takes_two_operations_per_weight_and_token():
+    layers = 12 * (4 * 768**2 + 2 * 768 * 3072)
+    assert BERT.flops(0) == 2 * layers
+    assert BERT.flops(512) == 2 * layers + 12 * 4 * 512 * 768
+
+
+def test_texts_are_cut_where_the_model_cuts_them():
+    assert Texts(1, 49.0, 1).tokens(512) == 12
+    assert Texts(1, 49.0, 1).tokens(8) == 8
+
+
+def test_the_size_of_a_run_is_that_of_the_file(config, facts, tmp_path):
+    from cort.formats.records import Ranking
+    from cort.formats.runs import write_run
+
+    doc_ids = [f"d{number:07d}" for number in range(100)]
+    scores = [20 - number / 7 for number in range(100)]
+    write_run(tmp_path / "run.trec", [Ranking(f"q{number:07d}", doc_ids, scores) for number in range(1_000)], "bm25")
+    texts = Texts(1_000, 50.0, 8)
+    facts = replace(facts, passages=texts, queries={"test": texts})
+    one = job("bm25", split="test", system="bm25")
+    found = estimate(one, 1, config | {"depth": 100}, facts, REFERENCE)
+    assert found.disk * 1e6 == pytest.approx((tmp_path / "run.trec").stat().st_size, rel=0.15)
+
+
+def test_stored_vectors_take_what_their_type_takes(config, large):
+    config["encoders"]["encoder"].update(dimension=128, storage="fp16")
+    one, four = (
+        work(job("encode", encoder="encoder", scatteritem=item), config, large) for item in ("1-of-1", "3-of-4")
+    )
+    assert one.disk == 100_000 * (128 * 2 + 8 + 8)
+    assert (four.disk, four.flops) == (one.disk / 4, one.flops / 4)
+
+
+# What follows from a change.
+
+
+def seconds(config, facts, one=TRAIN, machine=REFERENCE):
+    """Time of the job beside what an empty one takes."""
+    return estimate(one, 1, config, facts, machine).seconds - table()[one.rule]["seconds"]
+
+
+def test_training_takes_as_much_longer_as_it_has_more_examples(config, large):
+    training = config["encoders"]["encoder"]["training"]
+    training.update(epochs=1, validate_every=10**9)
+    once = work(TRAIN, config, replace(large, queries={"train": Texts(100_000, 300.0, 8)})).flops
+    training["epochs"] = 2
+    assert work(TRAIN, config, replace(large, queries={"train": Texts(100_000, 300.0, 8)})).flops == 2 * once
+
+
+def test_cores_and_gpus_help_as_far_as_there_are_any(config, large):
+    alone, some, many = (seconds(config, large, replace(TRAIN, threads=threads)) for threads in (1, 4, 64))
+    assert (alone / some, alone / many) == (pytest.approx(4), pytest.approx(8))
+    machine = replace(REFERENCE, gpus=4)
+    one, four = (seconds(config, large, replace(TRAIN, resources={"gpu": gpus}), machine) for gpus in (1, 4))
+    assert one / four == pytest.approx(4)
+
+
+def test_a_slower_machine_and_a_larger_collection_take_longer(config, large):
+    assert seconds(config, large, machine=replace(REFERENCE, flops={"fp32": 3.5e10})) == 2 * seconds(config, large)
+    one = job("retrieve", split="test", system="cort")
+    less, more = (estimate(one, read, config, large, REFERENCE).seconds for read in (1_000, 2_000))
+    assert more > 1.9 * less
+
+
+def test_only_a_long_training_leaves_checkpoints_meanwhile(config, facts, large):
+    assert estimate(TRAIN, 1, config, facts, REFERENCE).temporary == 0
+    # Three of them, each with weights, best weights and two moments in single precision.
+    assert estimate(TRAIN, 1, config, large, REFERENCE).temporary == pytest.approx(3 * 16 * BERT.weights / 1e6)
+
+
+# From measurements.
+
+
+def planned(*names, folder, config, facts):
+    """Predict evaluations of systems; each reads a run of as many MB as its name says."""
+    jobs = []
+    for name in names:
+        (folder / f"{name}.trec").write_bytes(bytes(int(name) * 10**6))
+        benchmark = f"benchmarks/tiny/evaluate/test.{name}.tsv"
+        jobs.append(
+            job(inputs=[f"{name}.trec"], outputs=[f"{name}.json"], benchmark=benchmark, split="test", system=name)
+        )
+    return predict(DryRun(tuple(jobs)), config, facts, REFERENCE, folder)
+
+
+def test_a_job_costs_what_it_did_and_others_of_its_rule_in_proportion(config, facts, tmp_path):
+    write_benchmark(tmp_path / "benchmarks/tiny/evaluate/test.10.tsv", 12.5, 345)
+    own, alike, larger = planned("10", "10", "90", folder=tmp_path, config=config, facts=facts)
+    assert (own.cost[:2], own.source) == ((12.5, 345), RECORDED)
+    assert alike == own
+    # An empty one takes 0.8 s, a MB 5 ms.
+    expected = 12.5 * (0.8 + 90 * 0.005) / (0.8 + 10 * 0.005)
+    assert (larger.cost.seconds, larger.source) == (pytest.approx(expected, rel=0.01), SCALED)
+    assert larger.cost.memory == pytest.approx(345 * (90 + 3 * 90) / (90 + 3 * 10), rel=0.01)
+
+
+def test_jobs_that_are_done_tell_of_those_to_come(config, facts, tmp_path):
+    write_benchmark(tmp_path / "a.tsv", 1_000, "-")
+    done = replace(TRAIN, benchmark="a.tsv", planned=False)
+    config["encoders"]["other"] = json.loads(json.dumps(config["encoders"]["encoder"]))
+    config["encoders"]["other"]["training"]["epochs"] *= 1_000
+    other = job("train", outputs=["other"], encoder="other", threads=8)
+    (found,) = predict(DryRun((other,), (done,)), config, facts, REFERENCE, tmp_path)
+    assert found.source == SCALED
+    assert found.cost.seconds > 1_500
+    # Too short for its memory to be measured.
+    assert found.cost.memory > 500
+
+
+def test_a_job_of_a_rule_that_never_ran_is_estimated_from_what_jobs_before_it_write(config, facts, tmp_path):
+    (tmp_path / "raw").write_bytes(bytes(100 * 10**6))
+    first = job("collection", inputs=["raw"], outputs=["table"])
+    second = job("bm25_index", inputs=["table"], outputs=["index"])
+    found = predict(DryRun((first, second)), config, facts, REFERENCE, tmp_path)
+    assert {each.source for each in found} == {ESTIMATED}
+    assert found[1].cost.disk == pytest.approx(100 * 0.28 * 0.9)
+
+
+@pytest.mark.parametrize("text", ["", "s\tmax_rss\n", "s\tmax_rss\nNA\tNA\n", "\x00\xff"])
+def test_a_benchmark_that_says_nothing_is_passed_over(tmp_path, text):
+    (tmp_path / "encoder.tsv").write_text(text, "utf-8")
+    assert read_benchmark(tmp_path / "encoder.tsv") is None
+    assert read_benchmark(tmp_path) is None
+
+
+# Side by side.
+
+
+def timed(seconds, memory=100, **fields):
+    return Prediction(job(**fields), Cost(seconds, memory), ESTIMATED)
+
+
+def test_jobs_wait_for_their_input_and_for_cores():
+    jobs = [
+        timed(10, outputs=["a"]),
+        timed(20, inputs=["a"], outputs=["b"]),
+        timed(5, inputs=["a"], outputs=["c"]),
+        timed(1, inputs=["b", "c"]),
+    ]
+    assert simulate(jobs, 1, 0) == (36, 100)
+    assert simulate(jobs, 2, 0) == (31, 200)
+    # More threads than there are cores.
+    assert simulate([timed(10, threads=8), timed(10)], 2, 0) == (20, 100)
+
+
+def test_jobs_share_gpus():
+    jobs = [timed(10, gpus=1) for _ in range(4)]
+    assert simulate(jobs, 8, 2) == (20, 200)
+    # On a machine without any they run on its cores.
+    assert simulate(jobs, 8, 0) == (10, 400)
+    assert simulate(jobs, math.inf, math.inf) == (10, 400)
+
+
+# The texts.
+
+
+@pytest.mark.parametrize("name", ["passages.tsv", "passages.tsv.gz", "passages.jsonl", "passages.jsonl.gz"])
+def test_a_file_of_many_megabytes_is_counted_from_its_beginning(tmp_path, name):
+    texts = [" ".join(["word" * 4] * (20 + number % 20)) for number in range(20_000)]
+    if "jsonl" in name:
+        lines = [json.dumps({"_id": f"d{number:05d}", "title": "", "text": text}) for number, text in enumerate(texts)]
+    else:
+        lines = [f"d{number:05d}\t{text}" for number, text in enumerate(texts)]
+    data = ("\n".join(lines) + "\n").encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    found = read_texts(tmp_path / name)
+    assert found.count == pytest.approx(20_000, rel=0.05)
+    assert found.mean == pytest.approx(sum(map(len, texts)) / len(texts), rel=0.1)
+
+
+def test_a_table_is_described_by_all_of_its_rows(tmp_path):
+    from cort.formats import tables
+
+    texts = ["a" * 10 + str(number) for number in range(5_000)] + ["b" * 90 + str(number) for number in range(5_000)]
+    ids = [f"d{number:04d}" for number in range(len(texts))]
+    tables.write_table(tmp_path / "passages.parquet", pa.table({"doc_id": ids, "text": texts}, schema=tables.PASSAGES))
+    found = read_table(tmp_path / "passages.parquet")
+    assert found.count == 10_000
+    assert found.mean == pytest.approx(54, rel=0.2)
+    assert 3 < found.id_characters < 12
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 is no table"])
+def test_what_is_no_table_is_passed_over(tmp_path, content):
+    (tmp_path / "passages.parquet").write_bytes(content)
+    assert read_table(tmp_path / "passages.parquet") is None
+
+
+def test_an_experiment_is_described_by_its_raw_files(facts):
+    assert facts.passages.count == 150
+    assert {split: texts.count for split, texts in facts.queries.items()} == {"train": 50, "validation": 10, "test": 12}
+    assert facts.models["small"].hidden == 32
+
+
+# The machine.
+
+
+def test_the_probe_measures_this_machine(monkeypatch):
+    # GPUs that torch cannot use do not count.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = measure(["bf16"], 2, 3)
+    assert found.flops["fp32"] > 1e8
+    assert found.flops["bf16"] > 1e6
+    assert found.gpus == 0

@@ -1,0 +1,120 @@
+"""Count the arithmetic of the stages that run a transformer, and the memory and disk it takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from workflow.experiment.config import LEARNERS, Config, reranked_by
+from workflow.planning.dryrun import Job
+from workflow.planning.facts import Facts, Texts
+from workflow.planning.models import Model
+
+# Stages that run a transformer: the section of their model.
+HEAVY = {
+    "train": "encoders",
+    "encode": "encoders",
+    "encode_queries": "encoders",
+    "train_reranker": "rerankers",
+    "score": "rerankers",
+    "score_triples": "rerankers",
+}
+BYTES = {"fp32": 4, "fp16": 2}
+# Bytes per token, layer and unit of width that training keeps for its way back; per weight of its state: weights,
+# gradients, two moments of AdamW; of a checkpoint, of which three are kept or being written.
+ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
+# Tokens that are encoded at a time.
+TOKEN_BUDGET = 1_024
+SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
+
+
+class Work(NamedTuple):
+    """Operations of a job, and bytes: of memory beyond its program's, of files, of files needed meanwhile.
+
+    `checkpoints` are those of a training, written if it takes long enough; `width` is the model's.
+    """
+
+    flops: float
+    width: int
+    memory: float
+    disk: float
+    temporary: float = 0
+    checkpoints: float = 0
+
+
+def settings_of(job: Job, config: Config) -> tuple[Config, bool]:
+    """Find a heavy job's settings that have its precision, and whether it trains a model."""
+    section = HEAVY[job.rule]
+    settings = config[section][job.wildcards[section[:-1]]]
+    trains = job.rule.startswith("train")
+    return settings["training"] if trains else settings, trains
+
+
+def examples(section: str, name: str, split: str, config: Config, facts: Facts) -> float:
+    """Count the triples of an encoder, or the pairs of a re-ranker, in all epochs."""
+    settings = config[section][name]
+    source = settings[LEARNERS[section][1]]
+    queries = facts.queries[split].count if split in facts.queries else 0
+    drawn = min(queries, source["maximum_queries"] or queries)
+    return float(drawn * (1 + source.get("negatives", 0)) * (settings["training"]["epochs"] if split == "train" else 1))
+
+
+def work(job: Job, config: Config, facts: Facts) -> Work:
+    """Count a heavy job's work.
+
+    :param config: with defaults.
+    """
+    section, split = HEAVY[job.rule], job.wildcards.get("split", "train")
+    name = job.wildcards[section[:-1]]
+    settings, passages = config[section][name], facts.passages
+    model = facts.models[settings["base_model"]]
+    queries = facts.queries.get(split, facts.passages)
+    if section == "rerankers":
+        length = _pair_tokens(settings, queries, passages)
+    if job.rule in ("train", "train_reranker"):
+        counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
+        if section == "rerankers":
+            return _training(settings["training"], model, length, length, *counts)
+        length = passages.tokens(settings["passage_length"])
+        tokens = queries.tokens(settings["query_length"]) + 2 * length
+        return _training(settings["training"], model, tokens, length, *counts)
+    if section == "encoders":
+        texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
+        count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+        kept = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
+        # Finished blocks are kept until the shard is whole.
+        return _inference(model, count, texts.tokens(settings[limit]), kept, kept)
+    if job.rule == "score":
+        # Candidates of one run are partly those of another.
+        runs = max(len(reranked_by(config, name, split)), 1)
+        pairs = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
+    else:
+        # A query's positive is the same in every epoch, mostly.
+        pairs = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
+    return _inference(model, pairs, length, SCORE_BYTES * pairs, UNFINISHED_SCORE_BYTES * pairs)
+
+
+def _pair_tokens(settings: Config, queries: Texts, passages: Texts) -> float:
+    query = queries.tokens(settings["query_length"])
+    return query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
+
+
+def _training(training: Config, model: Model, tokens: float, length: float, seen: float, validated: float) -> Work:
+    """`tokens` of one example in texts of `length`; `seen` and `validated` examples."""
+    batch, update = training["batch_size"], training["batch_size"] * training["gradient_accumulation"]
+    checked = validated * (seen // update // training["validate_every"] + 1)
+    # Activations wait for their gradients in as many mini-batches as are encoded together.
+    waiting = min(training["tokens_at_once"], min(update, seen) * tokens)
+    waiting = waiting if training["gradient_checkpointing"] else max(waiting, min(batch, seen) * tokens)
+    return Work(
+        flops=model.flops(length) * tokens * (3 * seen + checked),
+        width=model.hidden,
+        memory=ACTIVATIONS * waiting * model.layers * model.hidden + STATE * model.weights,
+        # Best and last.
+        disk=2 * 4 * model.weights,
+        checkpoints=CHECKPOINTS * model.weights,
+    )
+
+
+def _inference(model: Model, texts: float, length: float, disk: float, temporary: float) -> Work:
+    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
+    return Work(model.flops(length) * texts * length, model.hidden, memory, disk, temporary)
