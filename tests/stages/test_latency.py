@@ -15,7 +15,8 @@ from cort.reporting.reproduction.fidelity import read_latencies as read_for_pape
 from cort.reporting.tables import to_csv
 from tests.cort.online.test_searcher import SYSTEMS, Slow, contents_with
 from workflow.experiment.checks import ConfigError, load
-from workflow.experiment.online import latency_file, manifest_options, searchable, searched_files
+from workflow.experiment.online import manifest_options, searchable, searched_files
+from workflow.report_inputs import latencies
 
 
 class Injected:
@@ -180,12 +181,12 @@ def test_published_runs_are_left_out_of_the_manifest(experiment):
     assert searchable(config) == ["bm25"]
     options = manifest_options(config, lambda encoder: [])
     assert json.loads(options[options.index("--systems") + 1]) == {"bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4}}
-    assert latency_file(config) == []
+    assert latencies(config) == []
 
 
 def test_latencies_wait_for_what_is_opened(experiment):
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
-    assert latency_file(config) == ["results/toy/latency/test.json"]
+    assert latencies(config) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/bm25/index/manifest.json"]
     assert searched_files(config, lambda encoder: []) == files
 

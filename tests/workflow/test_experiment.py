@@ -26,7 +26,7 @@ from workflow.experiment.config import (
     used_models,
 )
 from workflow.experiment.naming import MEASURE
-from workflow.experiment.outputs import export_files
+from workflow.report_inputs import exports
 
 GONE = object()
 
@@ -712,7 +712,7 @@ def test_exported_models_and_the_systems_they_are_part_of():
     assert [section_of(config, name) for name in config["exports"]] == ["encoders", "rerankers"]
     assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
     assert systems_with(config, "cross") == ["cort+bm25-cross"]
-    assert export_files(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
+    assert exports(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
 
 def test_descriptions():

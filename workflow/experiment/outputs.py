@@ -11,58 +11,9 @@ from collections.abc import Iterator
 
 from workflow.experiment.config import LEARNERS, Config, ranked_splits, splits_of
 
-SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 # As the stage `submission` will have them: here a mistake is found before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
-
-
-def submission_files(config: Config) -> list[str]:
-    """Name the files to hand in."""
-    folder = f"results/{config['dataset']}/submissions"
-    return [f"{folder}/{name}.{SUFFIXES[one['form']]}" for name, one in config["submissions"].items()]
-
-
-def export_files(config: Config) -> list[str]:
-    """Name the model cards of the models that are exported; each stands for its folder."""
-    return [f"results/{config['dataset']}/models/{name}/README.md" for name in config["exports"]]
-
-
-def run_id_of(config: Config, name: str) -> str:
-    """Id of a TREC submission's run: as it says, or else its name."""
-    run_id: str = config["submissions"][name].get("run_id", name)
-    return run_id
-
-
-def consistency_files(config: Config) -> list[str]:
-    """Name the consistency factors, one file per system and split that it shares with the reference."""
-    asked = config["evaluation"].get("consistency")
-    if asked is None:
-        return []
-    return [
-        f"results/{config['dataset']}/consistency/{split}/{name}.json"
-        for split in splits_of(config, asked["reference"])
-        for name in asked["systems"]
-        if split in splits_of(config, name)
-    ]
-
-
-def reproduction_files(papers: dict[str, dict[str, list[str]]]) -> list[str]:
-    """Name the tables and figures of all papers, by the names of their tables and figures.
-
-    :param papers: name of the paper -> section -> names.
-    """
-    folder = "results/{dataset}/report/reproduction"
-    tables = [
-        f"{folder}/tables/{paper}.{name}.{ending}"
-        for paper, sections in papers.items()
-        for name in sections["tables"]
-        for ending in ("csv", "md", "tex")
-    ]
-    figures = [
-        f"{folder}/figures/{paper}.{name}.svg" for paper, sections in papers.items() for name in sections["figures"]
-    ]
-    return tables + figures
 
 
 def check_outputs(config: Config, sound: Config) -> Iterator[str]:
