@@ -13,7 +13,7 @@ HNSWLIB := $(shell grep '^hnswlib==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := results
-.PHONY: results plan why environment hnswlib test lint bench drill rehearsal lock clean-cache clean
+.PHONY: results plan why accept environment hnswlib test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 results: environment
@@ -25,6 +25,10 @@ plan: environment
 # TARGET=results/... asks about one file.
 why: environment
 	$(BIN)/python -m workflow.why $(TARGET) --configfile $(CONFIG)
+
+# RULES="train encode" states that what these rules made stays valid under today's code; nothing is computed.
+accept: environment
+	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="train ...")) --configfile $(CONFIG)
 
 environment: $(VENV)/.installed
 

@@ -108,6 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--config", required=True, metavar="JSON", help="every setting that decides the results")
     parser.add_argument("--inputs", nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--accepted", nargs="?", metavar="JSON", help="code that results were accepted under, by rule")
     parser.add_argument("--output", required=True, metavar="JSON")
     return parser
 
@@ -118,6 +119,7 @@ def stage(args: argparse.Namespace) -> None:
         "dataset": args.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
+        "accepted": json.loads(Path(args.accepted).read_text(encoding="utf-8")) if args.accepted else {},
         "config": cli.json_object("--config", args.config),
         "inputs": describe_inputs(args.inputs),
         "software": describe_software(),

@@ -72,6 +72,12 @@ def raw_inputs(config: Config) -> list[str]:
     return list(dict.fromkeys([*files, *config["papers"]]))
 
 
+def accepted(config: Config) -> list[str]:
+    """Name the file of what `make accept` accepted, if anything was."""
+    path = paths.at(paths.ACCEPTED, config)
+    return [path] if Path(path).exists() else []
+
+
 def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Return the grid search's choice of k1 and b, if a system takes it."""
     own = "bm25" in config["systems"][wildcards.system]

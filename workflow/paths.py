@@ -10,6 +10,7 @@ from typing import Any
 
 #: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
 KEPT = "results/.downloads"
+DATASET = "results/{dataset}"
 ACCEPTED = "results/{dataset}/accepted.json"
 #: State of unfinished work, from which a retry goes on. No output: Snakemake deletes those of a job that ended early.
 CHECKPOINTS = "results/{dataset}/checkpoints"

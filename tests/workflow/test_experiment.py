@@ -735,3 +735,49 @@ def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
     assert decisive["seed"] == config["seed"]
     assert decisive["systems"] == config["systems"]
     assert "protect" in config
+
+
+RENAMED = {
+    "encoders encoder training": {"accumulate": 2, "recompute": True, "select": "loss"},
+    "encoders encoder hnsw": {"connections": 4},
+    "encoders encoder base_model": GONE,
+    "encoders encoder language_model": "small",
+    "evaluation disagreements": GONE,
+    "evaluation examples": ["bm25", "cort"],
+    "evaluation number_of_examples": 2,
+    "bm25 text": "raw",
+    "base_models": GONE,
+    "language_models": {"small": {"pretrained": "tiny/model", "text": "cort"}},
+}
+
+
+def test_earlier_keys_are_refused_with_their_new_names_and_nothing_else_is_said():
+    def line(place, old, new):
+        return f"{place}: found the key {old}, which is now {new}; rename it"
+
+    training = "encoders.encoder.training"
+    assert complaints(RENAMED) == [
+        line("bm25", "text", "cleaning"),
+        line("encoders.encoder", "language_model", "base_model"),
+        line("encoders.encoder.hnsw", "connections", "M"),
+        line(training, "accumulate", "gradient_accumulation"),
+        line(training, "recompute", "gradient_checkpointing"),
+        line(training, "select", "best_model_metric"),
+        line("evaluation", "examples", "disagreements"),
+        line("evaluation", "number_of_examples", "number_of_disagreements"),
+        line("language_models.small", "text", "cleaning"),
+        line("top level", "language_models", "base_models"),
+    ]
+
+
+def test_values_of_earlier_keys_are_checked_as_those_of_the_new_ones():
+    assert complaints({"encoders encoder training": {"accumulate": 0}}) == [
+        "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it",
+        "encoders.encoder.training.gradient_accumulation: found 0, expected at least 1; fix the value",
+    ]
+
+
+def test_an_earlier_key_beside_the_new_one_is_refused_too():
+    assert complaints({"encoders encoder training": {"accumulate": 2, "gradient_accumulation": 3}}) == [
+        "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it"
+    ]

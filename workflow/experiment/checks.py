@@ -107,8 +107,10 @@ def complete(config: Config, source: str) -> Config:
 def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List all mistakes, each once, in alphabetical order of their places."""
     names = set(_strange_keys(config))
+    renamed: list[str] = []
+    config = _with_new_names(config, schema, (), renamed)
     errors = list(_Validator(schema).iter_errors(config))
-    lines = names.union(_idle_settings(config), (line for error in errors for line in _explain(error)))
+    lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in _explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(with_defaults(sound, schema)))
@@ -187,6 +189,23 @@ def _strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
             if not isinstance(key, str):
                 yield f"{_place(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
             yield from _strange_keys(part, (*path, str(key)))
+
+
+def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list[str]) -> Any:
+    """Copy a config with today's keys in the place of earlier ones; a line is added to `lines` for each of them."""
+    if not isinstance(value, dict):
+        return value
+    properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    new_names = {part["renamed_from"]: key for key, part in properties.items() if "renamed_from" in part}
+    found = {}
+    for key, inner in value.items():
+        name = new_names.get(key, key)
+        if name != key:
+            lines.append(f"{_place(path)}: found the key {key}, which is now {name}; rename it")
+        if name == key or name not in value:
+            part = properties.get(name, rest if isinstance(rest, dict) else {})
+            found[name] = _with_new_names(inner, part, (*path, str(key)), lines)
+    return found
 
 
 def _idle_settings(config: Config) -> Iterator[str]:

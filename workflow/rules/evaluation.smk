@@ -91,6 +91,7 @@ rule disagreements:
 rule provenance:
     input:
         files=inputs.raw_inputs(config),
+        accepted=inputs.accepted(config),
         # Written again whenever a result was.
         measures=report_inputs.of_systems(config, paths.MEASURES),
     output:
@@ -109,7 +110,7 @@ rule provenance:
         "Record what the results of {wildcards.dataset} came from"
     shell:
         "python -m cort.provenance --dataset {wildcards.dataset:q} {params.options:q} --inputs {input.files:q}"
-        " --output {output:q} --log {log:q}"
+        " --accepted {input.accepted:q} --output {output:q} --log {log:q}"
 
 
 rule report:
