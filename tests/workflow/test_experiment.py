@@ -206,7 +206,7 @@ MISTAKES = {
     ),
     "unknown export": (
         {"exports": ["encodr"]},
-        "exports: found 'encodr', expected one of encoder, cross; add it or fix the name",
+        "exports: found 'encodr', expected one of encoder, cross; did you mean encoder?",
     ),
     "export twice": (
         {"exports": ["cross", "cross"]},

@@ -57,7 +57,7 @@ MISTAKES = {
     ),
     "unknown reason": (
         {f"{T} rows 1 values 0 why": ["sed"]},
-        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; add it or fix the name",
+        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; did you mean seed?",
     ),
     "unknown tolerance": (
         {f"{T} columns 1 tolerance": "far"},
@@ -164,11 +164,11 @@ OUTPUTS = {
     "unknown system of a submission": (
         {"submissions leaderboard system": "bm52"},
         "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or fix the name",
+        "cort+bm25-cross, published; did you mean bm25?",
     ),
     "unknown split of a submission": (
         {"submissions leaderboard split": "train"},
-        "submissions.leaderboard.split: found 'train', expected one of test; fix the name",
+        "submissions.leaderboard.split: found 'train', expected one of test; add it or fix the name",
     ),
     "submission of a split without a run": (
         {

@@ -7,10 +7,8 @@ A line says where, what was found, what was expected and what to do. This module
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import math
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,33 +20,15 @@ from jsonschema.validators import extend
 
 from workflow.experiment.config import GRAPHS, Config, evaluated_splits, kind_of
 from workflow.experiment.references import check_references
+from workflow.experiment.wording import explain, is_name, place_of
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
 # Keys of an encoder that mean nothing if its weights are released ones.
 OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "training"}
-TYPES = {
-    "object": "a mapping",
-    "array": "a list",
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-}
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
-# A setting that is a number, or chosen.
-AUTO = "^auto$"
-BOUNDS = {
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "exclusiveMinimum": "more than {}",
-    "minItems": "at least {} of them",
-    "maxItems": "at most {} of them",
-    "minProperties": "at least {} in it",
-}
 
 
 class ConfigError(ValueError):
@@ -110,7 +90,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     renamed: list[str] = []
     config = _with_new_names(config, schema, (), renamed)
     errors = list(_Validator(schema).iter_errors(config))
-    lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in _explain(error)))
+    lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(with_defaults(sound, schema)))
@@ -123,7 +103,7 @@ def shape_mistakes(value: object, schema: Config) -> Iterator[str]:
     yield from names
     if not names:
         for error in _Validator(schema).iter_errors(value):
-            yield from _explain(error)
+            yield from explain(error)
 
 
 def with_defaults(value: Any, schema: Config) -> Any:
@@ -187,7 +167,7 @@ def _strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
-                yield f"{_place(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
+                yield f"{place_of(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
             yield from _strange_keys(part, (*path, str(key)))
 
 
@@ -201,7 +181,7 @@ def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list
     for key, inner in value.items():
         name = new_names.get(key, key)
         if name != key:
-            lines.append(f"{_place(path)}: found the key {key}, which is now {name}; rename it")
+            lines.append(f"{place_of(path)}: found the key {key}, which is now {name}; rename it")
         if name == key or name not in value:
             part = properties.get(name, rest if isinstance(rest, dict) else {})
             found[name] = _with_new_names(inner, part, (*path, str(key)), lines)
@@ -235,7 +215,7 @@ def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None
     sound = copy.deepcopy(config)
     for error in errors:
         path = [str(part) for part in error.absolute_path]
-        if _is_name(error) or (not path and error.validator == "additionalProperties"):
+        if is_name(error) or (not path and error.validator == "additionalProperties"):
             continue
         if not path or path[0] in ("depth", "training_depth") or (len(path) == 1 and path[0] in NAMED):
             return None
@@ -244,72 +224,3 @@ def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None
         else:
             sound[path[0]] = None
     return sound
-
-
-def _is_name(error: ValidationError) -> bool:
-    return "propertyNames" in error.absolute_schema_path
-
-
-def _explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case per kind of mistake
-    path = [str(part) for part in error.absolute_path]
-    place = _place(path)
-    value: Any = error.instance
-    rule: Any = error.validator_value
-    schema: Any = error.schema
-    match error.validator:
-        case "additionalProperties":
-            known = list(schema.get("properties", {}))
-            for key in map(str, value):
-                if key not in known:
-                    near = difflib.get_close_matches(key, known, 1)
-                    fix = f"did you mean {near[0]}?" if near else "remove it"
-                    yield f"{place}: found the unknown key {key}, expected one of {', '.join(known)}; {fix}"
-        case "required":
-            for key in rule:
-                if key not in value:
-                    yield f"{place}: found no key {key}, expected it to be set; add it"
-        case "type":
-            words = " or ".join(TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
-            yield f"{place}: found {_shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
-        case "enum":
-            yield f"{place}: found {_shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
-        case "pattern" if rule == AUTO:
-            yield f"{place}: found {_shorten(value)}, expected a number or auto; fix the value"
-        case "pattern":
-            place = _place([*path, value]) if _is_name(error) else place
-            yield f"{place}: found the name {_shorten(value)}, expected {_letters(rule)}; rename it"
-        case validator:
-            expected = BOUNDS.get(str(validator), f"{validator} {{}}").format(rule)
-            yield f"{place}: found {_shorten(value)}, expected {expected}; fix the value"
-
-
-def _place(path: Sequence[str]) -> str:
-    return ".".join(path) or "top level"
-
-
-def _shorten(value: object) -> str:
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _letters(pattern: str) -> str:
-    match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
-    return f"letters, digits and {' '.join(match[1])}, a letter or digit first" if match else f"a match of {pattern}"
-
-
-def _fix_of_type(value: object, expected: object) -> str:
-    if value is None:
-        return "write {} or remove the key" if expected == "object" else "give a value or remove the key"
-    if expected == "string" and not isinstance(value, dict | list):
-        return "put it in quotes"
-    if expected == "integer" and isinstance(value, float) and value.is_integer():
-        return f"write {int(value)}"
-    try:
-        number = float(value) if isinstance(value, str) and expected in ("integer", "number") else math.nan
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        return "fix the value"
-    # YAML takes 2e-5 for text and 2.0e-5 for a number.
-    text = str(int(number)) if expected == "integer" and number.is_integer() else repr(number)
-    return f"write {text if '.' in text else text.replace('e', '.0e')}, without quotes"

@@ -6,13 +6,13 @@ A published run cannot be searched, nor what is made from one: those systems are
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from workflow import inputs, paths
 from workflow.experiment.config import GRAPHS, LEARNERS, Config, kind_of, parts_of, ranked_splits, used_models
+from workflow.experiment.naming import check_name, check_once
 from workflow.params import Words, flat, option
 
 
@@ -96,17 +96,14 @@ def check_latency(config: Config, sound: Config) -> Iterator[str]:
     asked = config.get("latency")
     if asked is None:
         return
-    splits = ranked_splits(config)
-    if asked["split"] not in splits:
-        yield f"latency.split: found {asked['split']!r}, expected one of {', '.join(splits)}; fix the name"
+    yield from check_name("latency.split", asked["split"], ranked_splits(config))
     known = searchable(sound)
-    for name, times in Counter(asked["systems"]).items():
-        if name not in config["systems"]:
-            yield f"latency.systems: found {name!r}, expected one of {', '.join(known)}; add it or fix the name"
-        elif name not in known:
+    for name in dict.fromkeys(asked["systems"]):
+        if name in config["systems"] and name not in known:
             yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
-        if times > 1:
-            yield f"latency.systems: found {name} {times} times, expected each system once; remove one"
+        else:
+            yield from check_name("latency.systems", name, known)
+    yield from check_once("latency.systems", asked["systems"], "system")
 
 
 def _passage_tokens(config: Config, reranker: str) -> str:
@@ -136,12 +133,7 @@ def _system(config: Config, name: str) -> dict[str, Any]:
         case "rerank":
             # A run has no more candidates.
             depth = min(system["depth"], config["depth"])
-            return {
-                "kind": "rerank",
-                "candidates": system["rerank"],
-                "reranker": system["reranker"],
-                "depth": depth,
-            }
+            return {"kind": "rerank", "candidates": system["rerank"], "reranker": system["reranker"], "depth": depth}
         case kind if kind in GRAPHS:
             encoder = system["retrieve"]
             width = system[kind][GRAPHS[kind].width]

@@ -9,6 +9,7 @@ import yaml
 
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, shape_mistakes
 from workflow.experiment.config import Config
+from workflow.experiment.naming import check_name
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "paper.schema.yaml"
 # What a row, a column or the table may say of a number; the first that does counts.
@@ -84,15 +85,9 @@ def _references(paper: Config) -> Iterator[str]:
 def _check_names(place: str, part: Config, paper: Config) -> Iterator[str]:
     """Check that a part refers to reasons and a tolerance that are there."""
     for why in part.get("why", []):
-        yield from _check_known(f"{place}.why", why, paper.get("reasons", {}))
+        yield from check_name(f"{place}.why", why, paper.get("reasons", {}))
     if "tolerance" in part:
-        yield from _check_known(f"{place}.tolerance", part["tolerance"], paper["tolerances"])
-
-
-def _check_known(place: str, name: str, known: Config) -> Iterator[str]:
-    if name not in known:
-        names = ", ".join(known) or "(none is defined)"
-        yield f"{place}: found {name!r}, expected one of {names}; add it or fix the name"
+        yield from check_name(f"{place}.tolerance", part["tolerance"], paper["tolerances"])
 
 
 def _check_row(place: str, row: Config, table: Config, paper: Config) -> Iterator[str]:

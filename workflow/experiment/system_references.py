@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from workflow.experiment.config import GRAPHS, KINDS, LEARNERS, Config, is_trained, parts_of, ranked_splits
-from workflow.experiment.naming import check_name, entries, listed
+from workflow.experiment.naming import check_name, check_once, entries, listed
 
 
 def check_systems(config: Config) -> Iterator[str]:
@@ -27,9 +26,7 @@ def check_systems(config: Config) -> Iterator[str]:
             # Whatever retrieves is an encoder, or BM25.
             known = ["bm25", *config[section]] if section == "encoders" else config[section]
             yield from check_name(f"{place}.{key}", other, known)
-        for part, times in Counter(parts_of(system)).items():
-            if times > 1:
-                yield f"{place}.interleave: found {part} {times} times, expected each system once; remove one"
+        yield from check_once(f"{place}.interleave", parts_of(system), "system")
         if kinds == ["rerank"]:
             yield from _check_rerank(place, system, config)
 
