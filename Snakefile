@@ -14,8 +14,6 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/common_evaluation.smk"
-include: "workflow/rules/resources.smk"
 
 
 # One per GPU, or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
@@ -42,9 +40,9 @@ localrules:
 rule all:
     default_target: True
     input:
-        get_measures(config["dataset"]),
-        submission_files(config),
-        export_files(config),
-        latency_file(config),
-        manifest=f"results/{config['dataset']}/manifest.json",
-        report_page=f"results/{config['dataset']}/report/index.html",
+        report_inputs.of_systems(config, paths.MEASURES),
+        report_inputs.submissions(config),
+        report_inputs.exports(config),
+        report_inputs.latencies(config),
+        manifest=paths.at(paths.MANIFEST, config),
+        report_page=paths.at(paths.REPORT, config) + "index.html",

@@ -32,16 +32,13 @@ Where files cannot be locked, and with ``--nolock``, all is as Snakemake has it.
 
 from __future__ import annotations
 
-import binascii
 import json
-import logging
 import os
 import re
 import secrets
 import signal
 import socket
 import time
-from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -49,45 +46,46 @@ from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
-from snakemake.logging import logger
 
 from cort.system.files import DISK_IS_FULL, try_lock
+from workflow import paths, snakemake_api
 
-FOLDER = Path(".snakemake")
+OWNERS = snakemake_api.FOLDER / "owners"
+# Folders of a dataset that version 0.2 makes no more.
+ONLY_BEFORE = ("language_models", "examples")
+HINT = "`make why` says what changed; if these stay valid under today's code, `make accept RULES=train` says so."
 #: Environment variable by which jobs are known: the token of the workflow that began them.
 VARIABLE = "CORT_WORKFLOW"
 SLURM_JOB = "SLURM_JOB_ID"
 # Seconds to wait for a lock held between fork and exec or by a process that is dying, and for jobs to end.
 PATIENCE, GRACE = 2.0, 30.0
-LOCKED = re.compile(r"^results/([^/\n]+)/", re.MULTILINE)
+LOCKED = re.compile("^" + paths.DATASET.format(dataset=r"([^/\n]+)") + "/", re.MULTILINE)
 
 _held: dict[Path, int] = {}
 
 
 def guard(workflow: Any, dataset: str) -> None:
-    """Claim the dataset when this workflow begins to execute; to be called while it is parsed.
+    """Refuse results of version 0.1, and claim the dataset when this workflow begins to execute; for the Snakefile.
 
-    Nothing happens in the processes of single jobs, in dry runs, nor when a workflow is only asked about (``--lint``,
-    ``--summary``, ``--report``, ``--unlock``): only executing one logs that it has started, and that before it looks
-    for locks.
+    Nothing is claimed in the processes of single jobs, in dry runs, nor when a workflow is only asked about
+    (``--lint``, ``--summary``, ``--report``, ``--unlock``).
+
+    :raises WorkflowError: when there are results of version 0.1.
     """
-    for other in [one for one in logger.filters if isinstance(one, _AtStart)]:
-        logger.removeFilter(other)
-    if workflow.is_main_process and not workflow.output_settings.dryrun:
-        logger.addFilter(_AtStart(workflow, dataset))
+    if not snakemake_api.is_main(workflow):
+        return
+    folder = Path(paths.at(paths.DATASET, {"dataset": dataset}))
+    if any((folder / name).exists() for name in ONLY_BEFORE):
+        raise WorkflowError(
+            f"{folder}: found results of version 0.1, whose files have other names, expected none or those of 0.2; "
+            "move the folder away or delete it"
+        )
 
+    def begin() -> None:
+        if snakemake_api.uses_locks(workflow) and not snakemake_api.is_dry_run(workflow):
+            claim(dataset)
 
-class _AtStart(logging.Filter):
-    """Lets every message pass, and claims the dataset at the one that says that a workflow starts."""
-
-    def __init__(self, workflow: Any, dataset: str) -> None:
-        super().__init__()
-        self.workflow, self.dataset = workflow, dataset
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if getattr(record, "event", None) == "workflow_started" and self.workflow.execution_settings.lock:
-            claim(self.dataset)
-        return True
+    snakemake_api.listen(begin, HINT)
 
 
 def claim(dataset: str) -> None:
@@ -95,7 +93,7 @@ def claim(dataset: str) -> None:
 
     :raises WorkflowError: when another process is at work on it, or the disk is full.
     """
-    path = (FOLDER / "owners" / dataset).absolute()
+    path = (OWNERS / dataset).absolute()
     if path in _held:
         return
     try:
@@ -112,13 +110,13 @@ def claim(dataset: str) -> None:
     except OSError as error:
         # Whatever else is wrong with this folder, Snakemake says it next.
         if error.errno in DISK_IS_FULL:
-            raise WorkflowError(f"{FOLDER}: {error.strerror}; free space and call again") from None
+            raise WorkflowError(f"{snakemake_api.FOLDER}: {error.strerror}; free space and call again") from None
 
 
 def is_owned(dataset: str) -> bool:
     """Whether another process holds a dataset, or files cannot be locked so that nobody knows."""
     try:
-        descriptor = os.open(FOLDER / "owners" / dataset, os.O_RDWR)
+        descriptor = os.open(OWNERS / dataset, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
@@ -178,12 +176,12 @@ def _read(path: Path) -> dict[str, Any]:
 def _clear_up(dataset: str, last: dict[str, Any]) -> None:
     """Remove what a dead owner left behind, and say so in a line each."""
     if last and last["host"] == socket.gethostname() and (ended := _end_jobs(last["token"])):
-        logger.info(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
+        snakemake_api.say(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
     if removed := _remove_dead_locks(dataset):
         who = f"process {last['pid']} on {last['host']}, since {last['since']}" if last else "unknown"
-        logger.info(f"Removed {removed} locks of a workflow that was killed ({who}).")
+        snakemake_api.say(f"Removed {removed} locks of a workflow that was killed ({who}).")
     for output in _mark_damaged(dataset):
-        logger.info(f"The record of {output} is damaged; it is made again.")
+        snakemake_api.say(f"The record of {output} is damaged; it is made again.")
 
 
 def _end_jobs(token: str) -> int:
@@ -206,7 +204,7 @@ def _end_jobs(token: str) -> int:
 def _remove_dead_locks(dataset: str) -> int:
     """Remove Snakemake's locks that name this dataset and none that is somebody else's; their number."""
     removed = 0
-    for path in sorted((FOLDER / "locks").glob("*.lock")):
+    for path in snakemake_api.lock_files():
         with suppress(FileNotFoundError):
             named = set(LOCKED.findall(path.read_text(encoding="utf-8", errors="replace")))
             if dataset in named and not any(is_owned(other) for other in named - {dataset}):
@@ -217,26 +215,7 @@ def _remove_dead_locks(dataset: str) -> int:
 
 def _mark_damaged(dataset: str) -> Iterator[str]:
     """Turn unreadable records of the dataset into marks of unfinished jobs; yield the outputs."""
-    records = FOLDER / "metadata"
-    for path in [path for path in records.rglob("*") if path.is_file()]:
-        if _is_readable(path):
-            continue
-        inside = path.relative_to(records)
-        try:
-            # Snakemake's name of a record: the output's in base64, in pieces that a file system takes.
-            output = urlsafe_b64decode("".join(part.removeprefix("@") for part in inside.parts)).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            continue
-        if output.startswith(f"results/{dataset}/"):
-            mark = FOLDER / "incomplete" / inside
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.write_text('{"external_jobid": null}', encoding="utf-8")
-            path.unlink()
+    for path, output, record in snakemake_api.records():
+        if record is None and LOCKED.findall(output) == [dataset]:
+            snakemake_api.mark_incomplete(path)
             yield output
-
-
-def _is_readable(path: Path) -> bool:
-    try:
-        return isinstance(json.loads(path.read_bytes()), dict)
-    except ValueError:
-        return False

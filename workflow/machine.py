@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.system.devices import visible_devices
+from workflow import snakemake_api
 
 # Threads of a stage that computes; more help little.
 THREADS = 8
@@ -42,14 +43,13 @@ def survey(workflow: Any) -> Machine:
 
     Jobs that a cluster runs, and calls of Snakemake within such a job, are not limited.
     """
-    # Executors that are not local need --jobs.
-    if not workflow.is_main_process or workflow.nodes is not None:
+    if not snakemake_api.is_main(workflow) or snakemake_api.is_on_cluster(workflow):
         return Machine(None, None)
     gpus = len(visible_devices())
-    limit = workflow.global_resources.get("gpu").value
+    limit = snakemake_api.limit_of(workflow, "gpu")
     if limit is None and gpus:
-        workflow.register_resource("gpu", gpus)
-    return Machine(gpus if limit is None else min(gpus, limit), workflow.global_resources.get("_cores").value)
+        snakemake_api.set_limit(workflow, "gpu", gpus)
+    return Machine(gpus if limit is None else min(gpus, limit), snakemake_api.limit_of(workflow, "_cores"))
 
 
 def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int) -> int:
@@ -57,10 +57,9 @@ def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int
 
     It is passed to every call of Snakemake this one makes: shards that come and go meanwhile change nothing.
     """
-    settings = workflow.resource_settings
-    chosen = settings.overwrite_scatter.get(process) or existing_shards(map(Path, folders)) or default
-    settings.overwrite_scatter = {**settings.overwrite_scatter, process: chosen}
-    return int(chosen)
+    chosen = snakemake_api.scattered(workflow, process) or existing_shards(map(Path, folders)) or default
+    snakemake_api.set_scattered(workflow, process, chosen)
+    return chosen
 
 
 def existing_shards(folders: Iterable[Path]) -> int | None:

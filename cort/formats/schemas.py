@@ -92,7 +92,7 @@ def strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
-                yield f"{_place(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
+                yield f"{place_of(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
             yield from strange_keys(part, (*path, str(key)))
 
 
@@ -104,7 +104,7 @@ def is_name(error: ValidationError) -> bool:
 def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case per kind of mistake
     """Yield a line for each thing that an error of the validator says."""
     path = [str(part) for part in error.absolute_path]
-    place = _place(path)
+    place = place_of(path)
     value: Any = error.instance
     rule: Any = error.validator_value
     schema: Any = error.schema
@@ -122,24 +122,26 @@ def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case 
                     yield f"{place}: found no key {key}, expected it to be set; add it"
         case "type":
             words = " or ".join(TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
-            yield f"{place}: found {_shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
+            yield f"{place}: found {shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
         case "enum":
-            yield f"{place}: found {_shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
+            yield f"{place}: found {shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
         case "pattern" if rule == AUTO:
-            yield f"{place}: found {_shorten(value)}, expected a number or auto; fix the value"
+            yield f"{place}: found {shorten(value)}, expected a number or auto; fix the value"
         case "pattern":
-            place = _place([*path, value]) if is_name(error) else place
-            yield f"{place}: found the name {_shorten(value)}, expected {_letters(rule)}; rename it"
+            place = place_of([*path, value]) if is_name(error) else place
+            yield f"{place}: found the name {shorten(value)}, expected {_letters(rule)}; rename it"
         case validator:
             expected = BOUNDS.get(str(validator), f"{validator} {{}}").format(rule)
-            yield f"{place}: found {_shorten(value)}, expected {expected}; fix the value"
+            yield f"{place}: found {shorten(value)}, expected {expected}; fix the value"
 
 
-def _place(path: Sequence[str]) -> str:
+def place_of(path: Sequence[str]) -> str:
+    """Write a path into a file of YAML."""
     return ".".join(path) or "top level"
 
 
-def _shorten(value: object) -> str:
+def shorten(value: object) -> str:
+    """Write a value in 60 characters at most."""
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
 

@@ -18,7 +18,8 @@ from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.experiment.checks import ConfigError, load
 from workflow.experiment.config import describe
-from workflow.experiment.online import latency_file, manifest_options, searchable, searched_files
+from workflow.experiment.online import manifest_options, searchable, searched_files
+from workflow.report_inputs import latencies
 
 
 class Injected:
@@ -188,7 +189,7 @@ def test_published_runs_are_left_out_of_the_manifest(experiment):
     assert searchable(config) == ["bm25"]
     options = manifest_options(config, lambda encoder: [])
     assert json.loads(options[options.index("--systems") + 1]) == {"bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4}}
-    assert latency_file(config) == []
+    assert latencies(config) == []
 
 
 def test_systems_that_merge_others_are_listed_with_their_method(experiment):
@@ -206,7 +207,7 @@ def test_systems_that_merge_others_are_listed_with_their_method(experiment):
 
 def test_latencies_wait_for_what_is_opened(experiment):
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
-    assert latency_file(config) == ["results/toy/latency/test.json"]
+    assert latencies(config) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/bm25/index/manifest.json"]
     assert searched_files(config, lambda encoder: []) == files
 
@@ -214,7 +215,10 @@ def test_latencies_wait_for_what_is_opened(experiment):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"split": "train", "systems": ["bm25"]}, "latency.split: found 'train', expected one of test; fix the name"),
+        (
+            {"split": "train", "systems": ["bm25"]},
+            "latency.split: found 'train', expected one of test; add it or fix the name",
+        ),
         ({"split": "test", "systems": ["x"]}, "latency.systems: found 'x', expected one of bm25; add it"),
         ({"split": "test", "systems": ["found"]}, "latency.systems: found found, made from a published run"),
         ({"split": "test", "systems": ["found+bm25"]}, "latency.systems: found found.bm25, made from a published run"),

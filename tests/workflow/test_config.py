@@ -69,7 +69,14 @@ def test_no_mapping_takes_unknown_keys():
 def test_every_key_is_used_by_the_workflow():
     files = [*(ROOT / "workflow" / "rules").glob("*.smk"), *(ROOT / "workflow").rglob("*.py"), ROOT / "Snakefile"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    unused = [path for path in KEYS if not re.search(rf"\b{re.escape(path.rsplit('.', 1)[-1])}\b", text)]
+    # Sections of which every key is an option of a stage, which refuses those it does not know.
+    whole = ("collection.pydocs", "bm25.tune", "triples", "pairs", "training", "onng", "hnsw")
+    unused = [
+        path
+        for path in KEYS
+        if not path.rpartition(".")[0].endswith(whole)
+        and not re.search(rf"\b{re.escape(path.rsplit('.', 1)[-1])}\b", text)
+    ]
     assert unused == []
 
 

@@ -26,7 +26,7 @@ from workflow.experiment.config import (
     used_models,
 )
 from workflow.experiment.naming import MEASURE
-from workflow.experiment.outputs import export_files
+from workflow.report_inputs import exports
 
 GONE = object()
 
@@ -206,7 +206,7 @@ MISTAKES = {
     ),
     "unknown export": (
         {"exports": ["encodr"]},
-        "exports: found 'encodr', expected one of encoder, cross; add it or fix the name",
+        "exports: found 'encodr', expected one of encoder, cross; did you mean encoder?",
     ),
     "export twice": (
         {"exports": ["cross", "cross"]},
@@ -730,7 +730,7 @@ def test_exported_models_and_the_systems_they_are_part_of():
     assert [section_of(config, name) for name in config["exports"]] == ["encoders", "rerankers"]
     assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
     assert systems_with(config, "cross") == ["cort+bm25-cross"]
-    assert export_files(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
+    assert exports(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
 
 def test_descriptions():
@@ -753,3 +753,49 @@ def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
     assert decisive["seed"] == config["seed"]
     assert decisive["systems"] == config["systems"]
     assert "protect" in config
+
+
+RENAMED = {
+    "encoders encoder training": {"accumulate": 2, "recompute": True, "select": "loss"},
+    "encoders encoder hnsw": {"connections": 4},
+    "encoders encoder base_model": GONE,
+    "encoders encoder language_model": "small",
+    "evaluation disagreements": GONE,
+    "evaluation examples": ["bm25", "cort"],
+    "evaluation number_of_examples": 2,
+    "bm25 text": "raw",
+    "base_models": GONE,
+    "language_models": {"small": {"pretrained": "tiny/model", "text": "cort"}},
+}
+
+
+def test_earlier_keys_are_refused_with_their_new_names_and_nothing_else_is_said():
+    def line(place, old, new):
+        return f"{place}: found the key {old}, which is now {new}; rename it"
+
+    training = "encoders.encoder.training"
+    assert complaints(RENAMED) == [
+        line("bm25", "text", "cleaning"),
+        line("encoders.encoder", "language_model", "base_model"),
+        line("encoders.encoder.hnsw", "connections", "M"),
+        line(training, "accumulate", "gradient_accumulation"),
+        line(training, "recompute", "gradient_checkpointing"),
+        line(training, "select", "best_model_metric"),
+        line("evaluation", "examples", "disagreements"),
+        line("evaluation", "number_of_examples", "number_of_disagreements"),
+        line("language_models.small", "text", "cleaning"),
+        line("top level", "language_models", "base_models"),
+    ]
+
+
+def test_values_of_earlier_keys_are_checked_as_those_of_the_new_ones():
+    assert complaints({"encoders encoder training": {"accumulate": 0}}) == [
+        "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it",
+        "encoders.encoder.training.gradient_accumulation: found 0, expected at least 1; fix the value",
+    ]
+
+
+def test_an_earlier_key_beside_the_new_one_is_refused_too():
+    assert complaints({"encoders encoder training": {"accumulate": 2, "gradient_accumulation": 3}}) == [
+        "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it"
+    ]

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from snakemake.iocontainers import Wildcards
 
 from tests.support.reporting import PAPER
 from tests.workflow.test_experiment import GONE, changed, complaints
 from workflow.experiment.checks import ConfigError, complete
-from workflow.experiment.outputs import consistency_files, reproduction_files, run_id_of, submission_files
 from workflow.experiment.papers import check_papers, names_of_files
+from workflow.report_inputs import consistency, reproduced, submissions
+from workflow.settings import submission
 
 ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
@@ -55,7 +57,7 @@ MISTAKES = {
     ),
     "unknown reason": (
         {f"{T} rows 1 values 0 why": ["sed"]},
-        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; add it or fix the name",
+        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; did you mean seed?",
     ),
     "unknown tolerance": (
         {f"{T} columns 1 tolerance": "far"},
@@ -152,7 +154,7 @@ def test_names_of_files(tmp_path):
     names = names_of_files(path)
     assert names == {"tables": ["table-1"], "figures": ["figure-1", "figure-2"]}
     folder = "results/{dataset}/report/reproduction"
-    assert reproduction_files({"p": names}) == [
+    assert reproduced({"papers": [str(path)]}) == [
         *(f"{folder}/tables/p.table-1.{ending}" for ending in ("csv", "md", "tex")),
         *(f"{folder}/figures/p.figure-{number}.svg" for number in (1, 2)),
     ]
@@ -162,11 +164,11 @@ OUTPUTS = {
     "unknown system of a submission": (
         {"submissions leaderboard system": "bm52"},
         "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or fix the name",
+        "cort+bm25-cross, published; did you mean bm25?",
     ),
     "unknown split of a submission": (
         {"submissions leaderboard split": "train"},
-        "submissions.leaderboard.split: found 'train', expected one of test; fix the name",
+        "submissions.leaderboard.split: found 'train', expected one of test; add it or fix the name",
     ),
     "submission of a split without a run": (
         {
@@ -232,12 +234,17 @@ def test_systems_that_share_no_split_with_the_reference():
 def test_files_of_an_experiment():
     files = {"queries": "q.tsv", "qrels": "r.tsv"}
     config = complete(changed({"splits dev": files, "systems published run": {"test": "a.trec"}}), "tiny.yaml")
-    assert submission_files(config) == [
+    assert submissions(config) == [
         "results/tiny/submissions/leaderboard.tsv",
         "results/tiny/submissions/track.trec",
     ]
-    assert (run_id_of(config, "track"), run_id_of(config, "leaderboard")) == ("tiny-1", "leaderboard")
+    settings = {name: submission(config, Wildcards(fromdict={"submission": name})) for name in config["submissions"]}
+    assert settings["leaderboard"] == ["--form", "msmarco"]
+    assert settings["track"] == ["--form", "trec", "--run-id", "tiny-1"]
+    assert repr(settings["track"]) == (
+        'settings {"submissions.track.form": "trec", "submissions.track.run_id": "tiny-1"}'
+    )
     # The reference has no run on dev.
-    assert consistency_files(config) == [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
+    assert consistency(config) == [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
     config = complete(changed({"evaluation consistency": GONE, "submissions": {}}), "tiny.yaml")
-    assert (submission_files(config), consistency_files(config)) == ([], [])
+    assert (submissions(config), consistency(config)) == ([], [])

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from jsonschema.exceptions import ValidationError
 
-from cort.formats.schemas import Validator, explain, is_name, repeated_keys, strange_keys
+from cort.formats.schemas import Validator, explain, is_name, place_of, repeated_keys, strange_keys
 from workflow.experiment.config import GRAPHS, Config, evaluated_splits, kind_of
 from workflow.experiment.references import check_references
 
@@ -84,8 +84,10 @@ def complete(config: Config, source: str) -> Config:
 def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List all mistakes, each once, in alphabetical order of their places."""
     names = set(strange_keys(config))
+    renamed: list[str] = []
+    config = _with_new_names(config, schema, (), renamed)
     errors = list(Validator(schema).iter_errors(config))
-    lines = names.union(_idle_settings(config), (line for error in errors for line in explain(error)))
+    lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(with_defaults(sound, schema)))
@@ -111,6 +113,23 @@ def check_duplicate_keys(path: str | Path) -> None:
     """Refuse a YAML file in which a key stands twice in one mapping."""
     if mistakes := repeated_keys(path):
         raise ConfigError("\n".join(mistakes))
+
+
+def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list[str]) -> Any:
+    """Copy a config with today's keys in the place of earlier ones; a line is added to `lines` for each of them."""
+    if not isinstance(value, dict):
+        return value
+    properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    new_names = {part["renamed_from"]: key for key, part in properties.items() if "renamed_from" in part}
+    found = {}
+    for key, inner in value.items():
+        name = new_names.get(key, key)
+        if name != key:
+            lines.append(f"{place_of(path)}: found the key {key}, which is now {name}; rename it")
+        if name == key or name not in value:
+            part = properties.get(name, rest if isinstance(rest, dict) else {})
+            found[name] = _with_new_names(inner, part, (*path, str(key)), lines)
+    return found
 
 
 def _idle_settings(config: Config) -> Iterator[str]:

@@ -6,6 +6,7 @@ Used by the Snakefile alone; knows names and references, not files and not stage
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 Config: TypeAlias = dict[str, Any]
@@ -37,10 +38,14 @@ def kind_of(system: Config) -> str:
     return next((kind for kind in GRAPHS if kind in system), "exact")
 
 
+def any_of(names: Iterable[str]) -> str:
+    """Return a regular expression that matches these names, and nothing if there are none."""
+    return "|".join(map(re.escape, names)) or r"(?!)"
+
+
 def names_of_kind(config: Config, *kinds: str) -> str:
-    """Return a regular expression that matches the names of all systems of some kinds, nothing if there are none."""
-    names = [re.escape(name) for name, system in config["systems"].items() if kind_of(system) in kinds]
-    return "|".join(names) if names else r"(?!)"
+    """Return a regular expression that matches the names of all systems of some kinds."""
+    return any_of(name for name, system in config["systems"].items() if kind_of(system) in kinds)
 
 
 def ranked_splits(config: Config) -> list[str]:
@@ -69,6 +74,22 @@ def splits_of(config: Config, name: str) -> list[str]:
     for part in parts_of(system):
         splits = [split for split in splits if split in splits_of(config, part)]
     return splits
+
+
+def pairs_of_split_and_system(config: Config, *kinds: str) -> list[tuple[str, str]]:
+    """List (split, system) of all evaluated runs, of some kinds of systems only if any is named."""
+    return [
+        (split, name)
+        for split in evaluated_splits(config)
+        for name, system in config["systems"].items()
+        if split in splits_of(config, name) and (not kinds or kind_of(system) in kinds)
+    ]
+
+
+def compared(config: Config, split: str) -> list[str]:
+    """List the systems that are compared on a split; none without the baseline."""
+    names = [name for name in config["systems"] if split in splits_of(config, name)]
+    return names if config["evaluation"]["baseline"] in names else []
 
 
 def parts_of(system: Config) -> list[str]:
@@ -116,8 +137,7 @@ def trained_models(config: Config, section: str) -> list[str]:
 
 def encoders_pattern(config: Config, trained: bool) -> str:
     """Return a regular expression that matches the names of all encoders that are, or are not, trained here."""
-    names = [re.escape(name) for name, encoder in config["encoders"].items() if is_trained(encoder) == trained]
-    return "|".join(names) if names else r"(?!)"
+    return any_of(name for name, encoder in config["encoders"].items() if is_trained(encoder) == trained)
 
 
 def section_of(config: Config, model: str) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from cort.downloads.catalog import load_catalog
+from workflow import paths
 from workflow.experiment.config import Config, ranked_splits
+from workflow.paths import KEPT as KEPT
 
 PREFIX = "download:"
 # Sections in which no file is named.
 WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
-#: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
-KEPT = "results/.downloads"
 
 
 def resolve(config: Config) -> Config:
@@ -32,7 +32,10 @@ def resolve(config: Config) -> Config:
 
 def path_of(value: str, dataset: str) -> str:
     """Path of a raw file of the config: its own, or where a public file will be."""
-    return f"results/{dataset}/raw/{value.removeprefix(PREFIX)}" if value.startswith(PREFIX) else value
+    if not value.startswith(PREFIX):
+        return value
+    source, _, file = value.removeprefix(PREFIX).partition("/")
+    return paths.at(paths.PUBLIC_FILE, {"dataset": dataset}, source=source, file=file)
 
 
 def named_files(config: Config) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from workflow.experiment.config import Config
 
-# As cort/measures.py knows them.
+# As cort/evaluation/measures.py knows them.
 MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k"
 MEASURE = re.compile(r"(RR|nDCG|AP|(RR|nDCG|AP|R|P|Success)@[1-9][0-9]{0,8})")
 
@@ -21,11 +21,23 @@ def entries(config: Config, section: str) -> list[tuple[str, Config]]:
 
 def check_measures(place: str, names: list[str]) -> Iterator[str]:
     """Refuse measures that do not exist, or stand there twice."""
-    for name, times in Counter(names).items():
+    for name in dict.fromkeys(names):
         if not MEASURE.fullmatch(name):
             yield f"{place}: found {name!r}, expected one of {MEASURES}; fix it"
+    yield from check_once(place, names, "measure")
+
+
+def check_once(place: str, names: Iterable[str], what: str) -> Iterator[str]:
+    """Refuse names that stand there twice."""
+    for name, times in Counter(names).items():
         if times > 1:
-            yield f"{place}: found {name} {times} times, expected each measure once; remove one"
+            yield f"{place}: found {name} {times} times, expected each {what} once; remove one"
+
+
+def check_growing(place: str, numbers: list[float]) -> Iterator[str]:
+    """Refuse numbers that do not grow."""
+    if numbers != sorted(set(numbers)):
+        yield f"{place}: found {numbers}, expected growing numbers; sort them"
 
 
 def check_name(place: str, name: str, known: Iterable[str]) -> Iterator[str]:

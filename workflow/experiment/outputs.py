@@ -1,68 +1,16 @@
-"""What an experiment makes for readers outside: files to hand in, consistency factors, comparisons with papers.
-
-Names of these files, and the checks of what the config says of them. Models, too, leave the house.
-"""
+"""Check what a config says of files for readers outside: submissions, consistency factors, exported models."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from workflow.experiment.config import LEARNERS, Config, ranked_splits, splits_of
+from workflow.experiment.naming import check_growing, check_name, check_once
 
-SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 # As the stage `submission` will have them: here a mistake is found before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
-
-
-def submission_files(config: Config) -> list[str]:
-    """Name the files to hand in."""
-    folder = f"results/{config['dataset']}/submissions"
-    return [f"{folder}/{name}.{SUFFIXES[one['form']]}" for name, one in config["submissions"].items()]
-
-
-def export_files(config: Config) -> list[str]:
-    """Name the model cards of the models that are exported; each stands for its folder."""
-    return [f"results/{config['dataset']}/models/{name}/README.md" for name in config["exports"]]
-
-
-def run_id_of(config: Config, name: str) -> str:
-    """Id of a TREC submission's run: as it says, or else its name."""
-    run_id: str = config["submissions"][name].get("run_id", name)
-    return run_id
-
-
-def consistency_files(config: Config) -> list[str]:
-    """Name the consistency factors, one file per system and split that it shares with the reference."""
-    asked = config["evaluation"].get("consistency")
-    if asked is None:
-        return []
-    return [
-        f"results/{config['dataset']}/consistency/{split}/{name}.json"
-        for split in splits_of(config, asked["reference"])
-        for name in asked["systems"]
-        if split in splits_of(config, name)
-    ]
-
-
-def reproduction_files(papers: dict[str, dict[str, list[str]]]) -> list[str]:
-    """Name the tables and figures of all papers, by the names of their tables and figures.
-
-    :param papers: name of the paper -> section -> names.
-    """
-    folder = "results/{dataset}/report/reproduction"
-    tables = [
-        f"{folder}/tables/{paper}.{name}.{ending}"
-        for paper, sections in papers.items()
-        for name in sections["tables"]
-        for ending in ("csv", "md", "tex")
-    ]
-    figures = [
-        f"{folder}/figures/{paper}.{name}.svg" for paper, sections in papers.items() for name in sections["figures"]
-    ]
-    return tables + figures
 
 
 def check_outputs(config: Config, sound: Config) -> Iterator[str]:
@@ -85,26 +33,22 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
     known = [name for section in LEARNERS for name in config[section]]
     systems = config["systems"]
     used = {system.get(key) for system in sound["systems"].values() for key, _ in LEARNERS.values()}
-    for name, times in Counter(config["exports"] or []).items():
-        if name not in known:
-            models = ", ".join(known) or "(none is defined)"
-            yield f"exports: found {name!r}, expected one of {models}; add it or fix the name"
-        elif name not in used and systems == sound["systems"]:
+    for name in dict.fromkeys(config["exports"] or []):
+        yield from check_name("exports", name, known)
+        if name in known and name not in used and systems == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
-        if times > 1:
-            yield f"exports: found {name} {times} times, expected each model once; remove one"
+    yield from check_once("exports", config["exports"] or [], "model")
 
 
 def _check_submission(place: str, name: str, one: Config, config: Config, sound: Config) -> Iterator[str]:
-    splits = ranked_splits(config)
-    if one["split"] not in splits:
-        yield f"{place}.split: found {one['split']!r}, expected one of {', '.join(splits)}; fix the name"
-    elif one["system"] in config["systems"] and one["split"] not in splits_of(sound, one["system"]):
+    splits, system = ranked_splits(config), one["system"]
+    yield from check_name(f"{place}.split", one["split"], splits)
+    if one["split"] in splits and system in config["systems"] and one["split"] not in splits_of(sound, system):
         yield (
-            f"{place}: found {one['system']!r}, which has no run on {one['split']}, expected one that has; "
+            f"{place}: found {system!r}, which has no run on {one['split']}, expected one that has; "
             "add its run file or name another"
         )
-    yield from _check_system(f"{place}.system", one["system"], config)
+    yield from check_name(f"{place}.system", system, config["systems"])
     if one["form"] == "msmarco" and "run_id" in one:
         yield f"{place}.run_id: found run_id with the form msmarco, expected it with trec; remove it"
     if one["form"] == "trec" and "run_id" not in one and not RUN_ID.fullmatch(name):
@@ -116,15 +60,9 @@ def _check_submission(place: str, name: str, one: Config, config: Config, sound:
 def _check_consistency(place: str, one: Config, config: Config, sound: Config) -> Iterator[str]:
     named = [("reference", one["reference"]), *(("systems", name) for name in one["systems"])]
     for key, name in named:
-        yield from _check_system(f"{place}.{key}", name, config)
+        yield from check_name(f"{place}.{key}", name, config["systems"])
     shared = set(splits_of(sound, one["reference"])) if one["reference"] in config["systems"] else set()
     for name in one["systems"]:
         if name in config["systems"] and shared and not shared & set(splits_of(sound, name)):
             yield f"{place}.systems: found {name}, which shares no split with {one['reference']}; name another"
-    if one["depths"] != sorted(set(one["depths"])):
-        yield f"{place}.depths: found {one['depths']}, expected growing numbers; sort them"
-
-
-def _check_system(place: str, name: str, config: Config) -> Iterator[str]:
-    if name not in config["systems"]:
-        yield f"{place}: found {name!r}, expected one of {', '.join(config['systems'])}; add it or fix the name"
+    yield from check_growing(f"{place}.depths", one["depths"])

@@ -22,7 +22,7 @@ from workflow.experiment.config import (
 from workflow.experiment.cycles import find_circles
 from workflow.experiment.downloads import check_names
 from workflow.experiment.model_references import check_base_models, check_learners, check_trainings
-from workflow.experiment.naming import check_measures, check_name, entries, listed
+from workflow.experiment.naming import check_growing, check_measures, check_name, entries, listed
 from workflow.experiment.online import check_latency
 from workflow.experiment.outputs import check_outputs
 from workflow.experiment.system_references import check_published, check_systems
@@ -183,8 +183,8 @@ def _check_evaluation(config: Config) -> Iterator[str]:
 
 def _check_audit(config: Config) -> Iterator[str]:
     for key, values in (config["audit"] or {}).items():
-        if isinstance(values, list) and values != sorted(set(values)):
-            yield f"audit.{key}: found {values}, expected growing numbers; sort them"
+        if isinstance(values, list):
+            yield from check_growing(f"audit.{key}", values)
 
 
 def _check_measures_of_splits(config: Config) -> Iterator[str]:

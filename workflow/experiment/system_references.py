@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from cort.retrieval.fusion import FUSIONS
 from workflow.experiment.config import GRAPHS, KINDS, LEARNERS, Config, is_trained, parts_of, ranked_splits
-from workflow.experiment.naming import check_name, entries, listed
+from workflow.experiment.naming import check_name, check_once, entries, listed
 
 
 def check_systems(config: Config) -> Iterator[str]:
@@ -30,9 +29,7 @@ def check_systems(config: Config) -> Iterator[str]:
             # Whatever retrieves is an encoder, or BM25.
             known = ["bm25", *config[section]] if section == "encoders" else config[section]
             yield from check_name(f"{place}.reranker" if section == "rerankers" else part_place, other, known)
-        for part, times in Counter(parts_of(system)).items():
-            if times > 1:
-                yield f"{part_place}: found {part} {times} times, expected each system once; remove one"
+        yield from check_once(part_place, parts_of(system), "system")
         if kinds == ["rerank"]:
             yield from _check_rerank(place, system, config)
 

@@ -3,11 +3,10 @@
 
 rule bm25_index:
     input:
-        script="cort/bm25_index.py",
-        passages="results/{dataset}/collection/passages.parquet",
+        passages=paths.PASSAGES,
     output:
         # One named file: the time of a folder changes when it is copied, and nothing compares its content.
-        "results/{dataset}/bm25/index/manifest.json",
+        paths.BM25_INDEX,
     log:
         "logs/{dataset}/bm25_index.log",
     benchmark:
@@ -20,24 +19,23 @@ rule bm25_index:
         heap_mb=growing(1500),
         runtime=growing(120),
     params:
-        module=as_py_module(),
+        code=code_of("bm25_index"),
         folder=subpath(output[0], parent=True),
-        cleaning=setting("bm25", "cleaning"),
+        options=options("bm25.cleaning"),
     message:
         "Index the passages for BM25"
     shell:
-        "python -m {params.module} --passages {input.passages:q} --cleaning {params.cleaning} --threads {threads} --memory-mb {resources.heap_mb}"
+        "python -m cort.bm25_index --passages {input.passages:q} {params.options:q} --threads {threads} --memory-mb {resources.heap_mb}"
         " --output {params.folder:q} --log {log:q}"
 
 
 rule bm25_tune:
     input:
-        script="cort/bm25_tune.py",
-        index="results/{dataset}/bm25/index/manifest.json",
-        queries="results/{dataset}/collection/queries.train.parquet",
-        qrels="results/{dataset}/collection/qrels.train.parquet",
+        index=paths.BM25_INDEX,
+        queries=paths.at(paths.QUERIES, config, split="train"),
+        qrels=paths.at(paths.QRELS, config, split="train"),
     output:
-        "results/{dataset}/bm25/parameters.json",
+        paths.BM25_PARAMETERS,
     log:
         "logs/{dataset}/bm25_tune.log",
     benchmark:
@@ -50,31 +48,23 @@ rule bm25_tune:
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
-        module=as_py_module(),
+        code=code_of("bm25_tune"),
         index=subpath(input.index, parent=True),
-        k1=setting("bm25", "tune", "k1"),
-        b=setting("bm25", "tune", "b"),
-        options=options(("bm25", "tune"), "samples", "sample_size", "measure"),
-        relevance_level=setting("splits", "train", "relevance_level"),
-        depth=setting("depth"),
-        seed=setting("seed"),
+        options=options(all_of("bm25.tune"), "splits.train.relevance_level", "depth", "seed"),
     message:
         "Choose k1 and b of BM25 by a grid search over training queries"
     shell:
-        "python -m {params.module} --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " --k1 {params.k1} --b {params.b} {params.options:q} --relevance-level {params.relevance_level}"
-        " --depth {params.depth} --seed {params.seed} --threads {threads} --memory-mb {resources.heap_mb}"
-        " --output {output:q} --log {log:q}"
+        "python -m cort.bm25_tune --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " {params.options:q} --threads {threads} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
 
 
 rule bm25:
     input:
-        script="cort/bm25.py",
-        index="results/{dataset}/bm25/index/manifest.json",
-        queries="results/{dataset}/collection/queries.{split}.parquet",
-        parameters=get_tuned,
+        index=paths.BM25_INDEX,
+        queries=paths.QUERIES,
+        parameters=partial(inputs.tuned_parameters, config),
     output:
-        "results/{dataset}/runs/{split}/{system}.trec",
+        paths.RUN,
     log:
         "logs/{dataset}/bm25/{split}.{system}.log",
     benchmark:
@@ -89,13 +79,11 @@ rule bm25:
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
-        module=as_py_module(),
+        code=code_of("bm25"),
         index=subpath(input.index, parent=True),
-        parameters=get_bm25_parameters,
-        depth=get_depth,
+        options=options(settings.bm25_parameters, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:
-        "python -m {params.module} --index {params.index:q} --queries {input.queries:q} {params.parameters:q}"
-        " --depth {params.depth} --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m cort.bm25 --index {params.index:q} --queries {input.queries:q} {params.options:q}"
+        " --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q} --output {output:q} --log {log:q}"

@@ -3,19 +3,16 @@
 
 rule pydocs:
     input:
-        script="cort/pydocs.py",
         lock="requirements.lock",
     output:
-        collection="results/{dataset}/raw/collection.tsv",
-        queries=expand(
-            "results/{{dataset}}/raw/queries.{split}.tsv",
+        collection=paths.RAW_COLLECTION,
+        splits=expand(
+            paths.RAW_SPLIT,
+            kind=["queries", "qrels"],
             split=["train", "validation", "test"],
+            allow_missing=True,
         ),
-        qrels=expand(
-            "results/{{dataset}}/raw/qrels.{split}.tsv",
-            split=["train", "validation", "test"],
-        ),
-        filters="results/{dataset}/raw/filters.json",
+        filters=paths.RAW_FILTERS,
     log:
         "logs/{dataset}/pydocs.log",
     benchmark:
@@ -27,32 +24,23 @@ rule pydocs:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        module=as_py_module(),
+        code=code_of("pydocs"),
         folder=subpath(output.collection, parent=True),
         # The standard library is part of the text.
         python=sys.version_info[:3],
-        options=options(
-            ("collection", "pydocs"),
-            "min_query_words",
-            "max_query_words",
-            "min_passage_words",
-            "validation_queries",
-            "test_queries",
-        ),
-        seed=setting("seed"),
+        options=options(all_of("collection.pydocs"), "seed"),
     message:
         "Collect docstrings of Python and of the locked packages"
     shell:
-        "python -m {params.module} --lock {input.lock:q} {params.options:q} --seed {params.seed} --threads {threads}"
+        "python -m cort.pydocs --lock {input.lock:q} {params.options:q} --threads {threads}"
         " --output-folder {params.folder:q} --log {log:q}"
 
 
 rule collection:
     input:
-        script="cort/collection.py",
-        passages=get_raw_passages,
+        passages=partial(inputs.raw_passages, config),
     output:
-        "results/{dataset}/collection/passages.parquet",
+        paths.PASSAGES,
     log:
         "logs/{dataset}/collection.log",
     benchmark:
@@ -63,23 +51,22 @@ rule collection:
         mem_mb=growing(2000, per_mb=1),
         runtime=growing(60),
     params:
-        module=as_py_module(),
+        code=code_of("collection"),
     message:
         "Read the passages of {wildcards.dataset}"
     shell:
-        "python -m {params.module} --passages {input.passages:q} --output {output:q} --log {log:q}"
+        "python -m cort.collection --passages {input.passages:q} --output {output:q} --log {log:q}"
 
 
 rule split:
     input:
-        script="cort/split.py",
-        queries=get_raw_split("queries"),
-        qrels=get_raw_split("qrels"),
-        passages="results/{dataset}/collection/passages.parquet",
-        without=get_excluded,
+        queries=partial(inputs.raw_split, config, "queries"),
+        qrels=partial(inputs.raw_split, config, "qrels"),
+        passages=paths.PASSAGES,
+        without=partial(inputs.excluded_queries, config),
     output:
-        queries="results/{dataset}/collection/queries.{split}.parquet",
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
     log:
         "logs/{dataset}/split/{split}.log",
     benchmark:
@@ -88,26 +75,24 @@ rule split:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        selection=get_selection,
-        hold_out=get_hold_out,
+        code=code_of("split"),
+        options=options(settings.selection),
     message:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:
-        "python -m {params.module} --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
-        " --without {input.without:q} {params.selection:q} {params.hold_out:q}"
+        "python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
+        " --without {input.without:q} {params.options:q}"
         " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --log {log:q}"
 
 
 rule base_model:
     input:
-        script="cort/base_model.py",
-        files=get_base_model_files,
+        files=partial(inputs.base_model_files, config),
     output:
-        weights="results/{dataset}/base_models/{base_model}/model.safetensors",
-        config="results/{dataset}/base_models/{base_model}/config.json",
-        tokenizer="results/{dataset}/base_models/{base_model}/tokenizer.json",
-        tokenizer_config="results/{dataset}/base_models/{base_model}/tokenizer_config.json",
+        weights=paths.BASE_MODEL + "model.safetensors",
+        config=paths.BASE_MODEL + "config.json",
+        tokenizer=paths.BASE_MODEL + "tokenizer.json",
+        tokenizer_config=paths.BASE_MODEL + "tokenizer_config.json",
     log:
         "logs/{dataset}/base_model/{base_model}.log",
     benchmark:
@@ -116,23 +101,21 @@ rule base_model:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        source=get_base_model_source,
+        code=code_of("base_model"),
+        options=options(settings.base_model, "seed"),
         folder=subpath(output.weights, parent=True),
-        seed=setting("seed"),
     message:
         "Provide the base model {wildcards.base_model}"
     shell:
-        "python -m {params.module} {params.source:q} --seed {params.seed} --output {params.folder:q} --log {log:q}"
+        "python -m cort.base_model {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule tokenize:
     input:
-        script="cort/tokenize.py",
-        tokenizer="results/{dataset}/base_models/{base_model}/tokenizer.json",
-        texts="results/{dataset}/collection/{text}.parquet",
+        tokenizer=paths.BASE_MODEL + "tokenizer.json",
+        texts=paths.TEXTS,
     output:
-        "results/{dataset}/tokens/{base_model}/{text}.arrow",
+        paths.TOKENS,
     log:
         "logs/{dataset}/tokenize/{base_model}.{text}.log",
     benchmark:
@@ -144,11 +127,11 @@ rule tokenize:
         mem_mb=growing(2000, per_mb=2),
         runtime=growing(120),
     params:
-        module=as_py_module(),
+        code=code_of("tokenize"),
         folder=subpath(input.tokenizer, parent=True),
-        cleaning=setting("base_models", "{base_model}", "cleaning"),
+        options=options("base_models.{base_model}.cleaning"),
     message:
         "Tokenize {wildcards.text} for {wildcards.base_model}"
     shell:
-        "python -m {params.module} --tokenizer {params.folder:q} --texts {input.texts:q} --cleaning {params.cleaning}"
+        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
         " --threads {threads} --output {output:q} --log {log:q}"

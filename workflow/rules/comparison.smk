@@ -3,14 +3,13 @@
 
 rule compare:
     input:
-        script="cort/compare.py",
-        per_query=get_compared("measures", ".parquet"),
-        recall=get_compared("recall", ".csv"),
-        queries="results/{dataset}/collection/queries.{split}.parquet",
+        per_query=partial(report_inputs.of_compared, config, paths.PER_QUERY),
+        recall=partial(report_inputs.of_compared, config, paths.RECALL),
+        queries=paths.QUERIES,
     output:
-        comparison="results/{dataset}/comparisons/{split}.json",
-        table="results/{dataset}/comparisons/{split}.csv",
-        queries="results/{dataset}/comparisons/{split}.queries.csv",
+        comparison=paths.COMPARISON + ".json",
+        table=paths.COMPARISON + ".csv",
+        queries=paths.COMPARISON + ".queries.csv",
     log:
         "logs/{dataset}/compare/{split}.log",
     benchmark:
@@ -19,15 +18,15 @@ rule compare:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        baseline=setting("evaluation", "baseline"),
-        systems=lambda wildcards: compared(wildcards.split),
-        statistics=options(("evaluation",), "confidence", "resamples", "alpha"),
-        seed=setting("seed"),
+        code=code_of("compare"),
+        options=options(
+            among("evaluation", "baseline", "confidence", "resamples", "alpha"),
+            settings.compared_systems,
+            "seed",
+        ),
     message:
-        "Compare systems on {wildcards.split} with {params.baseline}"
+        "Compare systems on {wildcards.split} with {config[evaluation][baseline]}"
     shell:
-        "python -m {params.module} --baseline {params.baseline:q} --systems {params.systems:q}"
-        " --per-query {input.per_query:q} --recall {input.recall:q} --queries {input.queries:q}"
-        " --split {wildcards.split} {params.statistics} --seed {params.seed} --output {output.comparison:q}"
+        "python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q} --queries {input.queries:q}"
+        " --split {wildcards.split} --output {output.comparison:q}"
         " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"

@@ -6,10 +6,8 @@ config.update(resolve(config))
 
 
 rule download:
-    input:
-        script="cort/download.py",
     output:
-        "results/{dataset}/raw/{source}/{file}",
+        paths.PUBLIC_FILE,
     log:
         "logs/{dataset}/download/{source}.{file}.log",
     benchmark:
@@ -24,20 +22,18 @@ rule download:
         # Where a file comes from decides nothing, so it is no parameter.
         folder=config["downloads"]["folder"],
     params:
-        module=as_py_module(),
+        code=code_of("download"),
     message:
         "Fetch {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads results/.downloads"
+        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {paths.KEPT}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
 # The archive is no input: who has the extracted file needs none, and what is at hand must not decide what runs again.
 rule extract:
-    input:
-        script="cort/extract.py",
     output:
-        "results/{dataset}/raw/{source}/{file}",
+        paths.PUBLIC_FILE,
     log:
         "logs/{dataset}/extract/{source}.{file}.log",
     benchmark:
@@ -51,9 +47,9 @@ rule extract:
     resources:
         folder=config["downloads"]["folder"],
     params:
-        module=as_py_module(),
+        code=code_of("extract"),
     message:
         "Extract {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m {params.module} --name {wildcards.source:q}/{wildcards.file:q} --downloads results/.downloads"
+        "python -m cort.extract --name {wildcards.source:q}/{wildcards.file:q} --downloads {paths.KEPT}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"

@@ -3,12 +3,11 @@
 
 rule triples:
     input:
-        script="cort/triples.py",
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
-        run=teacher_of("encoders", "triples"),
+        qrels=paths.QRELS,
+        run=partial(inputs.teacher_run, config, "encoders"),
     output:
-        triples="results/{dataset}/triples/{encoder}.{split}.parquet",
-        counts="results/{dataset}/triples/{encoder}.{split}.json",
+        triples=paths.TRIPLES + ".parquet",
+        counts=paths.TRIPLES + ".json",
     log:
         "logs/{dataset}/triples/{encoder}.{split}.log",
     benchmark:
@@ -19,58 +18,47 @@ rule triples:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        module=as_py_module(),
+        code=code_of("triples"),
         options=options(
-            ("encoders", "{encoder}", "triples"),
-            "first_rank",
-            "last_rank",
-            "minimum_results",
-            "maximum_queries",
+            settings.examples("encoders.{encoder}", "triples"),
+            "splits.{split}.relevance_level",
+            "seed",
         ),
-        relevance_level=setting("splits", "{split}", "relevance_level"),
-        epochs=get_epochs("encoders"),
-        seed=setting("seed"),
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
     shell:
-        "python -m {params.module} --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
-        " --relevance-level {params.relevance_level} --epochs {params.epochs} --seed {params.seed}"
+        "python -m cort.triples --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
         " --output {output.triples:q} --output-counts {output.counts:q} --log {log:q}"
 
 
 rule train:
     input:
-        script="cort/train.py",
-        base_model=base_model_of("encoders"),
-        triples="results/{dataset}/triples/{encoder}.train.parquet",
-        validation_triples="results/{dataset}/triples/{encoder}.validation.parquet",
-        passages=tokens_of("encoders", "passages"),
-        queries=tokens_of("encoders", "queries.train"),
-        validation_queries=tokens_of("encoders", "queries.validation"),
-        qrels=judgements_for_loss("train"),
-        validation_qrels=judgements_for_loss("validation"),
-        validation_run=for_selection("encoders", "runs/validation/{system}.trec"),
-        teacher_scores=teacher_scores("train"),
-        validation_teacher_scores=teacher_scores("validation"),
-        start=get_start,
+        base_model=partial(inputs.base_model, config, "encoders"),
+        triples=paths.TRIPLES.replace("{split}", "train") + ".parquet",
+        validation_triples=paths.TRIPLES.replace("{split}", "validation") + ".parquet",
+        passages=partial(inputs.tokens, config, "encoders", "passages"),
+        queries=partial(inputs.tokens, config, "encoders", "queries.train"),
+        validation_queries=partial(inputs.tokens, config, "encoders", "queries.validation"),
+        qrels=partial(inputs.judgements_for_loss, config, "train"),
+        validation_qrels=partial(inputs.judgements_for_loss, config, "validation"),
+        validation_run=partial(inputs.for_selection, config, "encoders", paths.RUN),
+        teacher_scores=partial(inputs.teacher_scores, config, "train"),
+        validation_teacher_scores=partial(inputs.teacher_scores, config, "validation"),
+        start=partial(inputs.start, config),
     output:
         best=guarded(
             multiext(
-                "results/{dataset}/encoders/{encoder}/best/",
-                *MODEL_FILES,
-                "projection.safetensors",
-                "cort.json",
+                paths.ENCODER + "best/",
+                *ENCODER_FILES,
             )
         ),
         last=guarded(
             multiext(
-                "results/{dataset}/encoders/{encoder}/last/",
-                *MODEL_FILES,
-                "projection.safetensors",
-                "cort.json",
+                paths.ENCODER + "last/",
+                *ENCODER_FILES,
             )
         ),
-        curve="results/{dataset}/encoders/{encoder}/curve.csv",
+        curve=paths.ENCODER + "curve.csv",
     log:
         "logs/{dataset}/train/{encoder}.log",
     benchmark:
@@ -81,67 +69,51 @@ rule train:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        gpu=gpus(("encoders", "{encoder}", "training", "gpus")),
-        processes=setting("encoders", "{encoder}", "training", "gpus"),
+        gpu=gpus("encoders.{encoder}.training.gpus"),
+        processes=setting("encoders.{encoder}.training.gpus"),
         checkpoint_seconds=600,
-        mem_mb=times(16000, "encoders", "{encoder}", "training", "gpus"),
+        mem_mb=times(16000, "encoders.{encoder}.training.gpus"),
         runtime=1440,
     params:
-        module=as_py_module(),
+        code=code_of("train"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            ("encoders", "{encoder}"),
-            "pooling",
-            "dimension",
-            "query_length",
-            "passage_length",
-            "similarity",
-            "projection",
-            "query_segment",
-            "passage_segment",
-            "loss",
-            "margin",
-            "temperature",
+            settings.FRAMING,
+            among("encoders.{encoder}", "loss", "margin", "temperature"),
+            settings.training("encoders.{encoder}"),
+            "splits.train.relevance_level",
+            "seed",
         ),
-        start=lambda wildcards: [str(Path(file).parent) for file in [get_start(wildcards)] if file],
-        relevance_level=setting("splits", "train", "relevance_level"),
-        training=options(("encoders", "{encoder}", "training"), *TRAINING_NAMES),
-        seed=setting("seed"),
+        start=partial(inputs.start_folder, config),
+        checkpoints=paths.CHECKPOINTS + "/encoders/{encoder}",
     message:
         "Train the encoder {wildcards.encoder}"
     shell:
-        "python -m {params.module} --base-model {params.base_model:q} --triples {input.triples:q}"
+        "python -m cort.train --base-model {params.base_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
-        " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level} {params.options:q}"
+        " --validation-qrels {input.validation_qrels:q} {params.options:q}"
         " --validation-run {input.validation_run:q} --teacher-scores {input.teacher_scores:q}"
-        " --validation-teacher-scores {input.validation_teacher_scores:q} --start {params.start:q} {params.training:q}"
-        " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --validation-teacher-scores {input.validation_teacher_scores:q} --start {params.start:q}"
+        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q}"
-        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
-        " --checkpoints results/{wildcards.dataset:q}/checkpoints/encoders/{wildcards.encoder:q}"
-        " --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
         " --log {log:q}"
 
 
 rule import_encoder:
     input:
-        script="cort/import_encoder.py",
-        weights=setting("encoders", "{encoder}", "released"),
-        base_model=base_model_of("encoders"),
+        weights=setting("encoders.{encoder}.released"),
+        base_model=partial(inputs.base_model, config, "encoders"),
     output:
         best=multiext(
-            "results/{dataset}/encoders/{encoder}/best/",
-            *MODEL_FILES,
-            "projection.safetensors",
-            "cort.json",
+            paths.ENCODER + "best/",
+            *ENCODER_FILES,
         ),
         last=multiext(
-            "results/{dataset}/encoders/{encoder}/last/",
-            *MODEL_FILES,
-            "projection.safetensors",
-            "cort.json",
+            paths.ENCODER + "last/",
+            *ENCODER_FILES,
         ),
     log:
         "logs/{dataset}/import_encoder/{encoder}.log",
@@ -153,34 +125,23 @@ rule import_encoder:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
+        code=code_of("import_encoder"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
-        options=options(
-            ("encoders", "{encoder}"),
-            "pooling",
-            "dimension",
-            "query_length",
-            "passage_length",
-            "similarity",
-            "projection",
-            "query_segment",
-            "passage_segment",
-        ),
+        options=options(settings.FRAMING),
     message:
         "Take in the released encoder {wildcards.encoder}"
     shell:
-        "python -m {params.module} --weights {input.weights:q} --base-model {params.base_model:q}"
+        "python -m cort.import_encoder --weights {input.weights:q} --base-model {params.base_model:q}"
         " {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule encode:
     input:
-        script="cort/encode.py",
-        model=checkpoint_of("encoders"),
-        tokens=tokens_of("encoders", "passages"),
+        model=partial(inputs.checkpoint, config, "encoders"),
+        tokens=partial(inputs.tokens, config, "encoders", "passages"),
     output:
-        "results/{dataset}/embeddings/{encoder}/passages.{scatteritem}.arrow",
+        paths.VECTORS,
     log:
         "logs/{dataset}/encode/{encoder}.{scatteritem}.log",
     benchmark:
@@ -193,25 +154,25 @@ rule encode:
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        module=as_py_module(),
+        code=code_of("encode"),
         model=subpath(input.model, parent=True),
-        options=options(("encoders", "{encoder}"), "precision", "storage"),
+        options=options(among("encoders.{encoder}", "precision", "storage")),
+        # All shards in one folder: blocks are the same however many shards there are.
+        checkpoints=paths.CHECKPOINTS + "/embeddings/{encoder}",
     message:
         "Encode the passages with {wildcards.encoder}, shard {wildcards.scatteritem}"
     shell:
-        "python -m {params.module} --model {params.model:q} --tokens {input.tokens:q} --kind passage"
+        "python -m cort.encode --model {params.model:q} --tokens {input.tokens:q} --kind passage"
         " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q}"
-        # All shards in one folder: blocks are the same however many shards there are.
-        " --checkpoints results/{wildcards.dataset:q}/checkpoints/embeddings/{wildcards.encoder:q} --log {log:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule encode_queries:
     input:
-        script="cort/encode.py",
-        model=checkpoint_of("encoders"),
-        tokens=tokens_of("encoders", "queries.{split}"),
+        model=partial(inputs.checkpoint, config, "encoders"),
+        tokens=partial(inputs.tokens, config, "encoders", "queries.{split}"),
     output:
-        "results/{dataset}/embeddings/{encoder}/queries.{split}.arrow",
+        paths.QUERY_VECTORS,
     log:
         "logs/{dataset}/encode_queries/{encoder}.{split}.log",
     benchmark:
@@ -224,11 +185,11 @@ rule encode_queries:
         mem_mb=growing(8000),
         runtime=growing(60),
     params:
-        module=as_py_module(),
+        code=code_of("encode"),
         model=subpath(input.model, parent=True),
-        options=options(("encoders", "{encoder}"), "precision", "storage"),
+        options=options(among("encoders.{encoder}", "precision", "storage")),
     message:
         "Encode the queries of {wildcards.split} with {wildcards.encoder}"
     shell:
-        "python -m {params.module} --model {params.model:q} --tokens {input.tokens:q} --kind query"
+        "python -m cort.encode --model {params.model:q} --tokens {input.tokens:q} --kind query"
         " {params.options:q} --threads {threads} --output {output:q} --log {log:q}"

@@ -3,14 +3,13 @@
 
 rule evaluate:
     input:
-        script="cort/evaluate.py",
-        run="results/{dataset}/runs/{split}/{system}.trec",
-        queries="results/{dataset}/collection/queries.{split}.parquet",
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        run=paths.RUN,
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
     output:
-        measures="results/{dataset}/measures/{split}/{system}.json",
-        per_query="results/{dataset}/measures/{split}/{system}.parquet",
-        recall="results/{dataset}/recall/{split}/{system}.csv",
+        measures=paths.MEASURES,
+        per_query=paths.PER_QUERY,
+        recall=paths.RECALL,
     log:
         "logs/{dataset}/evaluate/{split}.{system}.log",
     benchmark:
@@ -19,26 +18,23 @@ rule evaluate:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        measures=setting("splits", "{split}", "measures"),
-        relevance_level=setting("splits", "{split}", "relevance_level"),
+        code=code_of("evaluate"),
+        options=options(among("splits.{split}", "measures", "relevance_level")),
     message:
         "Measure {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " --measures {params.measures:q} --relevance-level {params.relevance_level} --system {wildcards.system:q}"
-        " --split {wildcards.split} --output {output.measures:q} --output-per-query {output.per_query:q}"
+        "python -m cort.evaluate --run {input.run:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output.measures:q} --output-per-query {output.per_query:q}"
         " --output-recall {output.recall:q} --log {log:q}"
 
 
 rule depths:
     input:
-        script="cort/depths.py",
-        candidates=get_candidates,
-        scores=get_scores,
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
+        candidates=partial(inputs.candidates, config),
+        scores=partial(inputs.scores, config),
+        qrels=paths.QRELS,
     output:
-        "results/{dataset}/depths/{split}/{system}.json",
+        paths.DEPTHS,
     log:
         "logs/{dataset}/depths/{split}.{system}.log",
     benchmark:
@@ -47,29 +43,29 @@ rule depths:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        depths=get_curve_depths,
-        measures=setting("evaluation", "depth_measures"),
-        relevance_level=setting("splits", "{split}", "relevance_level"),
+        code=code_of("depths"),
+        options=options(
+            settings.curve_depths,
+            "splits.{split}.relevance_level",
+            measures="evaluation.depth_measures",
+        ),
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:
-        "python -m {params.module} --candidates {input.candidates:q} --scores {input.scores:q}"
-        " --qrels {input.qrels:q} --depths {params.depths} --measures {params.measures:q}"
-        " --relevance-level {params.relevance_level} --system {wildcards.system:q} --split {wildcards.split}"
+        "python -m cort.depths --candidates {input.candidates:q} --scores {input.scores:q}"
+        " --qrels {input.qrels:q} {params.options:q} --system {wildcards.system:q} --split {wildcards.split}"
         " --output {output:q} --log {log:q}"
 
 
 rule disagreements:
     input:
-        script="cort/disagreements.py",
-        first=get_disagreements_pair(0),
-        second=get_disagreements_pair(1),
-        queries="results/{dataset}/collection/queries.{split}.parquet",
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
-        passages="results/{dataset}/collection/passages.parquet",
+        first=partial(report_inputs.disagreeing_run, config, 0),
+        second=partial(report_inputs.disagreeing_run, config, 1),
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+        passages=paths.PASSAGES,
     output:
-        "results/{dataset}/disagreements/{split}.json",
+        paths.DISAGREEMENTS,
     log:
         "logs/{dataset}/disagreements/{split}.log",
     benchmark:
@@ -78,27 +74,28 @@ rule disagreements:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        names=setting("evaluation", "disagreements"),
-        number=setting("evaluation", "number_of_disagreements"),
-        relevance_level=setting("splits", "{split}", "relevance_level"),
+        code=code_of("disagreements"),
+        options=options(
+            settings.disagreements,
+            "splits.{split}.relevance_level",
+            number="evaluation.number_of_disagreements",
+        ),
     message:
         "Find where systems disagree most on {wildcards.split}"
     shell:
-        "python -m {params.module} --first {input.first:q} --second {input.second:q} --first-name {params.names[0]:q}"
-        " --second-name {params.names[1]:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " --passages {input.passages:q} --number {params.number} --relevance-level {params.relevance_level} --split {wildcards.split}"
+        "python -m cort.disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
+        " --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q} --split {wildcards.split}"
         " --output {output:q} --log {log:q}"
 
 
 rule provenance:
     input:
-        script="cort/provenance.py",
-        files=get_raw_inputs(config["dataset"]),
+        files=inputs.raw_inputs(config),
+        accepted=inputs.accepted(config),
         # Written again whenever a result was.
-        measures=get_measures(config["dataset"]),
+        measures=report_inputs.of_systems(config, paths.MEASURES),
     output:
-        "results/{dataset}/provenance.json",
+        paths.PROVENANCE,
     log:
         "logs/{dataset}/provenance.log",
     benchmark:
@@ -107,67 +104,66 @@ rule provenance:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        settings=get_settings,
+        code=code_of("provenance"),
+        options=options(settings.whole_config),
     message:
         "Record what the results of {wildcards.dataset} came from"
     shell:
-        "python -m {params.module} --dataset {wildcards.dataset:q} --config {params.settings:q} --inputs {input.files:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m cort.provenance --dataset {wildcards.dataset:q} {params.options:q} --inputs {input.files:q}"
+        " --accepted {input.accepted:q} --output {output:q} --log {log:q}"
 
 
 rule report:
     input:
-        script="cort/report.py",
-        measures=get_measures(config["dataset"]),
-        comparisons=get_comparisons(config["dataset"]),
-        depths=get_depth_curves(config["dataset"]),
-        audits=get_audits(config["dataset"]),
-        disagreements=get_disagreements(config["dataset"]),
-        curves=get_curves(config["dataset"]).values(),
-        filters=get_filters(config["dataset"]).values(),
-        reproduction=get_reproduction(config["dataset"]),
-        latencies=latency_file(config),
-        provenance="results/{dataset}/provenance.json",
+        measures=report_inputs.of_systems(config, paths.MEASURES),
+        comparisons=report_inputs.comparisons(config),
+        depths=report_inputs.of_systems(config, paths.DEPTHS, "rerank"),
+        audits=report_inputs.audits(config),
+        disagreements=report_inputs.disagreements(config),
+        curves=report_inputs.curves(config).values(),
+        filters=report_inputs.filters(config).values(),
+        reproduction=report_inputs.reproduction(config),
+        latencies=report_inputs.latencies(config),
+        provenance=paths.PROVENANCE,
     output:
         page=report(
-            "results/{dataset}/report/index.html",
+            paths.REPORT + "index.html",
             caption="../report/page.rst",
             category="Report",
         ),
         systems=report(
-            multiext("results/{dataset}/report/tables/systems", ".csv", ".md", ".tex"),
+            multiext(paths.REPORT + "tables/systems", *TABLES),
             caption="../report/systems.rst",
             category="Tables",
         ),
         comparisons=report(
-            multiext("results/{dataset}/report/tables/comparisons", ".csv", ".md", ".tex"),
+            multiext(paths.REPORT + "tables/comparisons", *TABLES),
             caption="../report/comparisons.rst",
             category="Tables",
         ),
         lists=report(
-            multiext("results/{dataset}/report/tables/lists", ".csv", ".md", ".tex"),
+            multiext(paths.REPORT + "tables/lists", *TABLES),
             caption="../report/lists.rst",
             category="Tables",
         ),
         audits=report(
-            multiext("results/{dataset}/report/tables/audits", ".csv", ".md", ".tex"),
+            multiext(paths.REPORT + "tables/audits", *TABLES),
             caption="../report/audits.rst",
             category="Tables",
         ),
         stages=report(
-            multiext("results/{dataset}/report/tables/stages", ".csv", ".md", ".tex"),
+            multiext(paths.REPORT + "tables/stages", *TABLES),
             caption="../report/stages.rst",
             category="Tables",
         ),
         latency=report(
-            multiext("results/{dataset}/report/tables/latency", ".csv", ".md", ".tex"),
+            multiext(paths.REPORT + "tables/latency", *TABLES),
             caption="../report/latency.rst",
             category="Tables",
         ),
         figures=report(
             multiext(
-                "results/{dataset}/report/figures/",
+                paths.REPORT + "figures/",
                 "recall.svg",
                 "depths.svg",
                 "audits.svg",
@@ -184,23 +180,18 @@ rule report:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        title=setting("title"),
-        descriptions=[f"{name}={describe(config, name)}" for name in config["systems"]],
-        baseline=setting("evaluation", "baseline"),
-        contender=get_contender(config),
-        curves=named(get_curves(config["dataset"])),
-        filters=named(get_filters(config["dataset"])),
+        code=code_of("report"),
+        options=options("title", "evaluation.baseline", settings.described_systems),
+        curves=report_inputs.named(report_inputs.curves(config)),
+        filters=report_inputs.named(report_inputs.filters(config)),
         benchmarks=f"benchmarks/{config['dataset']}",
-        reproduction=[word for path in get_reproduction(config["dataset"]) for word in ("--reproduction", path)],
+        reproduction=[word for path in report_inputs.reproduction(config) for word in ("--reproduction", path)],
         folder=subpath(output.page, parent=True),
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "python -m {params.module} --title {params.title:q} --dataset {wildcards.dataset:q}"
-        " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --description-of-systems {params.descriptions:q}"
-        " --baseline {params.baseline:q} {params.contender:q} --depths-files {input.depths:q}"
-        " --audits {input.audits:q}"
-        " --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
+        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q}"
+        " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q}"
+        " --audits {input.audits:q} --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

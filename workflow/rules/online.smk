@@ -1,13 +1,11 @@
 """What a searcher opens, and how long its searches take."""
 
 
+# Names of files alone: none has to be there, and none makes it run again. (With ancient results as input it would
+# wait for them, but Snakemake does not look at the params of a job while what it waits for runs again.)
 rule manifest:
-    input:
-        # Names of files alone: none has to be there, and none makes it run again. (With ancient results as input it would
-        # wait for them, but Snakemake does not look at the params of a job while what it waits for runs again.)
-        script="cort/manifest.py",
     output:
-        "results/{dataset}/manifest.json",
+        paths.MANIFEST,
     log:
         "logs/{dataset}/manifest.log",
     benchmark:
@@ -16,22 +14,21 @@ rule manifest:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        options=get_manifest_options,
+        code=code_of("manifest"),
+        options=lambda wildcards: manifest_options(config, shards_of),
     message:
         "List what a searcher of {wildcards.dataset} opens"
     shell:
-        "python -m {params.module} --dataset {wildcards.dataset:q} {params.options:q} --output {output:q} --log {log:q}"
+        "python -m cort.manifest --dataset {wildcards.dataset:q} {params.options:q} --output {output:q} --log {log:q}"
 
 
 rule latency:
     input:
-        script="cort/latency.py",
-        manifest="results/{dataset}/manifest.json",
-        queries="results/{dataset}/collection/queries.{split}.parquet",
-        opened=get_searched_files,
+        manifest=paths.MANIFEST,
+        queries=paths.QUERIES,
+        opened=lambda wildcards: searched_files(config, shards_of),
     output:
-        "results/{dataset}/latency/{split}.json",
+        paths.LATENCY,
     log:
         "logs/{dataset}/latency/{split}.log",
     benchmark:
@@ -41,19 +38,15 @@ rule latency:
     # Nothing else may run meanwhile.
     threads: MACHINE.cores or 8
     resources:
-        gpu=gpus(("latency", "gpus")),
+        gpu=gpus("latency.gpus"),
         mem_mb=growing(8000, per_mb=2),
         heap_mb=growing(2000),
         runtime=growing(480),
     params:
-        module=as_py_module(),
-        options=options(("latency",), "split"),
-        number=setting("latency", "queries"),
-        systems=setting("latency", "systems"),
-        depth=setting("depth"),
+        code=code_of("latency"),
+        options=options("latency.split", "latency.systems", "depth", number="latency.queries"),
     message:
         "Measure how long searches of {wildcards.split} take"
     shell:
-        "python -m {params.module} --manifest {input.manifest:q} --queries {input.queries:q} {params.options:q}"
-        " --number {params.number} --systems {params.systems:q} --depth {params.depth} --threads {threads}"
-        " --gpus {resources.gpu} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
+        "python -m cort.latency --manifest {input.manifest:q} --queries {input.queries:q} {params.options:q}"
+        " --threads {threads} --gpus {resources.gpu} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"

@@ -3,11 +3,10 @@
 
 rule consistency:
     input:
-        script="cort/consistency.py",
-        run="results/{dataset}/runs/{split}/{system}.trec",
-        reference=get_consistency_reference,
+        run=paths.RUN,
+        reference=partial(report_inputs.reference_run, config),
     output:
-        "results/{dataset}/consistency/{split}/{system}.json",
+        paths.CONSISTENCY,
     log:
         "logs/{dataset}/consistency/{split}.{system}.log",
     benchmark:
@@ -16,34 +15,31 @@ rule consistency:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        reference=setting("evaluation", "consistency", "reference"),
-        depths=setting("evaluation", "consistency", "depths"),
+        code=code_of("consistency"),
+        options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
-        "Compare the documents of {wildcards.system} on {wildcards.split} with those of {params.reference}"
+        "Compare the documents of {wildcards.system} on {wildcards.split} with those of {config[evaluation][consistency][reference]}"
     shell:
-        "python -m {params.module} --run {input.run:q} --reference {input.reference:q}"
-        " --reference-name {params.reference:q} --depths {params.depths} --system {wildcards.system:q}"
-        " --split {wildcards.split} --output {output:q} --log {log:q}"
+        "python -m cort.consistency --run {input.run:q} --reference {input.reference:q}"
+        " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output:q} --log {log:q}"
 
 
 rule reproduction:
     input:
-        script="cort/reproduction.py",
         papers=config["papers"],
-        measures=get_measures(config["dataset"]),
-        depths=get_depth_curves(config["dataset"]),
-        consistency=consistency_files(config),
-        latencies=get_latencies(config["dataset"]),
+        measures=report_inputs.of_systems(config, paths.MEASURES),
+        depths=report_inputs.of_systems(config, paths.DEPTHS, "rerank"),
+        consistency=report_inputs.consistency(config),
+        latencies=report_inputs.all_latencies(config),
     output:
         page=report(
-            "results/{dataset}/report/reproduction/index.html",
+            paths.REPRODUCTION + "index.html",
             caption="../report/reproduction.rst",
             category="Reproduction",
         ),
-        json="results/{dataset}/report/reproduction/reproduction.json",
-        numbers="results/{dataset}/report/reproduction/numbers.csv",
-        files=get_reproduction_files(),
+        json=paths.REPRODUCTION + "reproduction.json",
+        numbers=paths.REPRODUCTION + "numbers.csv",
+        files=report_inputs.reproduced(config),
     log:
         "logs/{dataset}/reproduction.log",
     benchmark:
@@ -52,13 +48,13 @@ rule reproduction:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        title=setting("title"),
+        code=code_of("reproduction"),
+        options=options("title"),
         folder=subpath(output.page, parent=True),
     message:
         "Compare the results of {wildcards.dataset} with published numbers"
     shell:
-        "python -m {params.module} --title {params.title:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
+        "python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
         " --measures-files {input.measures:q} --depths-files {input.depths:q}"
         " --consistency-files {input.consistency:q} --latency-files {input.latencies:q}"
         " --output-folder {params.folder:q} --log {log:q}"
@@ -66,12 +62,11 @@ rule reproduction:
 
 rule submission:
     input:
-        script="cort/submission.py",
-        run=get_submitted("runs/{split}/{system}.trec"),
-        queries=get_submitted("collection/queries.{split}.parquet"),
-        passages="results/{dataset}/collection/passages.parquet",
+        run=partial(report_inputs.submitted, config, paths.RUN),
+        queries=partial(report_inputs.submitted, config, paths.QUERIES),
+        passages=paths.PASSAGES,
     output:
-        "results/{dataset}/submissions/{submission}.{suffix}",
+        paths.SUBMISSION,
     log:
         "logs/{dataset}/submission/{submission}.{suffix}.log",
     benchmark:
@@ -82,27 +77,25 @@ rule submission:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        form=setting("submissions", "{submission}", "form"),
-        run_id=get_run_id,
+        code=code_of("submission"),
+        options=options(settings.submission),
     message:
         "Write {wildcards.submission}, to be handed in"
     shell:
-        "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " --form {params.form} {params.run_id:q} --output {output:q} --log {log:q}"
+        "python -m cort.submission --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " {params.options:q} --output {output:q} --log {log:q}"
 
 
 rule export_model:
     input:
-        script="cort/export_model.py",
-        model=get_exported,
-        counts=get_export_counts,
-        measures=get_export_measures,
+        model=partial(report_inputs.exported_model, config),
+        counts=lambda wildcards: report_inputs.export_counts(config, wildcards).values(),
+        measures=partial(report_inputs.export_measures, config),
     output:
-        "results/{dataset}/models/{model}/README.md",
-        "results/{dataset}/models/{model}/modules.json",
-        "results/{dataset}/models/{model}/config_sentence_transformers.json",
-        "results/{dataset}/models/{model}/transformer/model.safetensors",
+        paths.EXPORT + "README.md",
+        paths.EXPORT + "modules.json",
+        paths.EXPORT + "config_sentence_transformers.json",
+        paths.EXPORT + "transformer/model.safetensors",
     log:
         "logs/{dataset}/export_model/{model}.log",
     benchmark:
@@ -111,14 +104,14 @@ rule export_model:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
+        code=code_of("export_model"),
         folder=subpath(output[0], parent=True),
         source=subpath(input.model, parent=True),
-        settings=get_export_settings,
-        counts=get_export_count_words,
+        options=options(settings.model_card),
+        counts=lambda wildcards: report_inputs.named(report_inputs.export_counts(config, wildcards)),
     message:
         "Write {wildcards.model} for sentence-transformers"
     shell:
-        "python -m {params.module} --model {params.source:q} --name {wildcards.model:q} --dataset {wildcards.dataset:q}"
-        " {params.settings:q} --counts {params.counts:q} --measures-files {input.measures:q}"
+        "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q} --dataset {wildcards.dataset:q}"
+        " {params.options:q} --counts {params.counts:q} --measures-files {input.measures:q}"
         " --output {params.folder:q} --log {log:q}"

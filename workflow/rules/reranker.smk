@@ -3,12 +3,11 @@
 
 rule pairs:
     input:
-        script="cort/pairs.py",
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
-        run=teacher_of("rerankers", "pairs"),
+        qrels=paths.QRELS,
+        run=partial(inputs.teacher_run, config, "rerankers"),
     output:
-        pairs="results/{dataset}/pairs/{reranker}.{split}.parquet",
-        counts="results/{dataset}/pairs/{reranker}.{split}.json",
+        pairs=paths.PAIRS + ".parquet",
+        counts=paths.PAIRS + ".json",
     log:
         "logs/{dataset}/pairs/{reranker}.{split}.log",
     benchmark:
@@ -19,53 +18,43 @@ rule pairs:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        module=as_py_module(),
+        code=code_of("pairs"),
         options=options(
-            ("rerankers", "{reranker}", "pairs"),
-            "first_rank",
-            "last_rank",
-            "minimum_results",
-            "maximum_queries",
-            "negatives",
+            settings.examples("rerankers.{reranker}", "pairs"),
+            "splits.{split}.relevance_level",
+            "seed",
         ),
-        relevance_level=setting("splits", "{split}", "relevance_level"),
-        epochs=get_epochs("rerankers"),
-        seed=setting("seed"),
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
     shell:
-        "python -m {params.module} --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
-        " --relevance-level {params.relevance_level} --epochs {params.epochs} --seed {params.seed}"
+        "python -m cort.pairs --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
         " --output {output.pairs:q} --output-counts {output.counts:q} --log {log:q}"
 
 
 rule train_reranker:
     input:
-        script="cort/train_reranker.py",
-        base_model=base_model_of("rerankers"),
-        pairs="results/{dataset}/pairs/{reranker}.train.parquet",
-        validation_pairs="results/{dataset}/pairs/{reranker}.validation.parquet",
-        passages=tokens_of("rerankers", "passages"),
-        queries=tokens_of("rerankers", "queries.train"),
-        validation_queries=tokens_of("rerankers", "queries.validation"),
-        validation_run=for_selection("rerankers", "runs/validation/{system}.trec"),
-        validation_qrels=for_selection("rerankers", "collection/qrels.validation.parquet"),
+        base_model=partial(inputs.base_model, config, "rerankers"),
+        pairs=paths.PAIRS.replace("{split}", "train") + ".parquet",
+        validation_pairs=paths.PAIRS.replace("{split}", "validation") + ".parquet",
+        passages=partial(inputs.tokens, config, "rerankers", "passages"),
+        queries=partial(inputs.tokens, config, "rerankers", "queries.train"),
+        validation_queries=partial(inputs.tokens, config, "rerankers", "queries.validation"),
+        validation_run=partial(inputs.for_selection, config, "rerankers", paths.RUN),
+        validation_qrels=partial(inputs.for_selection, config, "rerankers", paths.QRELS),
     output:
         best=guarded(
             multiext(
-                "results/{dataset}/rerankers/{reranker}/best/",
-                *MODEL_FILES,
-                "reranker.json",
+                paths.RERANKER + "best/",
+                *RERANKER_FILES,
             )
         ),
         last=guarded(
             multiext(
-                "results/{dataset}/rerankers/{reranker}/last/",
-                *MODEL_FILES,
-                "reranker.json",
+                paths.RERANKER + "last/",
+                *RERANKER_FILES,
             )
         ),
-        curve="results/{dataset}/rerankers/{reranker}/curve.csv",
+        curve=paths.RERANKER + "curve.csv",
     log:
         "logs/{dataset}/train_reranker/{reranker}.log",
     benchmark:
@@ -74,44 +63,43 @@ rule train_reranker:
         "../envs/cort.yaml"
     threads: 8
     resources:
-        gpu=gpus(("rerankers", "{reranker}", "training", "gpus")),
-        processes=setting("rerankers", "{reranker}", "training", "gpus"),
+        gpu=gpus("rerankers.{reranker}.training.gpus"),
+        processes=setting("rerankers.{reranker}.training.gpus"),
         checkpoint_seconds=600,
-        mem_mb=times(16000, "rerankers", "{reranker}", "training", "gpus"),
+        mem_mb=times(16000, "rerankers.{reranker}.training.gpus"),
         runtime=1440,
     params:
-        module=as_py_module(),
+        code=code_of("train_reranker"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
-        options=options(("rerankers", "{reranker}"), "query_length", "max_length"),
-        relevance_level=setting("splits", "train", "relevance_level"),
-        training=options(("rerankers", "{reranker}", "training"), *TRAINING_NAMES),
-        seed=setting("seed"),
+        options=options(
+            among("rerankers.{reranker}", "query_length", "max_length"),
+            settings.training("rerankers.{reranker}"),
+            "splits.train.relevance_level",
+            "seed",
+        ),
+        checkpoints=paths.CHECKPOINTS + "/rerankers/{reranker}",
     message:
         "Train the re-ranker {wildcards.reranker}"
     shell:
-        "python -m {params.module} --base-model {params.base_model:q} --pairs {input.pairs:q}"
+        "python -m cort.train_reranker --base-model {params.base_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
-        " --validation-qrels {input.validation_qrels:q} --relevance-level {params.relevance_level}"
-        " {params.options:q} {params.training:q}"
-        " --seed {params.seed} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --validation-qrels {input.validation_qrels:q} {params.options:q}"
+        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q}"
-        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
-        " --checkpoints results/{wildcards.dataset:q}/checkpoints/rerankers/{wildcards.reranker:q}"
-        " --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
         " --log {log:q}"
 
 
 rule score:
     input:
-        script="cort/score.py",
-        model=checkpoint_of("rerankers"),
-        candidates=get_all_candidates,
-        queries=tokens_of("rerankers", "queries.{split}"),
-        passages=tokens_of("rerankers", "passages"),
+        model=partial(inputs.checkpoint, config, "rerankers"),
+        candidates=partial(inputs.all_candidates, config),
+        queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
+        passages=partial(inputs.tokens, config, "rerankers", "passages"),
     output:
-        "results/{dataset}/scores/{reranker}/{split}.parquet",
+        paths.SCORES,
     log:
         "logs/{dataset}/score/{reranker}.{split}.log",
     benchmark:
@@ -124,26 +112,26 @@ rule score:
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        module=as_py_module(),
+        code=code_of("score"),
         model=subpath(input.model, parent=True),
-        options=options(("rerankers", "{reranker}"), "depth", "precision"),
+        options=options(among("rerankers.{reranker}", "depth", "precision")),
+        checkpoints=paths.CHECKPOINTS + "/scores/{reranker}/{split}",
     message:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:
-        "python -m {params.module} --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
+        "python -m cort.score --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
-        " --checkpoints results/{wildcards.dataset:q}/checkpoints/scores/{wildcards.reranker:q}/{wildcards.split} --log {log:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule score_triples:
     input:
-        script="cort/score.py",
-        model=checkpoint_of("rerankers"),
-        triples="results/{dataset}/triples/{encoder}.{split}.parquet",
-        queries=tokens_of("rerankers", "queries.{split}"),
-        passages=tokens_of("rerankers", "passages"),
+        model=partial(inputs.checkpoint, config, "rerankers"),
+        triples=paths.TRIPLES + ".parquet",
+        queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
+        passages=partial(inputs.tokens, config, "rerankers", "passages"),
     output:
-        "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet",
+        paths.TRIPLE_SCORES,
     log:
         "logs/{dataset}/score_triples/{reranker}.{encoder}.{split}.log",
     benchmark:
@@ -156,24 +144,24 @@ rule score_triples:
         mem_mb=growing(8000),
         runtime=growing(1440),
     params:
-        module=as_py_module(),
+        code=code_of("score"),
         model=subpath(input.model, parent=True),
-        options=options(("rerankers", "{reranker}"), "precision"),
+        options=options("rerankers.{reranker}.precision"),
+        checkpoints=paths.CHECKPOINTS + "/scores/{reranker}/triples/{encoder}.{split}",
     message:
         "Score the triples of {wildcards.encoder} for {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:
-        "python -m {params.module} --model {params.model:q} --triples {input.triples:q} {params.options:q}"
+        "python -m cort.score --model {params.model:q} --triples {input.triples:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
-        " --checkpoints results/{wildcards.dataset:q}/checkpoints/scores/{wildcards.reranker:q}/triples/{wildcards.encoder:q}.{wildcards.split} --log {log:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule rerank:
     input:
-        script="cort/rerank.py",
-        candidates=get_candidates,
-        scores=get_scores,
+        candidates=partial(inputs.candidates, config),
+        scores=partial(inputs.scores, config),
     output:
-        "results/{dataset}/runs/{split}/{system}.trec",
+        paths.RUN,
     log:
         "logs/{dataset}/rerank/{split}.{system}.log",
     benchmark:
@@ -184,10 +172,10 @@ rule rerank:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        depth=setting("systems", "{system}", "depth"),
+        code=code_of("rerank"),
+        options=options("systems.{system}.depth"),
     message:
         "Re-rank {wildcards.split} for {wildcards.system}"
     shell:
-        "python -m {params.module} --candidates {input.candidates:q} --scores {input.scores:q}"
-        " --depth {params.depth} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        "python -m cort.rerank --candidates {input.candidates:q} --scores {input.scores:q}"
+        " {params.options:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"

@@ -3,10 +3,9 @@
 
 rule onng:
     input:
-        script="cort/onng.py",
-        passages=gather.encode("results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"),
+        passages=gather.encode(paths.VECTORS, allow_missing=True),
     output:
-        multiext("results/{dataset}/onng/{encoder}/", *ONNG_FILES),
+        multiext(paths.GRAPH.replace("{index}", "onng"), *ONNG_FILES),
     log:
         "logs/{dataset}/onng/{encoder}.log",
     benchmark:
@@ -19,25 +18,23 @@ rule onng:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
-        module=as_py_module(),
+        code=code_of("onng"),
         folder=subpath(output[0], parent=True),
-        options=options(("encoders", "{encoder}", "onng"), "edges", "outgoing", "incoming"),
+        options=options(all_of("encoders.{encoder}.onng")),
+        checkpoints=paths.CHECKPOINTS + "/onng/{encoder}",
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m {params.module} --passages {input.passages:q} {params.options:q} --threads {threads}"
+        "python -m cort.onng --passages {input.passages:q} {params.options:q} --threads {threads}"
         " --output {params.folder:q}"
-        # Not an output: Snakemake deletes those of a job that ended early, and a retry goes on from here.
-        " --checkpoints results/{wildcards.dataset:q}/checkpoints/onng/{wildcards.encoder:q}"
-        " --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
 
 rule hnsw:
     input:
-        script="cort/hnsw.py",
-        passages=gather.encode("results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"),
+        passages=gather.encode(paths.VECTORS, allow_missing=True),
     output:
-        multiext("results/{dataset}/hnsw/{encoder}/", *HNSW_FILES),
+        multiext(paths.GRAPH.replace("{index}", "hnsw"), *HNSW_FILES),
     log:
         "logs/{dataset}/hnsw/{encoder}.log",
     benchmark:
@@ -48,25 +45,24 @@ rule hnsw:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
-        module=as_py_module(),
+        code=code_of("hnsw"),
         folder=subpath(output[0], parent=True),
-        options=options(("encoders", "{encoder}", "hnsw"), "M", "ef_construction"),
+        options=options(all_of("encoders.{encoder}.hnsw")),
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m {params.module} --passages {input.passages:q} {params.options:q} --output {params.folder:q}"
+        "python -m cort.hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q}"
         " --log {log:q}"
 
 
 rule audit:
     input:
-        script="cort/audit.py",
-        queries="results/{dataset}/embeddings/{encoder}/queries.{split}.arrow",
-        passages=gather.encode("results/{{dataset}}/embeddings/{{encoder}}/passages.{scatteritem}.arrow"),
-        qrels="results/{dataset}/collection/qrels.{split}.parquet",
-        index="results/{dataset}/{index}/{encoder}/meta.json",
+        queries=paths.QUERY_VECTORS,
+        passages=gather.encode(paths.VECTORS, allow_missing=True),
+        qrels=paths.QRELS,
+        index=paths.GRAPH + "meta.json",
     output:
-        "results/{dataset}/audit/{split}/{encoder}.{index}.json",
+        paths.AUDIT,
     log:
         "logs/{dataset}/audit/{split}.{encoder}.{index}.log",
     benchmark:
@@ -79,25 +75,23 @@ rule audit:
         mem_mb=growing(4000, per_mb=6),
         runtime=growing(720),
     params:
-        module=as_py_module(),
+        code=code_of("audit"),
         index=subpath(input.index, parent=True),
-        settings=get_audit_settings,
-        seed=setting("seed"),
+        options=options(settings.audit),
     message:
         "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "python -m {params.module} --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
-        " --kind {wildcards.index} --index {params.index:q} {params.settings:q} --seed {params.seed}"
+        "python -m cort.audit --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
+        " --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
 
 rule retrieve:
     input:
-        script="cort/retrieve.py",
-        queries=get_query_vectors,
-        passages=get_vectors,
+        queries=partial(inputs.query_vectors, config),
+        passages=shards_of_system,
     output:
-        "results/{dataset}/runs/{split}/{system}.trec",
+        paths.RUN,
     log:
         "logs/{dataset}/retrieve/{split}.{system}.log",
     benchmark:
@@ -114,24 +108,23 @@ rule retrieve:
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
     params:
-        module=as_py_module(),
-        depth=get_depth,
+        code=code_of("retrieve"),
+        options=options(settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, exactly"
     shell:
-        "python -m {params.module} --queries {input.queries:q} --passages {input.passages:q} --depth {params.depth}"
+        "python -m cort.retrieve --queries {input.queries:q} --passages {input.passages:q} {params.options:q}"
         " --threads {threads} --gpus {resources.devices} --memory-mb {resources.mem_mb} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
 
 
 rule retrieve_graph:
     input:
-        script="cort/retrieve_graph.py",
-        queries=get_query_vectors,
-        index=get_index,
-        audit=get_audit,
+        queries=partial(inputs.query_vectors, config),
+        index=partial(inputs.graph, config),
+        audit=partial(inputs.audit, config),
     output:
-        "results/{dataset}/runs/{split}/{system}.trec",
+        paths.RUN,
     log:
         "logs/{dataset}/retrieve_graph/{split}.{system}.log",
     benchmark:
@@ -145,55 +138,48 @@ rule retrieve_graph:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        module=as_py_module(),
-        kind=get_kind,
+        code=code_of("retrieve_graph"),
         index=subpath(input.index, parent=True),
-        width=get_width,
-        depth=get_depth,
+        options=options(settings.width, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, through a graph index"
     shell:
-        "python -m {params.module} --kind {params.kind} --index {params.index:q} {params.width:q}"
-        " --queries {input.queries:q} --depth {params.depth} --threads {threads} --tag {wildcards.system:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m cort.retrieve_graph --index {params.index:q} --queries {input.queries:q} {params.options:q}"
+        " --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
 
 
 rule fuse:
     input:
-        script="cort/fuse.py",
-        runs=get_fused,
+        runs=partial(inputs.fused_runs, config),
     output:
-        "results/{dataset}/runs/{split}/{system}.trec",
+        paths.RUN,
     log:
         "logs/{dataset}/fuse/{split}.{system}.log",
     benchmark:
         "benchmarks/{dataset}/fuse/{split}.{system}.tsv"
     wildcard_constraints:
-        system=names_of_kind(config, "interleave", "fuse"),
+        system=names_of_kind(config, *FUSION_KINDS),
     localrule: True
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        method=get_fusion,
-        depth=get_depth,
-        # Their order counts, and inputs in another order make nothing run again.
-        order=get_order,
+        code=code_of("fuse"),
+        # With the order of the runs, which counts: inputs in another order make nothing run again.
+        options=options(settings.fusion, settings.depth),
     message:
         "Merge the runs of {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m {params.module} --method {params.method} --runs {input.runs:q} --depth {params.depth}"
-        " --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        "python -m cort.fuse --runs {input.runs:q} {params.options:q} --tag {wildcards.system:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule import_run:
     input:
-        script="cort/import_run.py",
-        run=get_published_run,
-        queries="results/{dataset}/collection/queries.{split}.parquet",
-        passages="results/{dataset}/collection/passages.parquet",
+        run=partial(inputs.run_file, config),
+        queries=paths.QUERIES,
+        passages=paths.PASSAGES,
     output:
-        "results/{dataset}/runs/{split}/{system}.trec",
+        paths.RUN,
     log:
         "logs/{dataset}/import_run/{split}.{system}.log",
     benchmark:
@@ -204,10 +190,10 @@ rule import_run:
     conda:
         "../envs/cort.yaml"
     params:
-        module=as_py_module(),
-        depth=get_depth,
+        code=code_of("import_run"),
+        options=options(settings.depth),
     message:
         "Import the published run {wildcards.system} for {wildcards.split}"
     shell:
-        "python -m {params.module} --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " --depth {params.depth} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        "python -m cort.import_run --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " {params.options:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"

@@ -370,15 +370,13 @@ def test_a_training_is_named_by_options_contents_and_model(inputs):
 
 
 def test_the_program_belongs_to_the_training(inputs, monkeypatch, tmp_path):
-    import cort.models.cache_key
+    from cort.system import program
 
-    package = tmp_path / "cort"
-    shutil.copytree(ROOT / "cort", package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(cort.models.cache_key, "ROOT", package)
     name = name_of(inputs)
     for module, counts in (("training/losses", True), ("train", True), ("formats/tables", True), ("report", False)):
-        path = package / f"{module}.py"
-        before = path.read_text()
-        path.write_text(before + "\n# another line\n")
+        root = tmp_path / module
+        shutil.copytree(ROOT / "cort", root / "cort", ignore=shutil.ignore_patterns("__pycache__"))
+        with open(root / "cort" / f"{module}.py", "a", encoding="utf-8") as file:
+            file.write("\nANOTHER = 1\n")
+        monkeypatch.setattr(program, "ROOT", root)
         assert (name_of(inputs) != name) == counts
-        path.write_text(before)

@@ -1,0 +1,126 @@
+"""What makes a module's results: every project file it can import, each with a hash of what it does.
+
+The hash is one of the syntax tree, without docstrings and the version's number: comments, docstrings and formatting
+change nothing. Files that are no Python belong to the modules beside them that name them; their hash is the content's.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from cort.system.files import write_text
+
+ROOT = Path(__file__).parents[2]
+#: files under it change no result: command lines, files, locks, devices
+APART = "cort/system/"
+MODULE = re.compile(r"cort(\.\w+)*")
+#: what is known of sources by their content: to parse them all takes seconds, which no start of a workflow has
+CACHE = Path(".snakemake") / "program.json"
+
+# A hash of what a source does, and the modules it names.
+Facts: TypeAlias = tuple[str, list[str]]
+
+
+def program_of(module: str) -> dict[str, str]:
+    """Hash every project file that `module` (``"cort.encode"``) imports, at once or later; the key is its path."""
+    found: dict[str, str] = {}
+    seen = set(_with_packages(module))
+    waiting = list(seen)
+    known = _read_cache(ROOT)
+    before = len(known)
+    while waiting:
+        path = _file_of(ROOT, waiting.pop())
+        if path is None or (name := path.relative_to(ROOT).as_posix()).startswith(APART):
+            continue
+        found[name], modules = _facts(path)
+        found |= _data_of(path)
+        new = {part for name in modules for part in _with_packages(name)} - seen
+        waiting.extend(new)
+        seen |= new
+    if len(known) > before and (ROOT / CACHE).parent.is_dir():
+        with suppress(OSError):
+            write_text(ROOT / CACHE, json.dumps(known))
+    return dict(sorted(found.items()))
+
+
+def _with_packages(module: str) -> Iterator[str]:
+    return itertools.accumulate(module.split("."), "{}.{}".format)
+
+
+@functools.cache
+def _read_cache(root: Path) -> dict[str, Facts]:
+    with suppress(OSError, TypeError, ValueError):
+        return dict(json.loads((root / CACHE).read_text(encoding="utf-8")))
+    return {}
+
+
+@functools.cache
+def _file_of(root: Path, module: str) -> Path | None:
+    path = root.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+@functools.cache
+def _facts(path: Path) -> Facts:
+    source, known = path.read_bytes(), _read_cache(ROOT)
+    # Another release of Python, or another version of this module, may see another program.
+    key = _short(b"\n".join([source, str(sys.implementation.cache_tag).encode(), Path(__file__).read_bytes()]))
+    if key not in known:
+        tree = ast.parse(source)
+        known[key] = _short(repr(_plain(tree)).encode()), sorted(set(filter(MODULE.fullmatch, _names(tree))))
+    return known[key]
+
+
+@functools.cache
+def _data_of(path: Path) -> dict[str, str]:
+    """Hash the files that are no Python, beside a source or in folders beside it, which the source names."""
+    source = path.read_text(encoding="utf-8")
+    named = [other for other in _data_beside(path.parent) if f'"{other.name}"' in source]
+    files = [file for other in named for file in ([other] if other.is_file() else sorted(other.rglob("*")))]
+    return {file.relative_to(ROOT).as_posix(): _short(file.read_bytes()) for file in files if file.is_file()}
+
+
+@functools.cache
+def _data_beside(folder: Path) -> list[Path]:
+    return [one for one in sorted(folder.iterdir()) if one.suffix != ".py" and not (one / "__init__.py").is_file()]
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    """Names that a source imports, modules or names inside one, and its strings, which may name modules to be run."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _plain(node: Any) -> Any:
+    """Take what counts of a syntax tree: no places, nothing empty, which differs between releases of Python."""
+    if isinstance(node, ast.AST):
+        fields = ((name, _plain(value)) for name, value in ast.iter_fields(node))
+        return type(node).__name__, [(name, value) for name, value in fields if value is not None and value != []]
+    return [_plain(one) for one in node if not _is_idle(one)] if isinstance(node, list) else node
+
+
+def _is_idle(statement: object) -> bool:
+    """Tell whether a statement is a docstring, or says the version."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())) | ast.Assign(targets=[ast.Name(id="__version__")]):
+            return True
+    return False
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,116 @@
+"""What counts as a module's program, and which edits change it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cort.system import program
+from cort.system.program import program_of
+
+ROOT = Path(__file__).parents[3]
+LOSSES = "cort/training/losses.py"
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch):
+    """The program of a module in a copy of the project in which one file was changed by a function of its text."""
+    trees = []
+
+    def read(module, path=None, change=str):
+        root = tmp_path / f"tree{len(trees)}"
+        trees.append(root)
+        shutil.copytree(ROOT / "cort", root / "cort", ignore=shutil.ignore_patterns("__pycache__"))
+        if path is not None:
+            (root / path).write_text(change((root / path).read_text("utf-8")), "utf-8")
+        monkeypatch.setattr(program, "ROOT", root)
+        return program_of(module)
+
+    return read
+
+
+def differing(before, after):
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def test_what_a_stage_imports_is_its_program_at_once_or_later_and_nothing_of_the_system():
+    found = program_of("cort.train")
+    assert {"cort/train.py", LOSSES, "cort/training/parallel/distributed.py", "cort/__init__.py"} <= found.keys()
+    assert not any(name.startswith("cort/system/") for name in found)
+    assert not {"cort/report.py", "cort/retrieval/bm25.py"} & found.keys()
+    assert all(len(value) == 16 for value in found.values())
+    assert list(found) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + "\n# A comment.\n",
+        lambda text: text.replace('"""', '"""In other words: ', 1),
+        lambda text: text.replace("\n\n\n", "\n\n\n\n"),
+        lambda text: text.replace("\n\n\ndef ", '\n\n\ndef first():\n    """Return."""\n\n\ndef ', 1).replace(
+            'def first():\n    """Return."""\n\n\n', "", 1
+        ),
+    ],
+)
+def test_comments_docstrings_and_formatting_are_no_change(edited, change):
+    assert edited("cort.train", LOSSES, change) == program_of("cort.train") == edited("cort.train")
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "changed"),
+    [
+        ("cort.train", LOSSES, {LOSSES}),
+        ("cort.encode", LOSSES, set()),
+        ("cort.train", "cort/system/files.py", set()),
+        ("cort.encode", "cort/models/__init__.py", {"cort/models/__init__.py"}),
+    ],
+)
+def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, changed):
+    before = edited(module)
+    assert differing(before, edited(module, path, lambda text: f"{text}\nANOTHER = 1\n")) == changed
+
+
+def test_another_version_is_no_other_program(edited):
+    path = "cort/__init__.py"
+    before = edited("cort.evaluate")
+    assert before == edited("cort.evaluate", path, lambda text: text.replace("__version__ = ", '__version__ = "9" or '))
+
+
+@pytest.mark.parametrize(
+    ("module", "path"),
+    [
+        ("cort.download", "cort/downloads/catalog.yaml"),
+        ("cort.report", "cort/reporting/templates/report.html.jinja"),
+    ],
+)
+def test_data_belongs_to_the_modules_that_name_it(edited, module, path):
+    assert differing(edited(module), edited(module, path, lambda text: f"{text}\n")) == {path}
+    assert path not in program_of("cort.encode")
+
+
+def test_what_is_known_of_sources_is_kept_by_their_content(edited, tmp_path):
+    before = edited("cort.train")
+    root = program.ROOT
+    assert not (root / ".snakemake").exists()
+    (root / ".snakemake").mkdir()
+    program._read_cache.cache_clear()
+    program._facts.cache_clear()
+    assert program_of("cort.train") == before
+    kept = json.loads((root / ".snakemake" / "program.json").read_text("utf-8"))
+    assert {tree for tree, _ in kept.values()} == set(before.values())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
+def test_a_damaged_cache_is_no_cache(edited, text):
+    before = edited("cort.train")
+    (program.ROOT / ".snakemake").mkdir()
+    (program.ROOT / ".snakemake" / "program.json").write_text(text, "utf-8")
+    program._read_cache.cache_clear()
+    program._facts.cache_clear()
+    assert program_of("cort.train") == before
+
+
+def test_a_module_that_is_not_there_has_no_program():
+    assert "cort/nothing.py" not in program_of("cort.nothing")

@@ -1,0 +1,107 @@
+"""What this workflow uses of Snakemake beyond what it documents; failures name workflow/snakemake_api.py."""
+
+import dataclasses
+import inspect
+import json
+import logging
+
+import pytest
+from snakemake.api import Workflow
+from snakemake.exceptions import ProtectedOutputException
+from snakemake.iocontainers import Wildcards
+from snakemake.logging import logger
+from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, PersistenceBase
+from snakemake.persistence.file import FilePersistence
+from snakemake.resources import Resources
+from snakemake.settings.types import ExecutionSettings, OutputSettings, ResourceSettings
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from workflow import snakemake_api
+from workflow.params import Words
+
+GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Workflow, "is_main_process"),
+        (Workflow, "nodes"),
+        (Workflow, "global_resources"),
+        (Workflow, "register_resource"),
+        (Workflow, "globals"),
+        (Resources, "get"),
+        (PersistenceBase, "_params"),
+        (FilePersistence, "_record_path"),
+    ],
+)
+def test_names_are_there(owner, name):
+    source = inspect.getsource(owner)
+    assert hasattr(owner, name) or f"self.{name}" in source or f" {name}:" in source, f"{owner.__name__}.{name}: {GONE}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [(OutputSettings, "dryrun"), (ExecutionSettings, "lock"), (ResourceSettings, "overwrite_scatter")],
+)
+def test_settings_are_there(settings, name):
+    assert name in {field.name for field in dataclasses.fields(settings)}, f"{settings.__name__}.{name}: {GONE}"
+
+
+def test_the_start_of_a_workflow_is_an_event():
+    assert str(LogEvent.WORKFLOW_STARTED) == snakemake_api.STARTED, GONE
+
+
+def test_the_refusal_of_protected_files_begins_as_before():
+    assert f'"{snakemake_api.PROTECTED}"' in inspect.getsource(ProtectedOutputException), GONE
+
+
+def test_records_are_files_named_as_their_outputs_with_params_as_their_repr(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    persistence = FilePersistence(path=tmp_path / snakemake_api.FOLDER)
+    serialize = persistence._serialize_param_builtin
+    params = [serialize(Words(["--seed", "1"], {"seed": 1})), serialize({"cort/train.py": "1"})]
+    assert params == ['settings {"seed": 1}', "{'cort/train.py': '1'}"], GONE
+    outputs = {"results/one/a.trec", f"results/one/{'long' * 100}.trec"}
+    record = MetadataRecord(rule="train", params=params, record_format_version=RECORD_FORMAT_VERSION)
+    for output in outputs:
+        persistence._write_record(output, record)
+    found = list(snakemake_api.records())
+    assert {output for _, output, _ in found} == outputs, GONE
+    assert all((record["rule"], record["params"]) == ("train", params) for _, _, record in found), GONE
+    for path, _, _ in found:
+        snakemake_api.mark_incomplete(path)
+    assert persistence._filter_incomplete_keys(outputs) == outputs, GONE
+    persistence._write_locks("output", ["results/one/a.trec"])
+    assert [path.read_text() for path in snakemake_api.lock_files()] == ["results/one/a.trec\n"], GONE
+
+
+def test_unreadable_records_are_told_from_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    persistence = FilePersistence(path=tmp_path / snakemake_api.FOLDER)
+    persistence._io_write(snakemake_api.RECORDS, {"rule": "train"}, "a.trec")
+    persistence._io_write(snakemake_api.RECORDS, [1], "b")
+    (snakemake_api.RECORDS / "a").write_text("{}")
+    assert {output: record for _, output, record in snakemake_api.records()} == {"a.trec": {"rule": "train"}, "b": None}
+
+
+def test_the_log_tells_of_starts_and_of_refusals(caplog):
+    begun = []
+    for number in range(2):
+        snakemake_api.listen(lambda number=number: begun.append(number), "Do this.")
+    try:
+        logger.addHandler(caplog.handler)
+        logger.warning("started", extra={"event": LogEvent.WORKFLOW_STARTED})
+        logger.error(f"{snakemake_api.PROTECTED} of rule train")
+    finally:
+        logger.removeHandler(caplog.handler)
+        logger.filters = [each for each in logger.filters if not isinstance(each, snakemake_api.LogFilter)]
+    # The last one alone listens.
+    assert begun == [1]
+    said = {record.getMessage() for record in caplog.records if record.levelno == logging.ERROR}
+    assert said == {"Write-protected output files of rule train\nDo this."}
+
+
+def test_wildcards_are_mappings():
+    assert "{split}".format(**Wildcards(fromdict={"split": "test"})) == "test", GONE
+    assert json.dumps(Wildcards(fromdict={"split": "test"})) == '["test"]'

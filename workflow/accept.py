@@ -1,0 +1,106 @@
+"""State that what some rules made stays valid under today's code: nothing is computed, no file of theirs changes.
+
+Snakemake's records of the rules' outputs get today's code; settings that differ are still a reason to run again.
+What was accepted, and when, is kept in results/<dataset>/accepted.json, which `provenance` records.
+
+Usage: python -m workflow.accept train encode [--configfile config/pydocs.yaml]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+
+from cort.system.files import write_text
+from workflow import paths, snakemake_api
+from workflow.code import code_of
+from workflow.experiment.checks import ConfigError, load
+from workflow.lock import claim
+
+
+def accept(dataset: str, rules: Sequence[str]) -> dict[str, int]:
+    """Give the records of the rules' outputs today's code; the number of outputs that had another, by rule.
+
+    :raises ValueError: when a rule has made nothing, so that there is nothing to accept.
+    """
+    folder = paths.DATASET.format(dataset=dataset)
+    found = [
+        (path, record)
+        for path, output, record in snakemake_api.records()
+        if record and PurePath(output).is_relative_to(folder)
+    ]
+    known = sorted({record["rule"] for _, record in found})
+    for rule in rules:
+        if rule not in known:
+            names = ", ".join(known) or "(none has made anything)"
+            raise ValueError(f"RULES: found {rule}, expected one of {names}; name a rule that made files of {folder}")
+    accepted = read_accepted(dataset)
+    counts = dict.fromkeys(rules, 0)
+    for path, record in found:
+        old = next(filter(None, map(_as_code, record["params"] or [])), None)
+        if record["rule"] not in counts or old is None or old == (new := code_of(_stage_of(old))):
+            continue
+        change = {"old": old, "new": new}
+        entries = accepted.setdefault(record["rule"], [])
+        if change not in [{key: entry[key] for key in change} for entry in entries]:
+            entries.append(change | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
+        record["params"] = sorted(repr(new) if _as_code(param) else param for param in record["params"])
+        write_text(path, json.dumps(record))
+        counts[record["rule"]] += 1
+    if any(counts.values()):
+        write_text(paths.ACCEPTED.format(dataset=dataset), json.dumps(accepted, indent=2) + "\n")
+    return counts
+
+
+def read_accepted(dataset: str) -> dict[str, list[dict[str, Any]]]:
+    """Read what was accepted before, by rule."""
+    path = Path(paths.ACCEPTED.format(dataset=dataset))
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def _as_code(param: str) -> dict[str, str] | None:
+    """Read a recorded param if it is the code of a stage."""
+    if not param.startswith("{'cort/"):
+        return None
+    code: dict[str, str] = ast.literal_eval(param)
+    return code
+
+
+def _stage_of(code: dict[str, str]) -> str:
+    """Name the stage whose code it is: the one in it, as no stage imports another."""
+    files = map(PurePath, code)
+    return next(file.stem for file in files if file.parent == PurePath("cort") and file.stem != "__init__")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Accept, and say what; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workflow.accept", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rules", nargs="+", metavar="RULE")
+    parser.add_argument("--configfile", default="config/pydocs.yaml")
+    args = parser.parse_args(argv)
+    try:
+        dataset = load(args.configfile)["dataset"]
+        # A workflow at work writes these records, too.
+        claim(dataset)
+        counts = accept(dataset, args.rules)
+    except (ConfigError, ValueError, WorkflowError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    for rule, count in counts.items():
+        words = f"{count} files stay valid under today's code" if count else "nothing was made by other code"
+        sys.stdout.write(f"{rule}: {words}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""What the rules that make runs read: the files of a job, from the config and its wildcards alone.
+
+Each function is given the config first and the wildcards last; rules fix all but these with `partial`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workflow import paths
+from workflow.experiment.config import (
+    GRAPHS,
+    LEARNERS,
+    Config,
+    evaluated_splits,
+    is_judged,
+    kind_of,
+    pairs_of_split_and_system,
+    parts_of,
+    published_run,
+    reranked_by,
+)
+from workflow.params import Wildcards
+
+MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+
+
+def learner(section: str, wildcards: Wildcards) -> str:
+    """Name of the encoder or re-ranker a rule is about."""
+    return str(wildcards.encoder if section == "encoders" else wildcards.reranker)
+
+
+def weights(config: Config, section: str, name: str) -> str:
+    """Weights of an encoder or re-ranker: of its best or its last model."""
+    kept = config[section][name]["checkpoint"]
+    return paths.at(paths.MODEL, config, section=section, model=name, checkpoint=kept) + "/model.safetensors"
+
+
+def raw_passages(config: Config, wildcards: Wildcards) -> str:
+    """File the collection is built from."""
+    return str(config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)))
+
+
+def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
+    """File of `kind` ("queries" or "qrels") a split is built from; a held-out split is a part of train."""
+    if kind == "qrels" and not is_judged(config, wildcards.split):
+        return []
+    default = paths.at(paths.RAW_SPLIT, config, kind=kind, split=wildcards.split)
+    return str(files_of_split(config, wildcards.split).get(kind, default))
+
+
+def files_of_split(config: Config, name: str) -> Config:
+    """Return the split with a split's files: the split itself, or train, which a held-out one is drawn from."""
+    split: Config = config["splits"][name]
+    return config["splits"]["train"] if "hold_out" in split else split
+
+
+def excluded_queries(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the queries a split must not have: another split's. A held-out split leaves out what train does."""
+    split = files_of_split(config, wildcards.split)
+    return paths.at(paths.QUERIES, config, split=split["without"]) if "without" in split else []
+
+
+def raw_inputs(config: Config) -> list[str]:
+    """Every file the results of the experiment were made from that the workflow did not make."""
+    pydocs = "pydocs" in config["collection"]
+    files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
+    files += [split[kind] for split in config["splits"].values() for kind in ("queries", "qrels") if kind in split]
+    files += [published_run(config["systems"][name], split) for split, name in pairs_of_split_and_system(config, "run")]
+    for model in config["base_models"].values():
+        files += pretrained_files(model)
+    files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
+    return list(dict.fromkeys([*files, *config["papers"]]))
+
+
+def accepted(config: Config) -> list[str]:
+    """Name the file of what `make accept` accepted, if anything was."""
+    path = paths.at(paths.ACCEPTED, config)
+    return [path] if Path(path).exists() else []
+
+
+def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the grid search's choice of k1 and b, if a system takes it."""
+    own = "bm25" in config["systems"][wildcards.system]
+    return paths.at(paths.BM25_PARAMETERS, config) if "tune" in config["bm25"] and not own else []
+
+
+def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Files a base model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
+    model = config["base_models"][wildcards.base_model]
+    return pretrained_files(model) if "pretrained" in model else paths.at(paths.PASSAGES, config)
+
+
+def pretrained_files(model: Config) -> list[str]:
+    """Files of a pretrained base model's folder; none for a hub name, whose revision says all."""
+    folder = Path(model["pretrained"]) if "pretrained" in model else None
+    return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
+
+
+def base_model(config: Config, section: str, wildcards: Wildcards) -> str:
+    """Weights of the base model of an encoder or re-ranker."""
+    name = config[section][learner(section, wildcards)]["base_model"]
+    return paths.at(paths.BASE_MODEL, config, base_model=name) + "model.safetensors"
+
+
+def tokens(config: Config, section: str, text: str, wildcards: Wildcards) -> str:
+    """Token cache of `text` for an encoder or re-ranker."""
+    name = config[section][learner(section, wildcards)]["base_model"]
+    return paths.at(paths.TOKENS, config, base_model=name, text=text.format(**wildcards))
+
+
+def teacher_run(config: Config, section: str, wildcards: Wildcards) -> str:
+    """Run of the system whose results give the negatives of an encoder or re-ranker."""
+    model = config[section][learner(section, wildcards)]
+    return paths.at(paths.RUN, config, split=wildcards.split, system=model[LEARNERS[section][1]]["system"])
+
+
+def checkpoint(config: Config, section: str, wildcards: Wildcards) -> str:
+    """Weights of the encoder or re-ranker a rule is about."""
+    return weights(config, section, learner(section, wildcards))
+
+
+def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:
+    """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
+    encoder = config["encoders"][wildcards.encoder]
+    selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
+    needed = encoder["loss"] in ("multilabel_margin", "info_nce") or selects
+    return paths.at(paths.QRELS, config, split=split) if needed else []
+
+
+def for_selection(config: Config, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
+    """Return a file of the validation queries, for a best model that is chosen by a measure."""
+    model = config[section][learner(section, wildcards)]
+    system = model[LEARNERS[section][1]]["system"]
+    by_measure = model["training"]["best_model_metric"] != "loss"
+    return paths.at(path, config, split="validation", system=system) if by_measure else []
+
+
+def teacher_scores(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:
+    """Scores that an encoder's teacher gives the pairs of its triples."""
+    teacher = config["encoders"][wildcards.encoder].get("teacher")
+    names = {"encoder": wildcards.encoder, "split": split}
+    return paths.at(paths.TRIPLE_SCORES, config, reranker=teacher, **names) if teacher else []
+
+
+def start(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Weights of the encoder that one starts from."""
+    name = config["encoders"][wildcards.encoder].get("start")
+    return weights(config, "encoders", name) if name else []
+
+
+def start_folder(config: Config, wildcards: Wildcards) -> list[str]:
+    """Folder of these weights."""
+    return [str(Path(file).parent) for file in [start(config, wildcards)] if isinstance(file, str)]
+
+
+def query_vectors(config: Config, wildcards: Wildcards) -> str:
+    """Query vectors of the encoder a system retrieves with."""
+    encoder = config["systems"][wildcards.system]["retrieve"]
+    return paths.at(paths.QUERY_VECTORS, config, encoder=encoder, split=wildcards.split)
+
+
+def graph(config: Config, wildcards: Wildcards) -> str:
+    """Graph index of the encoder a system retrieves with."""
+    system = config["systems"][wildcards.system]
+    return paths.at(paths.GRAPH, config, index=kind_of(system), encoder=system["retrieve"]) + "meta.json"
+
+
+def audit_of(config: Config, name: str, split: str | None = None) -> str:
+    """Audit that chooses how widely a system searches: of validation queries, or else of the split's own.
+
+    :param split: None for searches outside of any split; they go by the first that is evaluated.
+    """
+    system, splits = config["systems"][name], evaluated_splits(config)
+    own = split if split in splits else splits[0]
+    chosen = "validation" if "validation" in config["splits"] else own
+    return paths.at(paths.AUDIT, config, split=chosen, encoder=system["retrieve"], index=kind_of(system))
+
+
+def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Audit that chooses the width of a system's searches, if it is to be chosen."""
+    system = config["systems"][wildcards.system]
+    kind = kind_of(system)
+    chosen = system[kind][GRAPHS[kind].width] == "auto"
+    return audit_of(config, wildcards.system, wildcards.split) if chosen else []
+
+
+def fused_runs(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return the runs a system merges, the first-named first."""
+    names = parts_of(config["systems"][wildcards.system])
+    return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
+
+
+def candidates(config: Config, wildcards: Wildcards) -> str:
+    """Run a system re-ranks."""
+    name = config["systems"][wildcards.system]["rerank"]
+    return paths.at(paths.RUN, config, split=wildcards.split, system=name)
+
+
+def scores(config: Config, wildcards: Wildcards) -> str:
+    """Scores of the pairs a system re-ranks."""
+    name = config["systems"][wildcards.system]["reranker"]
+    return paths.at(paths.SCORES, config, reranker=name, split=wildcards.split)
+
+
+def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return runs whose candidates a re-ranker scores."""
+    names = reranked_by(config, wildcards.reranker, wildcards.split)
+    return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
+
+
+def run_file(config: Config, wildcards: Wildcards) -> str:
+    """File of a published run for a split."""
+    return published_run(config["systems"][wildcards.system], wildcards.split)

@@ -1,0 +1,72 @@
+"""Where results lie. Rules and what they ask take every path under `results/` from here.
+
+Names in braces are wildcards of the rules; `at` gives the file they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
+KEPT = "results/.downloads"
+DATASET = "results/{dataset}"
+ACCEPTED = "results/{dataset}/accepted.json"
+#: State of unfinished work, from which a retry goes on. No output: Snakemake deletes those of a job that ended early.
+CHECKPOINTS = "results/{dataset}/checkpoints"
+
+# Raw files, and the tables made of them.
+RAW_COLLECTION = "results/{dataset}/raw/collection.tsv"
+RAW_SPLIT = "results/{dataset}/raw/{kind}.{split}.tsv"
+RAW_FILTERS = "results/{dataset}/raw/filters.json"
+PUBLIC_FILE = "results/{dataset}/raw/{source}/{file}"
+PASSAGES = "results/{dataset}/collection/passages.parquet"
+QUERIES = "results/{dataset}/collection/queries.{split}.parquet"
+QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
+TEXTS = "results/{dataset}/collection/{text}.parquet"
+TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
+
+# BM25.
+BM25_INDEX = "results/{dataset}/bm25/index/manifest.json"
+BM25_PARAMETERS = "results/{dataset}/bm25/parameters.json"
+
+# Models, and what they are trained on. A folder ends with a slash, for its files.
+BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
+ENCODER = "results/{dataset}/encoders/{encoder}/"
+RERANKER = "results/{dataset}/rerankers/{reranker}/"
+MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"
+CURVE = "results/{dataset}/{section}/{model}/curve.csv"
+TRIPLES = "results/{dataset}/triples/{encoder}.{split}"
+PAIRS = "results/{dataset}/pairs/{reranker}.{split}"
+EXAMPLE_COUNTS = "results/{dataset}/{source}/{model}.{split}.json"
+EXPORT = "results/{dataset}/models/{model}/"
+
+# Vectors, indexes, scores, runs.
+VECTORS = "results/{dataset}/embeddings/{encoder}/passages.{scatteritem}.arrow"
+VECTORS_FOLDER = "results/{dataset}/embeddings/{encoder}"
+QUERY_VECTORS = "results/{dataset}/embeddings/{encoder}/queries.{split}.arrow"
+GRAPH = "results/{dataset}/{index}/{encoder}/"
+AUDIT = "results/{dataset}/audit/{split}/{encoder}.{index}.json"
+SCORES = "results/{dataset}/scores/{reranker}/{split}.parquet"
+TRIPLE_SCORES = "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet"
+RUN = "results/{dataset}/runs/{split}/{system}.trec"
+
+# What is measured and shown.
+MEASURES = "results/{dataset}/measures/{split}/{system}.json"
+PER_QUERY = "results/{dataset}/measures/{split}/{system}.parquet"
+RECALL = "results/{dataset}/recall/{split}/{system}.csv"
+DEPTHS = "results/{dataset}/depths/{split}/{system}.json"
+DISAGREEMENTS = "results/{dataset}/disagreements/{split}.json"
+COMPARISON = "results/{dataset}/comparisons/{split}"
+CONSISTENCY = "results/{dataset}/consistency/{split}/{system}.json"
+PROVENANCE = "results/{dataset}/provenance.json"
+MANIFEST = "results/{dataset}/manifest.json"
+LATENCY = "results/{dataset}/latency/{split}.json"
+REPORT = "results/{dataset}/report/"
+REPRODUCTION = "results/{dataset}/report/reproduction/"
+SUBMISSION = "results/{dataset}/submissions/{submission}.{suffix}"
+
+
+def at(path: str, config: Mapping[str, Any], **names: str) -> str:
+    """Put the dataset of a config and further names in the place of those in braces."""
+    return path.format(dataset=config["dataset"], **names)

@@ -1,0 +1,182 @@
+"""What the rules that evaluate, report and hand on read, and the files an experiment makes for readers outside.
+
+As in `workflow/inputs.py`, the config comes first and the wildcards last.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workflow import paths
+from workflow.experiment.config import (
+    LEARNERS,
+    TRAINING_SPLITS,
+    Config,
+    compared,
+    evaluated_splits,
+    graphs_of,
+    pairs_of_split_and_system,
+    section_of,
+    splits_of,
+    systems_with,
+    trained_models,
+)
+from workflow.experiment.papers import names_of_files
+from workflow.inputs import weights
+from workflow.params import Wildcards
+
+TABLES = ("csv", "md", "tex")
+SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
+
+
+def of_systems(config: Config, path: str, *kinds: str) -> list[str]:
+    """Files of all evaluated runs, or of those of some kinds of systems."""
+    pairs = pairs_of_split_and_system(config, *kinds)
+    return [paths.at(path, config, split=split, system=name) for split, name in pairs]
+
+
+def of_compared(config: Config, path: str, wildcards: Wildcards) -> list[str]:
+    """Return a file of each system that is compared with the baseline."""
+    names = compared(config, wildcards.split)
+    return [paths.at(path, config, split=wildcards.split, system=name) for name in names]
+
+
+def comparisons(config: Config) -> list[str]:
+    """Comparisons with the baseline, on every evaluated split that it and another system have runs for."""
+    splits = [split for split in evaluated_splits(config) if len(compared(config, split)) > 1]
+    return [paths.at(paths.COMPARISON, config, split=split) + ".json" for split in splits]
+
+
+def audits(config: Config) -> list[str]:
+    """Audits of every graph index on every evaluated split that it is searched on."""
+    return [
+        paths.at(paths.AUDIT, config, split=split, encoder=encoder, index=kind)
+        for split in evaluated_splits(config)
+        for encoder, kind in graphs_of(config, split)
+    ]
+
+
+def disagreements(config: Config) -> list[str]:
+    """Disagreements on every evaluated split that has runs of both systems."""
+    both = config["evaluation"]["disagreements"]
+    splits = [split for split in evaluated_splits(config) if all(split in splits_of(config, name) for name in both)]
+    return [paths.at(paths.DISAGREEMENTS, config, split=split) for split in splits] if both else []
+
+
+def disagreeing_run(config: Config, position: int, wildcards: Wildcards) -> str:
+    """Run of the first or second system whose disagreements are shown."""
+    name = config["evaluation"]["disagreements"][position]
+    return paths.at(paths.RUN, config, split=wildcards.split, system=name)
+
+
+def reference_run(config: Config, wildcards: Wildcards) -> str:
+    """Run whose documents others are compared with."""
+    name = config["evaluation"]["consistency"]["reference"]
+    return paths.at(paths.RUN, config, split=wildcards.split, system=name)
+
+
+def latencies(config: Config) -> list[str]:
+    """Latencies that are measured here, if any are asked for."""
+    return [paths.at(paths.LATENCY, config, split=config["latency"]["split"])] if "latency" in config else []
+
+
+def all_latencies(config: Config) -> list[str]:
+    """Latencies that are measured here, and those that somebody put beside them."""
+    found = Path(paths.at(paths.LATENCY, config, split="")).parent.glob("*.json")
+    return sorted({*latencies(config), *map(str, found)})
+
+
+def reproduction(config: Config) -> list[str]:
+    """Return the comparison with published numbers, if any are named."""
+    return [paths.at(paths.REPRODUCTION, config) + "reproduction.json"] if config["papers"] else []
+
+
+def submitted(config: Config, path: str, wildcards: Wildcards) -> str:
+    """Return a file that a submission is made of, of its system and split."""
+    submission = config["submissions"][wildcards.submission]
+    return paths.at(path, config, split=submission["split"], system=submission["system"])
+
+
+def curves(config: Config) -> dict[str, str]:
+    """Training curves by name."""
+    return {
+        name: paths.at(paths.CURVE, config, section=section, model=name)
+        for section in LEARNERS
+        for name in trained_models(config, section)
+    }
+
+
+def filters(config: Config) -> dict[str, str]:
+    """Return counts of what was dropped, by a title."""
+    found = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
+    for section, (_, source) in LEARNERS.items():
+        for name in trained_models(config, section):
+            found[f"{source} of {name}"] = paths.at(
+                paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train"
+            )
+    return found
+
+
+def exported_model(config: Config, wildcards: Wildcards) -> str:
+    """Weights of an exported model."""
+    return weights(config, section_of(config, wildcards.model), wildcards.model)
+
+
+def export_counts(config: Config, wildcards: Wildcards) -> dict[str, str]:
+    """Return counts of the training examples of an exported model, by split; none of one that was not trained here."""
+    section = section_of(config, wildcards.model)
+    names = {"source": LEARNERS[section][1], "model": wildcards.model}
+    trained = wildcards.model in trained_models(config, section)
+    splits = TRAINING_SPLITS if trained else ()
+    return {split: paths.at(paths.EXAMPLE_COUNTS, config, split=split, **names) for split in splits}
+
+
+def export_measures(config: Config, wildcards: Wildcards) -> list[str]:
+    """Measures of the systems that an exported model is part of."""
+    return [
+        paths.at(paths.MEASURES, config, split=split, system=name)
+        for split in evaluated_splits(config)
+        for name in systems_with(config, wildcards.model)
+        if split in splits_of(config, name)
+    ]
+
+
+def named(files: dict[str, str]) -> list[str]:
+    """NAME=FILE words of a mapping."""
+    return [f"{name}={file}" for name, file in files.items()]
+
+
+def submissions(config: Config) -> list[str]:
+    """Files to hand in."""
+    return [
+        paths.at(paths.SUBMISSION, config, submission=name, suffix=SUFFIXES[submission["form"]])
+        for name, submission in config["submissions"].items()
+    ]
+
+
+def exports(config: Config) -> list[str]:
+    """Model cards of the models that are exported; each stands for its folder."""
+    return [paths.at(paths.EXPORT, config, model=name) + "README.md" for name in config["exports"]]
+
+
+def consistency(config: Config) -> list[str]:
+    """Consistency factors, one file per system and split that it shares with the reference."""
+    asked = config["evaluation"].get("consistency")
+    if asked is None:
+        return []
+    return [
+        paths.at(paths.CONSISTENCY, config, split=split, system=name)
+        for split in splits_of(config, asked["reference"])
+        for name in asked["systems"]
+        if split in splits_of(config, name)
+    ]
+
+
+def reproduced(config: Config) -> list[str]:
+    """Tables and figures of all papers, as outputs of a rule."""
+    found = []
+    for path in config["papers"]:
+        names = names_of_files(path)
+        tables = [f"tables/{Path(path).stem}.{name}.{ending}" for name in names["tables"] for ending in TABLES]
+        found += [*tables, *(f"figures/{Path(path).stem}.{name}.svg" for name in names["figures"])]
+    return [paths.REPRODUCTION + name for name in found]

@@ -1,0 +1,195 @@
+"""Settings that take more than a path in the config: which ones a job gets is for its wildcards to say.
+
+Each function is given the config and the wildcards, as parts of `workflow/params.py` are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from workflow import inputs, paths, report_inputs
+from workflow.experiment.checks import OF_TRAINING, load_schema
+from workflow.experiment.config import (
+    FUSION_KINDS,
+    GRAPHS,
+    TRAINING_SPLITS,
+    Config,
+    compared,
+    deciding,
+    describe,
+    fusion_of,
+    is_judged,
+    is_trained,
+    kind_of,
+    section_of,
+)
+from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
+
+# What makes an encoder what it is, trained here or elsewhere.
+FRAMING = among(
+    "encoders.{encoder}",
+    *("pooling", "dimension", "query_length", "passage_length", "similarity", "projection"),
+    *("query_segment", "passage_segment"),
+)
+# Settings of an encoder or re-ranker that its file is the same without.
+NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
+# Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
+NO_OPTIONS = ("epochs", "gpus", "system")
+
+
+def training(model: str) -> Part:
+    """Give the settings of an optimisation, of the model at a path in the config."""
+    return all_of(f"{model}.training", but=NO_OPTIONS)
+
+
+def examples(model: str, source: str) -> Part:
+    """Give the settings of a model's training examples; epochs are those to sample, one for validation."""
+    drawn, configured = all_of(f"{model}.{source}", but=NO_OPTIONS), at(f"{model}.training.epochs")
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        epochs = configured(config, wildcards) if wildcards.split == "train" else Words(option("epochs", 1))
+        return drawn(config, wildcards) + epochs
+
+    return read
+
+
+def depth(config: Config, wildcards: Wildcards) -> Words:
+    """Results per query of a split's runs."""
+    return at("training_depth" if wildcards.split in TRAINING_SPLITS else "depth", "depth")(config, wildcards)
+
+
+def selection(config: Config, wildcards: Wildcards) -> Words:
+    """Which of its queries a split has, and which ones are held out of train."""
+    split, splits = config["splits"][wildcards.split], config["splits"]
+    held = [name for name, other in splits.items() if "hold_out" in other]
+    found = ["splits.{split}.unjudged_queries"] if is_judged(config, wildcards.split) else []
+    found += ["splits.{split}.sample"] if "sample" in split else []
+    part = []
+    if held and wildcards.split in (*held, "train"):
+        found.append(f"splits.{held[0]}.hold_out")
+        part = ["--part", "held-out" if wildcards.split in held else "rest"]
+    found += ["seed"] if part or "sample" in split else []
+    return join(*found)(config, wildcards) + Words(part)
+
+
+def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:
+    """(k1, b): the system's own, or those of the config, or the grid search's."""
+    own = "bm25" in config["systems"][wildcards.system]
+    if not own and "k1" not in config["bm25"]:
+        return Words(option("parameters", paths.at(paths.BM25_PARAMETERS, config)))
+    return among("systems.{system}.bm25" if own else "bm25", "k1", "b")(config, wildcards)
+
+
+def base_model(config: Config, wildcards: Wildcards) -> Words:
+    """Where a base model comes from: a pretrained one, or an architecture and the passages."""
+    model = config["base_models"][wildcards.base_model]
+    place = "base_models.{base_model}"
+    if "pretrained" in model:
+        return among(place, *(key for key in ("pretrained", "revision") if key in model))(config, wildcards)
+    found = among(place, "vocabulary_size", "cleaning")(config, wildcards)
+    words = option("architecture", json.dumps(model["architecture"], sort_keys=True))
+    words += option("passages", paths.at(paths.PASSAGES, config))
+    return found + Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
+
+
+def is_on_hub(model: Config) -> bool:
+    """Tell whether a base model is one of the hub, which has a name and a revision."""
+    return "revision" in model and not Path(model["pretrained"]).is_dir()
+
+
+def width(config: Config, wildcards: Wildcards) -> Words:
+    """Width of a system's searches: the config's own, or the recall an audit is to show."""
+    kind = kind_of(config["systems"][wildcards.system])
+    own = Words(option("kind", kind)) + at(f"systems.{{system}}.{kind}.{GRAPHS[kind].width}", "width")(
+        config, wildcards
+    )
+    audit = inputs.audit(config, wildcards)
+    if not audit:
+        return own
+    recall = at(f"systems.{{system}}.{kind}.recall")(config, wildcards)
+    return Words([*option("kind", kind), *option("audit", audit)], own.settings) + recall
+
+
+def fusion(config: Config, wildcards: Wildcards) -> Words:
+    """How the runs of a system are merged, and in which order."""
+    name = wildcards.system
+    system = config["systems"][name]
+    kind = kind_of(system)
+    return Words(option("method", fusion_of(system)), flat(system[kind], f"systems.{name}.{kind}"))
+
+
+def audit(config: Config, wildcards: Wildcards) -> Words:
+    """Return what an audit measures, on which queries."""
+    depths = sorted({config["depth"], *(value for value in config["audit"]["depths"] if value < config["depth"])})
+    measures = "splits.{split}.measures" if "measures" in config["splits"][wildcards.split] else "evaluation.measures"
+    found = join(
+        measures,
+        "splits.{split}.relevance_level",
+        "seed",
+        widths=f"audit.{GRAPHS[wildcards.index].widths}",
+        sample="audit.queries",
+    )(config, wildcards)
+    return found + Words(option("depths", depths), {"audit.depths": depths})
+
+
+def curve_depths(config: Config, wildcards: Wildcards) -> Words:
+    """Depths of a re-ranked system's curve, the last one that of what was scored."""
+    reranker = config["systems"][wildcards.system]["reranker"]
+    limit = min(config["rerankers"][reranker]["depth"], config["depth"])
+    depths = sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
+    return Words(option("depths", depths), {"evaluation.depths": depths})
+
+
+def disagreements(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that disagree."""
+    names = config["evaluation"]["disagreements"]
+    words = [*option("first_name", names[0]), *option("second_name", names[1])]
+    return Words(words, {"evaluation.disagreements": names})
+
+
+def compared_systems(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that are compared with the baseline."""
+    names = compared(config, wildcards.split)
+    return Words(option("systems", names), {"systems": names})
+
+
+def whole_config(config: Config, wildcards: Wildcards) -> Words:
+    """Every setting that decides results, as JSON."""
+    settings = deciding(config, load_schema())
+    return Words(option("config", json.dumps(settings, sort_keys=True)), flat(settings))
+
+
+def described_systems(config: Config, wildcards: Wildcards) -> Words:
+    """How each system's ranking is made; the first that merges runs is what the report's summary compares."""
+    systems = {name: describe(config, name) for name in config["systems"]}
+    contenders = [name for name, system in config["systems"].items() if kind_of(system) in FUSION_KINDS]
+    words = option("description_of_systems", report_inputs.named(systems))
+    return Words([*words, *option("contender", contenders[:1])], {"systems": systems})
+
+
+def submission(config: Config, wildcards: Wildcards) -> Words:
+    """Form of a submission; the id of a TREC run, as it says or else its name."""
+    name = wildcards.submission
+    found = at("submissions.{submission}.form")(config, wildcards)
+    if config["submissions"][name]["form"] != "trec":
+        return found
+    run_id = config["submissions"][name].get("run_id", name)
+    return found + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
+
+
+def model_card(config: Config, wildcards: Wildcards) -> Words:
+    """Where an exported model comes from."""
+    section = section_of(config, wildcards.model)
+    schema = load_schema()["properties"][section]["additionalProperties"]
+    own = config[section][wildcards.model]
+    left_out = NOT_OF_THE_MODEL | (set() if is_trained(own) else OF_TRAINING)
+    kept = {key: value for key, value in deciding(own, schema).items() if key not in left_out}
+    base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
+    origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if is_on_hub(base) else {})
+    words = [word for key, name in origin.items() for word in option(name, base[key])]
+    settings = {**flat(kept, f"{section}.{wildcards.model}"), "seed": config["seed"]}
+    return Words(
+        [*option("settings", json.dumps({**kept, "seed": config["seed"]})), *words],
+        {**settings, **{f"{place}.{key}": base[key] for key in origin}},
+    )
