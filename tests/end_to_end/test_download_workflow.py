@@ -13,9 +13,9 @@ import yaml
 
 from cort.downloads.catalog import PublicFile, load_catalog
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
-from tests.end_to_end.test_workflow import RULES
+from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving, wait_for
-from tests.workflow.test_costs import job
+from tests.support.workflow import RULES
 from workflow.experiment.checks import complete, find_mistakes, load_schema
 from workflow.experiment.downloads import KEPT, file_pattern, named_files, resolve
 from workflow.planning import downloads, preflight

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
-from tests.end_to_end.test_workflow import planned
 from tests.support.common import fake_gpus, gpu_uuid
+from tests.support.workflow import planned
 from tests.tiny.generate import PASSAGES, make_passages
 
 SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from cort.formats.runs import read_run
 from cort.formats.tables import TRIPLES, read_table
 from scripts.sandbox import TINY, snakemake
-from tests.end_to_end.test_workflow import planned, released_config
-from tests.stages.test_export_model import card_of, cells
+from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
+from tests.support.workflow import planned, released_config
 
 pytestmark = pytest.mark.slow
 

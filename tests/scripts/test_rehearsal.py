@@ -8,7 +8,7 @@ import pytest
 from scripts.rehearsal.rehearse import main
 from scripts.rehearsal.steps import steps
 from scripts.rehearsal.table import Measurement, growth, write_report
-from tests.end_to_end.test_workflow import stage_modules
+from tests.support.workflow import stage_modules
 
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
 SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
