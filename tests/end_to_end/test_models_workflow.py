@@ -78,6 +78,7 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     assert not re.search(r"\| +(training|triples|loss|margin)", text)
 
 
+@pytest.mark.exhaustive
 def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))

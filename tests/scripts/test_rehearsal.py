@@ -51,6 +51,7 @@ def test_the_table_goes_between_the_marks_and_nothing_else_changes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_small_rehearsal_runs_and_goes_on_where_it_ended(tmp_path, monkeypatch):
     for name, value in {"DEV_QUERIES": 20, "SEARCHED": 10, "TRIPLES": 12, "ENCODED": 100, "DEPTH": 50}.items():
         monkeypatch.setattr(f"scripts.rehearsal.steps.{name}", value)
