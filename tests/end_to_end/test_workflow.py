@@ -50,7 +50,7 @@ def test_rule_runs_its_module_and_logs_under_its_name(rule):
     assert module_of(rule) in stage_modules()
     assert re.search(rf'log:\n +"logs/\{{dataset\}}/{rule}[./]', text)
     assert re.search(rf'benchmark:\n +"benchmarks/\{{dataset\}}/{rule}/', text)
-    assert "as_py_module()" in text
+    assert re.search(rf"python -m ({{params\.module}}|cort\.{module_of(rule)}) ", text)
     assert re.search(r"message:\n", text)
     assert "run:" not in text.replace("run:q", "")
 
