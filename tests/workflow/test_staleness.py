@@ -7,6 +7,8 @@ files in the place of results, and `snakemake --touch` to record how they would 
 `make test-all` plans every key. Modules are not in the table: which jobs run again follows from what stages import.
 """
 
+import dataclasses
+import importlib
 import re
 import shutil
 from pathlib import Path
@@ -172,6 +174,28 @@ def test_params_name_every_key_of_the_config(graphs):
     named = {key_of(path) for path in paths}
     assert sorted(named & IDLE) == []
     assert sorted(set(LEAVES) - IDLE - named) == sorted(STRUCTURAL - named)
+
+
+# Fields of options that are named as a key of the config and are something else.
+OTHERWISE = set()
+
+
+def test_defaults_of_options_are_those_of_the_schema(graphs):
+    different = set()
+    for job, params in (found for jobs in graphs.values() for found in jobs):
+        stage = module_of(job.rule)
+        fields = {field.name: field for field in dataclasses.fields(options_of(stage))}
+        for key in {key_of(path) for path in params.settings} & LEAVES.keys():
+            field, default = fields.get(key.rpartition(".")[2]), LEAVES[key].get("default")
+            if field is None or default is None or field.default is dataclasses.MISSING:
+                continue
+            if field.default != (tuple(default) if isinstance(default, list) else default):
+                different.add((stage, field.name))
+    assert different == OTHERWISE
+
+
+def options_of(stage):
+    return importlib.import_module(f"cort.{stage}").Options
 
 
 # Modules: what a stage imports, at once or later, is part of its code. cort/system/ is not, which knows no results.
