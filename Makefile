@@ -57,10 +57,22 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock
 	touch $@
 
+# Three workers on two cores, for many tests wait as much as they compute. Those of a file share fixtures, and stay together.
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
+.PHONY: test-all coverage
+
+# What every change must pass, in minutes: one build of a tiny experiment, and tests of all there is.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m "not slow" --durations 10
-	# Three, for they wait as much as they compute.
-	$(BIN)/python -m pytest -n 3 -m slow --dist loadfile --durations 40
+	$(PYTEST) -m "not exhaustive"
+
+# More settings, faults and kills, for hours on two cores.
+test-all: $(VENV)/.installed-dev
+	$(PYTEST)
+
+# The share of lines that `make test` runs, also in processes that tests start, and the ten modules with the least.
+coverage: $(VENV)/.installed-dev
+	$(PYTEST) -m "not exhaustive" --cov --cov-report=
+	$(BIN)/coverage report --sort cover | sed -n '1,12p;$$p'
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -27,9 +27,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).parents[1]
 
 
+# Files that take longest. Those in between do not wait for the experiment that the first one builds.
+FIRST = (
+    "workflow/test_staleness.py",
+    "cort/training/test_distributed.py",
+    "cort/training/test_resume.py",
+    "workflow/test_lock.py",
+    "end_to_end/test_slurm.py",
+    "workflow/test_plan.py",
+    "end_to_end/test_workflow.py",
+    "scripts/test_drill.py",
+    "end_to_end/test_download_workflow.py",
+    "end_to_end/test_models_workflow.py",
+    "end_to_end/test_extension.py",
+    "stages/test_bm25.py",
+    "stages/test_search.py",
+    "cort/formats/test_blocks.py",
+)
+
+
 def pytest_collection_modifyitems(items):
-    """Run fast tests first, so that a mistake shows within a minute."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """Begin with what takes longest, so that no worker is left alone with it in the end."""
+    rank = {str(ROOT / "tests" / name): number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
 
 
 @pytest.fixture
@@ -54,7 +74,7 @@ def mount_disk():
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A copy of the project in which the tiny experiment was built; not to be changed, for all processes share it."""
+    """A copy of the project in which the tiny experiment was built; not to be changed, for all workers share it."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "built"
     with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:

@@ -13,9 +13,9 @@ import yaml
 
 from cort.downloads.catalog import PublicFile, load_catalog
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
-from tests.end_to_end.test_workflow import RULES
 from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving, wait_for
+from tests.support.workflow import RULES
 from workflow.experiment.checks import complete, find_mistakes, load_schema
 from workflow.experiment.downloads import KEPT, file_pattern, named_files, resolve
 from workflow.planning import downloads, preflight
@@ -199,7 +199,7 @@ def publish(tree, server):
         steps = [Step(status=PLAIN[name.split(".")[0]], headers={"Retry-After": "0"}), Step()]
         files[f"tiny/{name}"] = {"urls": [server.serve(f"/{name}", content, *steps)], "size": 1, "md5": md5(content)}
         files[f"tiny/{name}"]["size"] = len(content)
-    (tree / "cort" / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
+    (tree / "cort" / "downloads" / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
     # Published numbers are no raw file.
     config["papers"] = ["mine/paper.yaml"]
     text = yaml.safe_dump(config).replace("tiny/data/", "download:tiny/")
@@ -217,6 +217,7 @@ RESULTS = ("results/tiny/runs/**/*", "results/tiny/measures/**/*", "results/tiny
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built, tmp_path):
     tree = copy_with_tiny(tmp_path / "tree")
     with serving() as server:
@@ -234,7 +235,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
     changed = yaml.safe_load((tree / config).read_text("utf-8")) | {"downloads": {"folder": "mine"}}
     (tree / config).write_text(yaml.safe_dump(changed), "utf-8")
     (tree / KEPT / "tiny" / "all.tar.gz").unlink()
-    catalog = tree / "cort" / "catalog.yaml"
+    catalog = tree / "cort" / "downloads" / "catalog.yaml"
     catalog.write_text(catalog.read_text("utf-8").replace("127.0.0.1", "127.0.0.2"), "utf-8")
     status, output = snakemake(tree, "--dry-run", "--configfile", config)
     assert (status, "Nothing to be done" in output) == (0, True), output

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
-from tests.end_to_end.test_workflow import planned
 from tests.support.common import fake_gpus, gpu_uuid
+from tests.support.workflow import planned
 from tests.tiny.generate import PASSAGES, make_passages
 
 SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -147,6 +147,7 @@ rule probe:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_number_of_shards_stays_the_same_in_jobs(tmp_path):
     folder = copy_with_tiny(tmp_path / "tree")
     (folder / "probe.smk").write_text(PROBE, "utf-8")
@@ -196,6 +197,7 @@ def read_log(path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_workflows_share_three_gpus_and_give_the_same_bytes(tmp_path, machine):
     prepared = copy_with_tiny(tmp_path / "prepared")
     enlarge(prepared)

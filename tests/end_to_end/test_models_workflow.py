@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from cort.formats.runs import read_run
 from cort.formats.tables import TRIPLES, read_table
 from scripts.sandbox import TINY, snakemake
-from tests.end_to_end.test_workflow import planned, released_config
-from tests.stages.test_export_model import card_of, cells
+from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
+from tests.support.workflow import planned, released_config
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,7 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     assert not re.search(r"\| +(training|triples|loss|margin)", text)
 
 
+@pytest.mark.exhaustive
 def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))

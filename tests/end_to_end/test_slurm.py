@@ -1,6 +1,7 @@
 """profiles/slurm on a real SLURM of one node: what jobs ask for and get, and what becomes of a build if things fail."""
 
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -9,7 +10,6 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
-from tests.end_to_end.test_workflow import RULES, SYSTEMS, UNUSED, planned
 from tests.support import slurm
 from tests.support.slurm import (
     FAIL,
@@ -23,32 +23,15 @@ from tests.support.slurm import (
     wait_until,
     write_profile,
 )
+from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned
 
 ROOT = Path(__file__).parents[2]
-LOCAL = {
-    "compare",
-    "consistency",
-    "depths",
-    "download",
-    "evaluate",
-    "disagreements",
-    "export_model",
-    "extract",
-    "import_encoder",
-    "import_run",
-    "fuse",
-    "base_model",
-    "manifest",
-    "provenance",
-    "report",
-    "reproduction",
-    "rerank",
-    "split",
-    "submission",
-}
+LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
 ON_GPUS = {"encode", "encode_queries", "latency", "retrieve", "score", "train", "train_reranker"}
+# As the copy was built.
+ONE_SHARD = {"encode": 1}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
 
 
@@ -69,9 +52,13 @@ def test_profile_gives_gpus_to_rules_there_are():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_is_light_or_asks_for_memory_and_time(rule):
-    text = RULES[rule]
-    assert ("localrule: True" in text) == (rule in LOCAL)
-    assert all(f" {name}=" in text for name in ("mem_mb", "runtime")) == (rule not in LOCAL)
+    assert all(f" {name}=" in RULES[rule] for name in ("mem_mb", "runtime")) == (rule not in LOCAL)
+
+
+def test_rules_that_use_models_or_indexes_are_not_light():
+    assert not LOCAL & (
+        ON_GPUS | {"collection", "tokenize", "bm25_index", "bm25_tune", "bm25", "onng", "hnsw", "audit"}
+    )
 
 
 # The sandbox.
@@ -138,7 +125,7 @@ def test_sandbox_starts_once_and_stops_without_a_trace(tmp_path):
     sandbox.stop()
 
 
-# The tiny experiment, built in jobs of which some fail.
+# The tiny experiment: in one copy built by SLURM from nothing, in the other already built but for a few files.
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +161,12 @@ def tree(sandbox, tmp_path_factory):
     return tree
 
 
+@pytest.fixture(scope="module")
+def finished(sandbox, built, tmp_path_factory):
+    """A copy of the project in which the tiny experiment is built already."""
+    return shutil.copytree(built, tmp_path_factory.mktemp("finished") / "tree", symlinks=True)
+
+
 def states(sandbox, rule, wildcards=""):
     return [job["JobState"] for job in sandbox.jobs(rule, wildcards)]
 
@@ -187,15 +180,17 @@ def gpus(job):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_heavy_rules_run_in_slurm_and_light_ones_do_not(sandbox, tree):
     assert {job["rule"] for job in sandbox.jobs()} == SUBMITTED
-    modules = {f"cort.{name}" for name in SUBMITTED - {"encode_queries"}}
+    modules = {f"cort.{module_of(name)}" for name in SUBMITTED}
     inside = {stage["stage"] for stage in sandbox.stages() if stage["SLURM_JOB_ID"]}
     outside = {stage["stage"] for stage in sandbox.stages() if not stage["SLURM_JOB_ID"]}
     assert (inside, outside) == (modules, {f"cort.{name}" for name in LOCAL - UNUSED})
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree):
     for job in sandbox.jobs():
         text = RULES[job["rule"]]
@@ -230,6 +225,7 @@ def memory_of(job):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_jobs_with_a_gpu_see_it_and_others_see_none(sandbox, tree):
     rule_of = {job["JobId"]: job["rule"] for job in sandbox.jobs()}
     seen = {
@@ -242,17 +238,20 @@ def test_jobs_with_a_gpu_see_it_and_others_see_none(sandbox, tree):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_results_are_those_of_a_local_build(built, tree):
     assert [name for name in RUNS if (tree / name).read_bytes() != (built / name).read_bytes()] == []
     assert (tree / "results" / "tiny" / "report" / "index.html").is_file()
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_failed_and_cancelled_jobs_are_tried_again(sandbox, tree):
     assert states(sandbox, "retrieve_graph", "cort-onng") == ["FAILED", "CANCELLED", "COMPLETED"]
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_job_over_its_time_limit_is_tried_again_with_more(sandbox, tree):
     over, again = sandbox.jobs("bm25", "test_bm25")
     assert (over["JobState"], over["TimeLimit"]) == ("TIMEOUT", "00:01:00")
@@ -261,6 +260,7 @@ def test_job_over_its_time_limit_is_tried_again_with_more(sandbox, tree):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_job_can_save_its_work_when_warned_of_its_time_limit(sandbox, tree):
     warned, again = sandbox.jobs("tokenize", "queries.test")
     assert (sandbox.faults / "saved").read_text() == f"signal {int(signal.SIGUSR1)}, Snakemake lives: True"
@@ -269,11 +269,13 @@ def test_job_can_save_its_work_when_warned_of_its_time_limit(sandbox, tree):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_warning_harms_no_stage_that_cannot_heed_it(sandbox, tree):
     assert [stage for stage in sandbox.stages() if stage["heeds_warning"]] == []
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_jobs_outlive_a_restart_of_the_controller(sandbox, tree):
     log = (sandbox.folder / "slurm" / "log" / "slurmctld.log").read_text()
     assert log.count("slurmctld version") == 2
@@ -281,6 +283,7 @@ def test_jobs_outlive_a_restart_of_the_controller(sandbox, tree):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_training_that_is_warned_goes_on_in_the_next_attempt(sandbox, tree):
     warned, again = sandbox.jobs("train_reranker")
     assert (warned["JobState"], again["JobState"]) == ("FAILED", "COMPLETED")
@@ -297,45 +300,45 @@ def is_done(tree):
 
 
 @pytest.mark.slow
-def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, tree):
+def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finished):
     # The other form of asking for GPUs, as the profile's comment gives it.
-    gres = re.search(r"want --gres: (\{.*\})", (tree / PROFILE).read_text("utf-8"))[1]
-    profile = write_profile(tree, "no-retries", gpus=gres, retries=0)
-    (tree / "results/tiny/runs/test/cort-onng.trec").unlink()
-    (tree / "results/tiny/scores/cross/test.parquet").unlink()
-    (tree / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
+    gres = re.search(r"want --gres: (\{.*\})", (finished / PROFILE).read_text("utf-8"))[1]
+    profile = write_profile(finished, "no-retries", gpus=gres, retries=0, set_scatter=ONE_SHARD)
+    (finished / "results/tiny/runs/test/cort-onng.trec").unlink()
+    (finished / "results/tiny/scores/cross/test.parquet").unlink()
+    (finished / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
     before = len(sandbox.jobs())
     sandbox.inject(["cort.retrieve_graph", "cort-onng"], FAIL)
-    status, output = Run(sandbox, tree, profile, *RUNS, "all").wait()
+    status, output = Run(sandbox, finished, profile, *RUNS, "all").wait()
     assert status == 1
     # The other branch was finished, with the GPU it asked for.
-    assert (tree / RUNS[SYSTEMS.index("cort+bm25-cross")]).read_bytes()
+    assert (finished / RUNS[SYSTEMS.index("cort+bm25-cross")]).read_bytes()
     assert sorted((job["rule"], job["JobState"], gpus(job)) for job in sandbox.jobs()[before:]) == [
         ("retrieve_graph", "FAILED", None),
         ("score", "COMPLETED", ("--gres", 1)),
     ]
     (seen,) = [stage for stage in sandbox.stages() if stage["SLURM_JOB_ID"] == sandbox.jobs("score")[-1]["JobId"]]
     assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
-    status, output = Run(sandbox, tree, profile, *RUNS, "all").wait()
+    status, output = Run(sandbox, finished, profile, *RUNS, "all").wait()
     assert status == 0, output[-10_000:]
     again = ("retrieve_graph", "evaluate", "export_model", "compare", "reproduction", "provenance", "report", "all")
     assert planned(output) == {**dict.fromkeys(again, 1), "total": len(again)}
     assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_graph"]
-    assert is_done(tree)
-    assert [name for name in RUNS if (tree / name).read_bytes() != (built / name).read_bytes()] == []
+    assert is_done(finished)
+    assert [name for name in RUNS if (finished / name).read_bytes() != (built / name).read_bytes()] == []
 
 
 @pytest.mark.slow
-def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, tree):
-    profile = write_profile(tree, "killed")
+def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, finished):
+    profile = write_profile(finished, "killed", set_scatter=ONE_SHARD)
     name = RUNS[SYSTEMS.index("cort-onng")]
-    (tree / name).unlink()
+    (finished / name).unlink()
     before = len(sandbox.jobs("retrieve_graph", "cort-onng"))
     waiting = [sandbox.inject(["cort.retrieve_graph", "cort-onng"], WAIT_FOR_GO) for _ in range(2)]
-    first = Run(sandbox, tree, profile, *RUNS, "all")
+    first = Run(sandbox, finished, profile, *RUNS, "all")
     first.wait_until(waiting[0].exists, "the first job")
     first.kill()
-    second = Run(sandbox, tree, profile, *RUNS, "all")
+    second = Run(sandbox, finished, profile, *RUNS, "all")
     second.wait_until(waiting[1].exists, "the second job")
     # Two jobs write the same file now.
     assert states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["RUNNING", "RUNNING"]
@@ -346,5 +349,5 @@ def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, 
         lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["COMPLETED", "COMPLETED"],
         "the first job's end",
     )
-    assert is_done(tree)
-    assert (tree / name).read_bytes() == (built / name).read_bytes()
+    assert is_done(finished)
+    assert (finished / name).read_bytes() == (built / name).read_bytes()

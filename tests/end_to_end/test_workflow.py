@@ -1,7 +1,6 @@
 """The workflow as a whole: its plan, its seam to the stages, and a tiny experiment from raw files to the report."""
 
 import csv
-import importlib
 import json
 import re
 import shlex
@@ -14,10 +13,19 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
+from tests.support.workflow import (
+    RULES,
+    SYSTEMS,
+    UNUSED,
+    module_of,
+    parser_of,
+    planned,
+    released_config,
+    stage_modules,
+)
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 ROOT = Path(__file__).parents[2]
-SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 
 
 @pytest.fixture(scope="module")
@@ -26,47 +34,10 @@ def tree(tmp_path_factory):
     return copy_with_tiny(tmp_path_factory.mktemp("tree"))
 
 
-def planned(output):
-    """Number of planned jobs per rule, from the first table snakemake prints."""
-    table = output[output.index("Job stats:") :]
-    rows = (line.split() for line in table.splitlines()[3:])
-    jobs = {}
-    for row in rows:
-        if len(row) != 2:
-            break
-        jobs[row[0]] = int(row[1])
-    return jobs
-
-
 # The text of the rules.
 
 
-def rules():
-    """Return name -> text of every rule."""
-    found = {}
-    for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]:
-        parts = re.split(r"^rule (\w+):\n", path.read_text("utf-8"), flags=re.MULTILINE)
-        found |= dict(zip(parts[1::2], parts[2::2], strict=True))
-    return found
-
-
-RULES = {name: text for name, text in rules().items() if name != "all"}
 REPORT_TABLES = ("systems", "comparisons", "lists", "audits", "stages", "latency")
-# What makes raw files; the tiny experiment has its own.
-RAW = {"pydocs", "download", "extract"}
-# What it has no use for besides: its encoder is trained, and by nobody's scores, and nobody measures how long it takes.
-UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
-# One module may serve two rules.
-MODULE_OF = {"encode_queries": "encode", "score_triples": "score"}
-
-
-def module_of(rule):
-    return MODULE_OF.get(rule, rule)
-
-
-def stage_modules():
-    """Names of the modules that are stages, which have a parser of their own."""
-    return {path.stem for path in (ROOT / "cort").glob("*.py") if "\ndef build_parser(" in path.read_text("utf-8")}
 
 
 def test_rules_are_named_as_stages():
@@ -76,10 +47,10 @@ def test_rules_are_named_as_stages():
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_runs_its_module_and_logs_under_its_name(rule):
     text = RULES[rule]
-    assert f'script="cort/{module_of(rule)}.py"' in text
+    assert module_of(rule) in stage_modules()
     assert re.search(rf'log:\n +"logs/\{{dataset\}}/{rule}[./]', text)
     assert re.search(rf'benchmark:\n +"benchmarks/\{{dataset\}}/{rule}/', text)
-    assert "as_py_module()" in text
+    assert re.search(rf"python -m ({{params\.module}}|cort\.{module_of(rule)}) ", text)
     assert re.search(r"message:\n", text)
     assert "run:" not in text.replace("run:q", "")
 
@@ -141,18 +112,6 @@ def write_public(tree):
     return "public.yaml"
 
 
-def released_config(tiny):
-    """Turn the tiny experiment into one with an encoder that somebody released, and nothing to train."""
-    config = {key: tiny[key] for key in ("dataset", "protect", "collection", "base_models", "depth")}
-    encoder = {"base_model": "small", "released": "tiny/data/encoder.ckpt", "dimension": 16}
-    return config | {
-        "splits": {"test": tiny["splits"]["test"]},
-        "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
-        "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
-        "exports": ["encoder"],
-    }
-
-
 def write_released(tree):
     """Write an experiment with an encoder that somebody released."""
     config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
@@ -176,7 +135,7 @@ def test_every_command_is_one_the_stage_takes(tree):
         assert (python, option) == ("python", "-m")
         modules.add(module)
         # Exits with 2 for an option that is unknown, missing or of a wrong type.
-        importlib.import_module(module).build_parser().parse_args(arguments)
+        parser_of(module).parse_args(arguments)
     assert modules == {f"cort.{name}" for name in stage_modules()}
 
 

@@ -1,10 +1,14 @@
 """A build that is killed, or runs out of disk, ends as one that nothing happened to."""
 
+import shutil
+
 import pytest
 
 from scripts import drill
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 
+RUN = "results/tiny/runs/test/cort.trec"
+VALIDATION_VECTORS = "results/tiny/embeddings/encoder/queries.validation.arrow"
 LOG = """\
 [Sat Nov 21 15:00:00 2026]
 Job 2: Index the collection tiny
@@ -39,13 +43,33 @@ def test_differences_are_seen(tmp_path):
 
 
 @pytest.mark.slow
-def test_build_that_is_killed_loses_nothing(built, tmp_path):
-    found = drill.kill_again_and_again(tmp_path, built, kills=3, seed=5, latest=30.0)
+def test_build_that_is_killed_while_it_trains_loses_nothing(built, tmp_path, monkeypatch):
+    def copy_without_encoder(folder):
+        shutil.copytree(built, folder, symlinks=True)
+        for name in ("encoders", "embeddings"):
+            shutil.rmtree(folder / "results" / "tiny" / name)
+        (folder / RUN).unlink()
+        return folder
+
+    monkeypatch.setattr(drill, "copy_with_tiny", copy_without_encoder)
+    monkeypatch.setattr(drill, "ARGUMENTS", (*drill.ARGUMENTS, "--", RUN, VALIDATION_VECTORS))
+    # Long enough for the training to have begun.
+    monkeypatch.setattr(drill, "EARLIEST", 6.0)
+    found = drill.kill_again_and_again(tmp_path, built, kills=2, seed=5, latest=12.0)
     assert found.faults == []
-    assert found.kills >= 3
+    assert found.kills >= 2
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
+def test_build_that_is_killed_from_its_beginning_loses_nothing(built, tmp_path):
+    found = drill.kill_again_and_again(tmp_path, built, kills=25, seed=5, latest=30.0)
+    assert found.faults == []
+    assert found.kills >= 25
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_full_disk_is_told_in_a_line_and_the_build_goes_on_when_there_is_room(built, tmp_path, mount_disk):
     tree = copy_with_tiny(tmp_path / "tree")
     mount_disk(tree / "results", kilobytes=400)

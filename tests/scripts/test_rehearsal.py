@@ -8,7 +8,7 @@ import pytest
 from scripts.rehearsal.rehearse import main
 from scripts.rehearsal.steps import steps
 from scripts.rehearsal.table import Measurement, growth, write_report
-from tests.end_to_end.test_workflow import stage_modules
+from tests.support.workflow import stage_modules
 
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
 SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
@@ -51,6 +51,7 @@ def test_the_table_goes_between_the_marks_and_nothing_else_changes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_small_rehearsal_runs_and_goes_on_where_it_ended(tmp_path, monkeypatch):
     for name, value in {"DEV_QUERIES": 20, "SEARCHED": 10, "TRIPLES": 12, "ENCODED": 100, "DEPTH": 50}.items():
         monkeypatch.setattr(f"scripts.rehearsal.steps.{name}", value)

@@ -147,6 +147,7 @@ def test_a_live_workflow_keeps_others_out_and_is_not_disturbed(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_dataset_is_nobodys_business(folder):
     with at_work(folder, "one"):
         pass
@@ -163,6 +164,7 @@ def test_another_dataset_is_nobodys_business(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_second_workflow_is_kept_out_even_after_snakemake_lost_the_lock(folder):
     with at_work(folder):
         # As Snakemake does itself when another workflow in the folder ends.
@@ -188,6 +190,7 @@ def test_questions_are_answered_while_a_workflow_is_at_work(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_who_says_nolock_gets_it(folder):
     with at_work(folder):
         (folder / "go").touch()
@@ -200,7 +203,7 @@ def record_of(folder, output, kind="metadata"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [b"", b'{"rule": "first", "inp'])
+@pytest.mark.parametrize("damage", [pytest.param(b"", marks=pytest.mark.exhaustive), b'{"rule": "first", "inp'])
 def test_a_damaged_record_makes_its_job_run_again(folder, damage):
     (folder / "go").touch()
     assert snakemake(folder, *arguments("one"))[0] == 0
@@ -218,7 +221,7 @@ def test_a_damaged_record_makes_its_job_run_again(folder, damage):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [b"", b"\0" * 30])
+@pytest.mark.parametrize("damage", [pytest.param(b"", marks=pytest.mark.exhaustive), b"\0" * 30])
 def test_a_damaged_mark_of_an_unfinished_job_still_marks_it(folder, damage):
     (folder / "go").touch()
     assert snakemake(folder, *arguments("one"))[0] == 0

@@ -2,42 +2,46 @@
 
 The tiny experiment is really built. Five more, for the settings it cannot have, are marked as built instead: empty
 files in the place of results, and `snakemake --touch` to record how they would have been made.
+
+`make test` plans the keys that the table calls representative, and checks of all others that a rule's params name them;
+`make test-all` plans every key. Modules are not in the table: which jobs run again follows from what stages import.
 """
 
-import contextlib
-import io
-import multiprocessing
-import os
+import dataclasses
+import importlib
 import re
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 from scripts.sandbox import TINY, mark_as_built
-from tests.end_to_end.test_workflow import RULES, module_of, released_config, stage_modules
+from tests.support.changes import plan, planned_jobs, planner, prepare
+from tests.support.imports import MODULES, program
+from tests.support.workflow import RULES, module_of, released_config
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
-# What a plan would spend most of its time on, imported once for all.
-IMPORTED = ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "jsonschema"]
-LOG = re.compile(r"--log logs/([^/\s]+)/(\S+)\.log$", re.MULTILINE)
+EXPERIMENTS = ("tiny", "plain", "released", "public", "timed", "docstrings")
 
 
 def leaves(schema, path=""):
-    """Every key that has a value of its own, names of entries as <name>."""
+    """Every key that has a value of its own with its schema, names of entries as <name>."""
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict) and "properties" in rest:
         yield from leaves(rest, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
         nested = list(leaves(part, place))
-        yield from nested or [place]
+        yield from nested or [(place, part)]
+
+
+LEAVES = dict(leaves(SCHEMA))
+IDLE = {key for key, part in LEAVES.items() if part.get("affects_results") is False}
 
 
 def flat(jobs):
@@ -45,9 +49,22 @@ def flat(jobs):
     return {jobs} if isinstance(jobs, str) else {name for job in jobs for name in flat(job)}
 
 
-def plain_entry(entry):
-    """Write an entry that is only a list of jobs in full."""
-    return {"reruns": entry} if isinstance(entry, list) else entry
+def entries():
+    """Every entry of the table by its section and name."""
+    found = {("keys", key): entry for key, entry in TABLE["keys"].items()}
+    for name, entry in TABLE["inputs"].items():
+        found["inputs", name] = ({"reruns": entry} if isinstance(entry, list) else entry) | {"edit": [name]}
+    return found | {("events", name): entry for name, entry in TABLE["events"].items()}
+
+
+ENTRIES = entries()
+
+
+def params():
+    """All entries; those of keys that are not representative are exhaustive."""
+    for section, name in ENTRIES:
+        rare = section == "keys" and name not in TABLE["representative"]
+        yield pytest.param((section, name), id=f"{section} {name}", marks=[pytest.mark.exhaustive] if rare else [])
 
 
 # The experiments.
@@ -65,16 +82,15 @@ def tree(built, tmp_path_factory):
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     pretend(folder, released_config(config) | {"dataset": "released", "base_models": pretrained})
     splits = {"train": {}, "validation": {}, "test": {}}
-    systems = {"bm25": {"retrieve": "bm25"}}
+    bm25 = {"bm25": {"retrieve": "bm25"}}
     files = {"queries": "download:scifact/queries.jsonl", "qrels": "download:dl-hard/qrels.txt"}
     passages = {"passages": "download:scifact/corpus.jsonl"}
-    bm25 = {"bm25": {"retrieve": "bm25"}}
     pretend(folder, {"dataset": "public", "collection": passages, "splits": {"test": files}, "systems": bm25})
     files = {key: f"tiny/data/{key}.test.tsv" for key in ("queries", "qrels")}
     timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
-    timed["systems"] = {**systems, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
+    timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
-    pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": systems})
+    pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25})
     return folder
 
 
@@ -84,126 +100,150 @@ def pretend(folder, config):
     mark_as_built(folder, path)
 
 
-# The plan.
-
-
-def plan(folder, arguments):
-    """Names of the jobs Snakemake would run, in a process that has just been started."""
-    from snakemake.cli import main
-
-    os.chdir(folder)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        try:
-            status = main(["--dry-run", "--printshellcmds", *arguments])
-        except SystemExit as end:
-            status = end.code
-    return status, said.getvalue()
-
-
 @pytest.fixture(scope="module")
-def pool():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as executor:
-        yield executor
+def reruns(tree, tmp_path_factory):
+    """Jobs that Snakemake would run after the change an entry describes."""
+    with planner() as pool:
+
+        def check(entry):
+            folder = tmp_path_factory.mktemp("changed") / "tree"
+            arguments = prepare(tree, folder, entry)
+            status, output = pool.submit(plan, str(folder), arguments).result()
+            shutil.rmtree(folder)
+            assert status == 0, output[-3_000:]
+            return planned_jobs(output)
+
+        yield check
 
 
-def prepare(tree, folder, entry):
-    """Link the tree to `folder`, change there what the entry says; the arguments of the call."""
-    # Hard links: whatever changes a file must put a new one in its place.
-    shutil.copytree(tree, folder, copy_function=os.link, symlinks=True)
-    source = folder / "tiny" / f"{entry.get('experiment', 'tiny')}.yaml"
-    config = yaml.safe_load(source.read_text("utf-8"))
-    for path, value in entry.get("set", {}).items():
-        put(config, path.split("."), value)
-    (folder / "changed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    for new, old in entry.get("copy", {}).items():
-        copy = shutil.copytree if (folder / old).is_dir() else shutil.copy
-        copy(folder / old, folder / new)
-    for name in entry.get("edit", []):
-        text = (folder / name).read_bytes()
-        (folder / name).unlink()
-        (folder / name).write_bytes(text + (b"\n# Edited.\n" if name.endswith((".py", ".yaml")) else b"edited"))
-    for pattern in entry.get("touch", []):
-        for path in folder.glob(pattern):
-            if path.is_file():
-                again(path)
-    for name in entry.get("delete", []):
-        (folder / name).unlink()
-    return ["--configfile", "changed.yaml", *entry.get("options", [])]
-
-
-def put(config, path, value):
-    *parents, last = path
-    for key in parents:
-        config = config.setdefault(key, {})
-    if value is None:
-        del config[last]
-    else:
-        config[last] = value
-
-
-def again(path):
-    """Give a file a new time and leave its links alone."""
-    text = path.read_bytes()
-    path.unlink()
-    path.write_bytes(text)
-
-
-@pytest.fixture(scope="module")
-def plans(tree, pool, tmp_path_factory):
-    """Jobs per entry of the table."""
-    base = tmp_path_factory.mktemp("plans")
-    waiting = {}
-    for number, (name, entry) in enumerate(ENTRIES.items()):
-        folder = base / str(number)
-        arguments = prepare(tree, folder, entry)
-        waiting[name] = pool.submit(plan, str(folder), arguments)
-    return {name: result.result() for name, result in waiting.items()}
-
-
-def entries():
-    """Every entry of the table by its section and name."""
-    found = {("keys", key): entry for key, entry in TABLE["keys"].items()}
-    for module, entry in TABLE["modules"].items():
-        found["modules", module] = plain_entry(entry) | {"edit": [f"cort/{module}.py"]}
-    for name, entry in TABLE["inputs"].items():
-        found["inputs", name] = plain_entry(entry) | {"edit": [name]}
-    return found | {("events", name): entry for name, entry in TABLE["events"].items()}
-
-
-ENTRIES = entries()
-
-
-# The tests.
+# The table.
 
 
 def test_every_key_of_the_config_is_in_the_table():
-    assert sorted(TABLE["keys"]) == sorted(leaves(SCHEMA))
+    assert sorted(TABLE["keys"]) == sorted(LEAVES)
+    assert set(TABLE["representative"]) <= set(LEAVES)
 
 
-def test_every_module_is_in_the_table():
-    assert set(TABLE["modules"]) == stage_modules() == {module_of(rule) for rule in RULES}
+def test_settings_that_do_not_affect_results_rerun_nothing():
+    assert {key for key, entry in TABLE["keys"].items() if entry["reruns"] == []} == IDLE
 
 
-def test_settings_that_decide_nothing_rerun_nothing():
-    def idle(schema, path=""):
-        rest = schema.get("additionalProperties")
-        if isinstance(rest, dict):
-            yield from idle(rest, f"{path}.<name>")
-        for key, part in schema.get("properties", {}).items():
-            place = f"{path}.{key}".lstrip(".")
-            if part.get("affects_results") is False:
-                yield place
-            yield from idle(part, place)
-
-    assert {key for key, entry in TABLE["keys"].items() if entry["reruns"] == []} == set(idle(SCHEMA))
+def test_representative_keys_rerun_every_rule_there_is():
+    shown = [ENTRIES["keys", key]["reruns"] for key in TABLE["representative"]]
+    ran = {job.split(" ")[0] for entry in shown for job in flat(entry)}
+    assert RULES.keys() - ran == {"download", "extract"}
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=" ".join)
-def test_exactly_what_the_table_says_runs_again(plans, entry):
-    status, output = plans[entry]
-    assert status == 0, output[-3_000:]
-    found = {path.replace("/", " ", 1) for _, path in LOG.findall(output)}
-    assert found == flat(ENTRIES[entry]["reruns"])
+@pytest.mark.parametrize("entry", params())
+def test_exactly_what_the_table_says_runs_again(reruns, entry):
+    assert reruns(ENTRIES[entry]) == flat(ENTRIES[entry]["reruns"])
+
+
+# Settings, as params of rules.
+
+# What such keys decide are jobs, inputs, or the folder of results: nothing is left of them for params.
+STRUCTURAL = set(TABLE["structural"])
+
+
+@pytest.fixture(scope="module")
+def graphs(tree):
+    """All jobs of each experiment, with settings and code of their params."""
+    pytest.importorskip("workflow.params", reason="the rules' params do not name settings yet")
+    settings = pytest.importorskip("workflow.planning.settings", reason="nothing reads params yet")
+    from workflow.planning.dryrun import dry_run
+
+    graphs = {}
+    for name in EXPERIMENTS:
+        found = dry_run(["--configfile", f"tiny/{name}.yaml"], tree)
+        graphs[name] = [(job, settings.parse(job.params)) for job in (*found.jobs, *found.done)]
+    return graphs
+
+
+def key_of(path):
+    """The key of the schema that a path in a config belongs to, or lies in; None if there is none."""
+    for key in LEAVES:
+        pattern = re.escape(key).replace("<name>", r"[^/]+?")
+        if re.fullmatch(rf"{pattern}(\..+)?", path):
+            return key
+    return None
+
+
+def test_params_name_every_key_of_the_config(graphs):
+    paths = {path for jobs in graphs.values() for _, params in jobs for path in params.settings}
+    assert [path for path in sorted(paths) if key_of(path) is None] == []
+    named = {key_of(path) for path in paths}
+    assert sorted(named & IDLE) == []
+    assert sorted(set(LEAVES) - IDLE - named) == sorted(STRUCTURAL - named)
+
+
+# Fields of options that are named as a key of the config and are something else.
+OTHERWISE = set()
+
+
+def test_defaults_of_options_are_those_of_the_schema(graphs):
+    different = set()
+    for job, params in (found for jobs in graphs.values() for found in jobs):
+        stage = module_of(job.rule)
+        fields = {field.name: field for field in dataclasses.fields(options_of(stage))}
+        for key in {key_of(path) for path in params.settings} & LEAVES.keys():
+            field, default = fields.get(key.rpartition(".")[2]), LEAVES[key].get("default")
+            if field is None or default is None or field.default is dataclasses.MISSING:
+                continue
+            if field.default != (tuple(default) if isinstance(default, list) else default):
+                different.add((stage, field.name))
+    assert different == OTHERWISE
+
+
+def options_of(stage):
+    return importlib.import_module(f"cort.{stage}").Options
+
+
+# Modules: what a stage imports, at once or later, is part of its code. cort/system/ is not, which knows no results.
+
+
+def name_of(job):
+    """Name of a job as its log file is called."""
+    _, _, rule, name = job.benchmark.removesuffix(".tsv").split("/", 3)
+    return rule if name == rule else f"{rule} {name}"
+
+
+def test_every_job_watches_what_its_stage_imports(graphs):
+    code = {
+        job.rule: {path for path in params.code if path.endswith(".py")}
+        for jobs in graphs.values()
+        for job, params in jobs
+    }
+    assert code == {rule: program(module_of(rule)) for rule in RULES}
+
+
+def after(jobs, first):
+    """Jobs of a graph that are in `first` or use what these make, at once or later."""
+    makers = {path: name_of(job) for job in jobs for path in job.outputs}
+    users = {name_of(job): {makers[path] for path in job.inputs if path in makers} for job in jobs}
+    found = set()
+    while new := first - found:
+        found |= new
+        first = {name for name, used in users.items() if used & new}
+    return found
+
+
+EDITED = ("cort/training/losses.py", "cort/evaluation/measures.py", "cort/formats/tables.py")
+
+
+@pytest.mark.parametrize("path", EDITED)
+def test_an_edited_module_reruns_the_stages_that_import_it_and_what_follows(graphs, reruns, path):
+    jobs = [job for job, _ in graphs["tiny"]]
+    expected = after(jobs, {name_of(job) for job in jobs if path in program(module_of(job.rule))})
+    found = reruns({"edit": [path]})
+    assert found == expected
+    assert "train encoder" in found
+
+
+def test_comments_and_docstrings_rerun_nothing(graphs, reruns):
+    assert reruns({"describe": EDITED}) == set()
+
+
+def test_what_knows_no_results_reruns_nothing(graphs, reruns):
+    system = [path for path in MODULES if path.startswith("cort/system/")]
+    assert system
+    assert reruns({"edit": system}) == set()

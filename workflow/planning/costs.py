@@ -30,7 +30,7 @@ EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 CHECKPOINT_SECONDS, THREADS = 600, 8
 # Bytes of a query with its judgements, and of a run's line beside ids and tag.
 QUERY, LINE = 65, 22
-RANKERS = ("bm25", "retrieve", "retrieve_onng", "retrieve_hnsw", "import_run")
+RANKERS = ("bm25", "retrieve", "retrieve_graph", "import_run")
 # Bytes of a triple or pair.
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 

@@ -50,7 +50,14 @@ ACROSS_PROCESSES = {"loss": "info_nce", "similarity": "cosine", "gradient_checkp
 
 
 @slow
-@pytest.mark.parametrize(("stage", "more"), [("train", {}), ("train", ACROSS_PROCESSES), ("train_reranker", {})])
+@pytest.mark.parametrize(
+    ("stage", "more"),
+    [
+        ("train", ACROSS_PROCESSES),
+        pytest.param("train", {}, marks=pytest.mark.exhaustive),
+        pytest.param("train_reranker", {}, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dropout, tmp_path):
     """The processes share every mini-batch; the last update has fewer of them."""
     changes = {"base_model": no_dropout, "learning_rate": 1e-3, "warmup_updates": 0, "max_gradient_norm": 1.0}
@@ -97,6 +104,7 @@ def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dr
 
 
 @slow
+@pytest.mark.exhaustive
 def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path):
     """With dropout, so that the random states of both count. The launcher alone gets the signals."""
     undisturbed, folder, output, log = (tmp_path / name for name in ("undisturbed", "checkpoints", "out", "a.log"))

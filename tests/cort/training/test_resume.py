@@ -41,7 +41,7 @@ def undisturbed(stage_options, tmp_path_factory):
     ("stage", "interruptions"),
     [
         ("train", [signal.SIGTERM, signal.SIGKILL, signal.SIGUSR1]),
-        ("train_reranker", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM]),
+        pytest.param("train_reranker", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], marks=pytest.mark.exhaustive),
     ],
 )
 def test_interrupted_again_and_again_it_ends_with_the_same_bytes(
@@ -72,6 +72,7 @@ def test_interrupted_again_and_again_it_ends_with_the_same_bytes(
     assert not folder.exists()
 
 
+@pytest.mark.exhaustive
 def test_two_of_the_same_training_do_not_harm_each_other(stage_options, undisturbed, tmp_path):
     """The second resumes from the first one's checkpoints, which vanish while it works."""
     folder, output = tmp_path / "checkpoints", tmp_path / "out"

@@ -1,0 +1,126 @@
+"""What docs/architecture.md says of adding things is enough: a stage and a fusion, added to a copy of the project."""
+
+import shutil
+
+import pytest
+import yaml
+
+from scripts.sandbox import TINY, snakemake
+from tests.support.changes import replace
+from tests.support.workflow import planned
+
+pytestmark = pytest.mark.slow
+
+STAGE = '''"""Count the queries of a run.
+
+Reads:  run.trec
+Writes: a file with the number
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cort.formats.runs import read_run
+from cort.system import cli
+from cort.system.options import required
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    run: str = required("TREC")
+    output: str = required("FILE")
+
+
+def stage(options: Options) -> None:
+    """Read, count, write."""
+    Path(options.output).write_text(f"{len(read_run(options.run))}\\n", "utf-8")
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''
+RULE = """
+
+rule dummy:
+    input:
+        run=paths.RUN,
+    output:
+        paths.DUMMY,
+    log:
+        "logs/{dataset}/dummy/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/dummy/{split}.{system}.tsv"
+    localrule: True
+    conda:
+        "../envs/cort.yaml"
+    params:
+        code=code_of("dummy"),
+    message:
+        "Count the queries of {wildcards.system} on {wildcards.split}"
+    shell:
+        "python -m cort.dummy --run {input.run:q} --output {output:q} --log {log:q}"
+"""
+PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
+REGISTRY = "FUSIONS: Mapping[str, Fusion] = {"
+FUSION = '"dummy": lambda rankings, depth: interleave(rankings[::-1], depth), '
+
+
+@pytest.fixture
+def tree(built, tmp_path):
+    """A copy of the project in which the tiny experiment is built."""
+    return shutil.copytree(built, tmp_path / "tree", symlinks=True)
+
+
+def edit(path, old, new):
+    text = path.read_text("utf-8")
+    assert old in text
+    replace(path, text.replace(old, new, 1).encode())
+
+
+def append(path, text):
+    replace(path, (path.read_text("utf-8") + text).encode())
+
+
+def build(tree, target, configfile=TINY):
+    """Build one file; the jobs that ran."""
+    status, output = snakemake(tree, "--cores", 2, "--configfile", configfile, "--", target)
+    assert status == 0, output[-5_000:]
+    return {} if "Nothing to be done" in output else planned(output)
+
+
+def test_a_stage_is_a_module_a_rule_and_a_path(tree):
+    pytest.importorskip("workflow.code", reason="rules do not watch the code of stages yet")
+    (tree / "cort" / "dummy.py").write_text(STAGE, "utf-8")
+    append(tree / "workflow" / "rules" / "evaluation.smk", RULE)
+    append(tree / "workflow" / "paths.py", PATH)
+    target = "results/tiny/dummy/test.bm25.txt"
+    assert build(tree, target) == {"dummy": 1, "total": 1}
+    assert int((tree / target).read_text("utf-8")) > 0
+    assert build(tree, target) == {}
+    edit(tree / "cort" / "dummy.py", "Count the queries", "Count all queries")
+    assert build(tree, target) == {}
+    edit(tree / "cort" / "dummy.py", "{len(", "queries: {len(")
+    assert build(tree, target) == {"dummy": 1, "total": 1}
+    # The whole experiment is as it was.
+    status, output = snakemake(tree, "--dry-run", "--configfile", TINY)
+    assert (status, "Nothing to be done" in output) == (0, True), output
+
+
+def test_a_fusion_is_an_entry_in_the_registry(tree):
+    pytest.importorskip("cort.retrieval.fusion", reason="there is one fusion yet")
+    edit(tree / "cort" / "retrieval" / "fusion.py", REGISTRY, REGISTRY + FUSION)
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    config["systems"]["dummy"] = {"fuse": {"systems": ["bm25", "cort"], "method": "dummy"}}
+    (tree / "fused.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    target = "results/tiny/runs/test/dummy.trec"
+    assert build(tree, target, "fused.yaml") == {"fuse": 1, "total": 1}
+    lines = (tree / target).read_text("utf-8")
+    # The last first is the first first of these two the other way round.
+    assert lines.replace(" dummy\n", " cort+bm25\n") == (tree / target).with_name("cort+bm25.trec").read_text("utf-8")

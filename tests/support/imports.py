@@ -1,0 +1,67 @@
+"""Which file of the project imports which, read from their syntax trees."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: all modules of the library, as paths
+MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*.py"))
+
+
+@cache
+def tree_of(path):
+    """Syntax tree of a file."""
+    return ast.parse((ROOT / path).read_text("utf-8"))
+
+
+@cache
+def names_of(path):
+    """Modules that a file imports, wherever it does, and names that it takes from modules; with dots."""
+    named = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            named |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return named
+
+
+def module_file(name):
+    """File of the module that a dotted name stands for, or in which it stands; None if it is not this project's."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        base = "/".join(parts[:end])
+        for path in (f"{base}.py", f"{base}/__init__.py"):
+            if (ROOT / path).is_file():
+                return path
+    return None
+
+
+@cache
+def imports_of(path):
+    """Files of cort/ that a file names: by imports, wherever they stand, or in strings, as programs to be run."""
+    constants = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
+    named = names_of(path) | {value for value in constants if isinstance(value, str)}
+    return {file for name in named if re.fullmatch(r"cort(\.\w+)+", name) for file in files_of(name)}
+
+
+def files_of(module):
+    """Files that an import of a module, or of a name in one, runs."""
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        base = "/".join(parts[:end])
+        yield from (name for name in (f"{base}.py", f"{base}/__init__.py") if (ROOT / name).is_file())
+
+
+@cache
+def program(stage):
+    """Files of cort/ that make the results of a stage."""
+    found, waiting = set(), list(files_of(f"cort.{stage}"))
+    while waiting:
+        path = waiting.pop()
+        if path not in found and not path.startswith("cort/system/"):
+            found.add(path)
+            waiting += imports_of(path)
+    return found

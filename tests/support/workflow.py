@@ -1,0 +1,69 @@
+"""The rules as they are written, and what tests of the workflow read from Snakemake's output."""
+
+import importlib
+import re
+from pathlib import Path
+
+from cort.system import cli
+
+ROOT = Path(__file__).parents[2]
+#: systems of the tiny experiment
+SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
+#: modules of cort/ that people call and no rule runs
+TOOLS = {"search", "explore"}
+
+
+def rules():
+    """Return name -> text of every rule but `all`."""
+    found = {}
+    for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]:
+        parts = re.split(r"^rule (\w+):\n", path.read_text("utf-8"), flags=re.MULTILINE)
+        found |= dict(zip(parts[1::2], parts[2::2], strict=True))
+    return {name: text for name, text in found.items() if name != "all"}
+
+
+RULES = rules()
+# What makes raw files; the tiny experiment has its own.
+RAW = {"pydocs", "download", "extract"}
+#: rules without a job in the tiny experiment: its encoder is trained, without a teacher, and no latency is measured
+UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
+
+
+def module_of(rule):
+    """Name of the stage that a rule runs; some stages serve two rules."""
+    return re.search(r'code_of\("(\w+)"\)|script="cort/(\w+)\.py"', RULES[rule]).expand(r"\1\2")
+
+
+def stage_modules():
+    """Names of the modules that are stages."""
+    return {path.stem for path in (ROOT / "cort").glob("*.py")} - {"__init__"} - TOOLS
+
+
+def parser_of(stage):
+    """Parser of a stage's options."""
+    module = importlib.import_module(stage)
+    return module.build_parser() if hasattr(module, "build_parser") else cli.parser_of(module.Options)
+
+
+def planned(output):
+    """Number of planned jobs per rule, from the first table snakemake prints."""
+    table = output[output.index("Job stats:") :]
+    rows = (line.split() for line in table.splitlines()[3:])
+    jobs = {}
+    for row in rows:
+        if len(row) != 2:
+            break
+        jobs[row[0]] = int(row[1])
+    return jobs
+
+
+def released_config(tiny):
+    """Turn the tiny experiment into one with an encoder that somebody released, and nothing to train."""
+    config = {key: tiny[key] for key in ("dataset", "protect", "collection", "base_models", "depth")}
+    encoder = {"base_model": "small", "released": "tiny/data/encoder.ckpt", "dimension": 16}
+    return config | {
+        "splits": {"test": tiny["splits"]["test"]},
+        "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
+        "exports": ["encoder"],
+    }

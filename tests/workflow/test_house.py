@@ -1,0 +1,187 @@
+"""Where code lies and what may import what, as docs/architecture.md has it."""
+
+import ast
+import graphlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.imports import MODULES, ROOT, module_file, names_of, program, tree_of
+from tests.support.workflow import RULES, TOOLS, module_of, stage_modules
+
+# From the lowest to the highest: what lies on a floor may use all below, and its own room.
+FLOORS = [
+    {"cort"},
+    {"cort.system"},
+    {"cort.formats"},
+    {"cort.downloads", "cort.models", "cort.evaluation"},
+    {"cort.training", "cort.retrieval"},
+    {"cort.reporting", "cort.online"},
+    {"stages"},
+    {"workflow"},
+    {"scripts"},
+]
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# The figures of latency are those that the online search measures.
+NEIGHBOURS = {("cort.reporting", "cort.online")}
+LONGEST = 300
+IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
+UNTIL_MERGED = "other parts of the project are still on their way to this"
+
+SOURCES = sorted(
+    str(path.relative_to(ROOT)) for top in ("cort", "workflow", "scripts") for path in (ROOT / top).rglob("*.py")
+)
+RULE_FILES = ["Snakefile", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "workflow").rglob("*.smk"))]
+TESTS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def room_of(path):
+    """The room a file lies in, or the kind of a file that lies in none."""
+    top, *parts = Path(path).with_suffix("").parts
+    if top != "cort":
+        return top
+    if len(parts) == 1:
+        return "cort" if parts == ["__init__"] else "stages"
+    return f"cort.{parts[0]}"
+
+
+def imported_files(path):
+    """Files of this project that a file imports."""
+    return {file for name in names_of(path) if (file := module_file(name)) is not None} - {path}
+
+
+def listed(faults, remedy=""):
+    """Write faults one a line, with what to do."""
+    return "\n".join(filter(None, [*faults, remedy]))
+
+
+# Floors.
+
+
+def fault(path, imported):
+    """What is wrong with an import, if anything."""
+    room, other = room_of(path), room_of(imported)
+    if room == other == "stages":
+        return f"{path}: imports {imported}, but no stage imports a stage; move what both need into a room"
+    if room == other or (room, other) in NEIGHBOURS or FLOOR_OF[room] > FLOOR_OF[other]:
+        return None
+    why = "is on a higher floor" if FLOOR_OF[room] < FLOOR_OF[other] else "is another room of the same floor"
+    return f"{path}: imports {imported}, but {other} {why} than {room}; move what both need to a lower floor"
+
+
+def test_every_room_has_a_floor():
+    assert {room_of(path) for path in SOURCES} <= FLOOR_OF.keys()
+
+
+@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
+def test_imports_go_down():
+    faults = [fault(path, imported) for path in SOURCES for imported in sorted(imported_files(path))]
+    assert not any(faults), listed(filter(None, faults))
+
+
+@pytest.mark.parametrize(
+    ("path", "imported", "part"),
+    [
+        ("cort/audit.py", "cort/hnsw.py", "no stage imports a stage"),
+        ("cort/online/dense.py", "cort/encode.py", "on a higher floor"),
+        ("cort/system/cli.py", "cort/formats/runs.py", "on a higher floor"),
+        ("cort/training/loop.py", "cort/retrieval/exact.py", "another room of the same floor"),
+        ("cort/formats/runs.py", "workflow/paths.py", "on a higher floor"),
+        ("workflow/plan.py", "scripts/sandbox.py", "on a higher floor"),
+    ],
+)
+def test_imports_that_go_up_are_found(path, imported, part):
+    assert part in fault(path, imported)
+
+
+def test_imports_that_go_down_are_fine():
+    assert fault("cort/encode.py", "cort/models/encoder.py") is None
+    assert fault("cort/models/encoder.py", "cort/models/settings.py") is None
+
+
+@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
+def test_no_imports_go_in_circles():
+    graph = {path: imported_files(path) for path in SOURCES}
+    # A CycleError names the files.
+    assert set(graphlib.TopologicalSorter(graph).static_order()) >= set(SOURCES)
+
+
+def test_every_module_is_of_use_to_a_stage():
+    used = set().union(*(program(stage) for stage in stage_modules() | TOOLS))
+    unused = [path for path in MODULES if room_of(path) != "cort.system" and path not in used]
+    assert not unused, listed(unused, "no stage imports them; delete them")
+
+
+# Stages and rules.
+
+
+def test_modules_beside_the_rooms_are_those_of_rules():
+    tools = {name for name in TOOLS if (ROOT / "cort" / f"{name}.py").is_file()}
+    assert stage_modules() == {module_of(rule) for rule in RULES}
+    assert tools
+
+
+# Paths.
+
+
+def docstrings(tree):
+    """The constants that are docstrings, and other statements of a text alone."""
+    return {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+
+def result_paths(path):
+    """Text in a file that spells a path under results/; messages have blanks, such paths have none."""
+    tree = tree_of(path)
+    left_out = docstrings(tree)
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    for node in texts:
+        if node not in left_out and re.fullmatch(r"(\S*/)?results(/\S*)?", node.value):
+            yield f"{path}:{node.lineno}: {node.value}"
+
+
+@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
+def test_one_file_knows_where_results_lie():
+    found = [line for path in SOURCES if not path.startswith("scripts/") for line in result_paths(path)]
+    elsewhere = [line for line in found if not line.startswith("workflow/paths.py:")]
+    assert not elsewhere, listed(elsewhere, "take the path from workflow/paths.py; a stage gets it as an option")
+
+
+@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
+def test_rules_take_paths_of_results_from_there():
+    texts = {path: (ROOT / path).read_text("utf-8").splitlines() for path in RULE_FILES}
+    lines = [
+        f"{path}: {line.strip()}" for path, text in texts.items() for line in text if re.match(r"[^#]*results/", line)
+    ]
+    assert not lines, listed(lines, "take the path from workflow/paths.py")
+
+
+# Sizes.
+
+
+@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
+def test_no_file_is_long():
+    lines = {path: len((ROOT / path).read_text("utf-8").splitlines()) for path in (*SOURCES, *RULE_FILES)}
+    longer = [
+        f"{path}: found {count} lines, expected {LONGEST} at most" for path, count in lines.items() if count > LONGEST
+    ]
+    assert not longer, listed(longer, "make two files of each")
+
+
+# Tests.
+
+
+def test_tests_mirror_rooms_and_stages():
+    rooms = {room.removeprefix("cort.") for room in FLOOR_OF if room.startswith("cort.")}
+    assert {path.name for path in (ROOT / "tests" / "cort").iterdir() if path.name != "__pycache__"} <= rooms
+    tested = {Path(path).stem.removeprefix("test_") for path in TESTS if path.startswith("tests/stages/")}
+    assert tested <= stage_modules() | TOOLS
+    assert {Path(path).parts[1] for path in TESTS} == {"cort", "stages", "workflow", "scripts", "end_to_end"}
+
+
+@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
+def test_no_test_file_imports_another():
+    found = [f"{path}: imports {name}" for path in TESTS for name in sorted(names_of(path)) if IS_TEST.match(name)]
+    assert not found, listed(found, "move what both need to tests/support/")
