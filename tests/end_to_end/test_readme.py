@@ -111,7 +111,6 @@ def test_programs_are_there(command):
     assert os.access(program, os.X_OK), f"{COMMANDS[command]}: {command}"
 
 
-@pytest.mark.xfail(strict=False, reason="the documents are being rewritten")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_that_are_named_are_there(document):
     named = re.findall(rf"(?<![\w/.])((?:{TOPS})/[\w./-]*)(?![\w./-]*[*<{{])", document.read_text("utf-8"))

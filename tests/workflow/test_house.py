@@ -27,7 +27,6 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NEIGHBOURS = {("cort.reporting", "cort.online")}
 LONGEST = 300
 IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
-UNTIL_MERGED = "other parts of the project are still on their way to this"
 
 SOURCES = sorted(
     str(path.relative_to(ROOT)) for top in ("cort", "workflow", "scripts") for path in (ROOT / top).rglob("*.py")
@@ -74,7 +73,6 @@ def test_every_room_has_a_floor():
     assert {room_of(path) for path in SOURCES} <= FLOOR_OF.keys()
 
 
-@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
 def test_imports_go_down():
     faults = [fault(path, imported) for path in SOURCES for imported in sorted(imported_files(path))]
     assert not any(faults), listed(filter(None, faults))
@@ -100,7 +98,6 @@ def test_imports_that_go_down_are_fine():
     assert fault("cort/models/encoder.py", "cort/models/settings.py") is None
 
 
-@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
 def test_no_imports_go_in_circles():
     graph = {path: imported_files(path) for path in SOURCES}
     # A CycleError names the files.
@@ -142,14 +139,12 @@ def result_paths(path):
             yield f"{path}:{node.lineno}: {node.value}"
 
 
-@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
 def test_one_file_knows_where_results_lie():
     found = [line for path in SOURCES if not path.startswith("scripts/") for line in result_paths(path)]
     elsewhere = [line for line in found if not line.startswith("workflow/paths.py:")]
     assert not elsewhere, listed(elsewhere, "take the path from workflow/paths.py; a stage gets it as an option")
 
 
-@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
 def test_rules_take_paths_of_results_from_there():
     texts = {path: (ROOT / path).read_text("utf-8").splitlines() for path in RULE_FILES}
     lines = [
@@ -161,7 +156,6 @@ def test_rules_take_paths_of_results_from_there():
 # Sizes.
 
 
-@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
 def test_no_file_is_long():
     lines = {path: len((ROOT / path).read_text("utf-8").splitlines()) for path in (*SOURCES, *RULE_FILES)}
     longer = [
@@ -181,7 +175,6 @@ def test_tests_mirror_rooms_and_stages():
     assert {Path(path).parts[1] for path in TESTS} == {"cort", "stages", "workflow", "scripts", "end_to_end"}
 
 
-@pytest.mark.xfail(strict=False, reason=UNTIL_MERGED)
 def test_no_test_file_imports_another():
     found = [f"{path}: imports {name}" for path in TESTS for name in sorted(names_of(path)) if IS_TEST.match(name)]
     assert not found, listed(found, "move what both need to tests/support/")
