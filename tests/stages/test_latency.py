@@ -194,7 +194,10 @@ def test_latencies_wait_for_what_is_opened(experiment):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"split": "train", "systems": ["bm25"]}, "latency.split: found 'train', expected one of test; add it or fix the name"),
+        (
+            {"split": "train", "systems": ["bm25"]},
+            "latency.split: found 'train', expected one of test; add it or fix the name",
+        ),
         ({"split": "test", "systems": ["x"]}, "latency.systems: found 'x', expected one of bm25; add it"),
         ({"split": "test", "systems": ["found"]}, "latency.systems: found found, made from a published run"),
         ({"split": "test", "systems": ["found+bm25"]}, "latency.systems: found found.bm25, made from a published run"),
