@@ -45,4 +45,4 @@ rule all:
         report_inputs.exports(config),
         report_inputs.latencies(config),
         manifest=paths.at(paths.MANIFEST, config),
-        report_page=paths.at(paths.REPORT, config) + "index.html",
+        report_page=f"{paths.at(paths.REPORT, config)}index.html",

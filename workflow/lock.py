@@ -158,8 +158,9 @@ def _lock(path: Path) -> int | None:
         if time.monotonic() > end:
             owner = _read(path)
             who = f"process {owner['pid']} on {owner['host']} since {owner['since']}" if owner else "an unnamed process"
+            folder = paths.DATASET.format(dataset=path.name)
             raise WorkflowError(
-                f"results/{path.name}: found a workflow at work on it ({who}), expected none; wait for it, or end it"
+                f"{folder}: found a workflow at work on it ({who}), expected none; wait for it, or end it"
             )
         time.sleep(0.05)
 

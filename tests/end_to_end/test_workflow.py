@@ -47,10 +47,10 @@ def test_rules_are_named_as_stages():
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_runs_its_module_and_logs_under_its_name(rule):
     text = RULES[rule]
-    assert module_of(rule) in stage_modules()
+    assert f'code=code_of("{module_of(rule)}"),' in text
+    assert f'"python -m cort.{module_of(rule)} ' in text
     assert re.search(rf'log:\n +"logs/\{{dataset\}}/{rule}[./]', text)
     assert re.search(rf'benchmark:\n +"benchmarks/\{{dataset\}}/{rule}/', text)
-    assert re.search(rf"python -m ({{params\.module}}|cort\.{module_of(rule)}) ", text)
     assert re.search(r"message:\n", text)
     assert "run:" not in text.replace("run:q", "")
 

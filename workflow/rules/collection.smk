@@ -89,10 +89,10 @@ rule base_model:
     input:
         files=partial(inputs.base_model_files, config),
     output:
-        weights=paths.BASE_MODEL + "model.safetensors",
-        config=paths.BASE_MODEL + "config.json",
-        tokenizer=paths.BASE_MODEL + "tokenizer.json",
-        tokenizer_config=paths.BASE_MODEL + "tokenizer_config.json",
+        weights=f"{paths.BASE_MODEL}model.safetensors",
+        config=f"{paths.BASE_MODEL}config.json",
+        tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
+        tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
     log:
         "logs/{dataset}/base_model/{base_model}.log",
     benchmark:
@@ -112,7 +112,7 @@ rule base_model:
 
 rule tokenize:
     input:
-        tokenizer=paths.BASE_MODEL + "tokenizer.json",
+        tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
         texts=paths.TEXTS,
     output:
         paths.TOKENS,

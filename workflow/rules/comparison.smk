@@ -7,9 +7,9 @@ rule compare:
         recall=partial(report_inputs.of_compared, config, paths.RECALL),
         queries=paths.QUERIES,
     output:
-        comparison=paths.COMPARISON + ".json",
-        table=paths.COMPARISON + ".csv",
-        queries=paths.COMPARISON + ".queries.csv",
+        comparison=f"{paths.COMPARISON}.json",
+        table=f"{paths.COMPARISON}.csv",
+        queries=f"{paths.COMPARISON}.queries.csv",
     log:
         "logs/{dataset}/compare/{split}.log",
     benchmark:

@@ -23,10 +23,11 @@ rule download:
         folder=config["downloads"]["folder"],
     params:
         code=code_of("download"),
+        downloads=paths.KEPT,
     message:
         "Fetch {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {paths.KEPT}"
+        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
@@ -48,8 +49,9 @@ rule extract:
         folder=config["downloads"]["folder"],
     params:
         code=code_of("extract"),
+        downloads=paths.KEPT,
     message:
         "Extract {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m cort.extract --name {wildcards.source:q}/{wildcards.file:q} --downloads {paths.KEPT}"
+        "python -m cort.extract --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"

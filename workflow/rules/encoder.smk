@@ -6,8 +6,8 @@ rule triples:
         qrels=paths.QRELS,
         run=partial(inputs.teacher_run, config, "encoders"),
     output:
-        triples=paths.TRIPLES + ".parquet",
-        counts=paths.TRIPLES + ".json",
+        triples=paths.TRIPLES,
+        counts=paths.TRIPLE_COUNTS,
     log:
         "logs/{dataset}/triples/{encoder}.{split}.log",
     benchmark:
@@ -19,11 +19,7 @@ rule triples:
         runtime=growing(60),
     params:
         code=code_of("triples"),
-        options=options(
-            settings.examples("encoders.{encoder}", "triples"),
-            "splits.{split}.relevance_level",
-            "seed",
-        ),
+        options=options(settings.examples("encoders.{encoder}", "triples"), "splits.{split}.relevance_level", "seed"),
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
     shell:
@@ -34,8 +30,8 @@ rule triples:
 rule train:
     input:
         base_model=partial(inputs.base_model, config, "encoders"),
-        triples=paths.TRIPLES.replace("{split}", "train") + ".parquet",
-        validation_triples=paths.TRIPLES.replace("{split}", "validation") + ".parquet",
+        triples=paths.TRIPLES.replace("{split}", "train"),
+        validation_triples=paths.TRIPLES.replace("{split}", "validation"),
         passages=partial(inputs.tokens, config, "encoders", "passages"),
         queries=partial(inputs.tokens, config, "encoders", "queries.train"),
         validation_queries=partial(inputs.tokens, config, "encoders", "queries.validation"),
@@ -46,19 +42,9 @@ rule train:
         validation_teacher_scores=partial(inputs.teacher_scores, config, "validation"),
         start=partial(inputs.start, config),
     output:
-        best=guarded(
-            multiext(
-                paths.ENCODER + "best/",
-                *ENCODER_FILES,
-            )
-        ),
-        last=guarded(
-            multiext(
-                paths.ENCODER + "last/",
-                *ENCODER_FILES,
-            )
-        ),
-        curve=paths.ENCODER + "curve.csv",
+        best=guarded(multiext(f"{paths.ENCODER}best/", *ENCODER_FILES)),
+        last=guarded(multiext(f"{paths.ENCODER}last/", *ENCODER_FILES)),
+        curve=f"{paths.ENCODER}curve.csv",
     log:
         "logs/{dataset}/train/{encoder}.log",
     benchmark:
@@ -86,7 +72,7 @@ rule train:
             "seed",
         ),
         start=partial(inputs.start_folder, config),
-        checkpoints=paths.CHECKPOINTS + "/encoders/{encoder}",
+        checkpoints=f"{paths.CHECKPOINTS}/encoders/{{encoder}}",
     message:
         "Train the encoder {wildcards.encoder}"
     shell:
@@ -107,14 +93,8 @@ rule import_encoder:
         weights=setting("encoders.{encoder}.released"),
         base_model=partial(inputs.base_model, config, "encoders"),
     output:
-        best=multiext(
-            paths.ENCODER + "best/",
-            *ENCODER_FILES,
-        ),
-        last=multiext(
-            paths.ENCODER + "last/",
-            *ENCODER_FILES,
-        ),
+        best=multiext(f"{paths.ENCODER}best/", *ENCODER_FILES),
+        last=multiext(f"{paths.ENCODER}last/", *ENCODER_FILES),
     log:
         "logs/{dataset}/import_encoder/{encoder}.log",
     benchmark:
@@ -158,7 +138,7 @@ rule encode:
         model=subpath(input.model, parent=True),
         options=options(among("encoders.{encoder}", "precision", "storage")),
         # All shards in one folder: blocks are the same however many shards there are.
-        checkpoints=paths.CHECKPOINTS + "/embeddings/{encoder}",
+        checkpoints=f"{paths.CHECKPOINTS}/embeddings/{{encoder}}",
     message:
         "Encode the passages with {wildcards.encoder}, shard {wildcards.scatteritem}"
     shell:

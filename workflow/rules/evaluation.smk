@@ -127,48 +127,42 @@ rule report:
         provenance=paths.PROVENANCE,
     output:
         page=report(
-            paths.REPORT + "index.html",
+            f"{paths.REPORT}index.html",
             caption="../report/page.rst",
             category="Report",
         ),
         systems=report(
-            multiext(paths.REPORT + "tables/systems", *TABLES),
+            multiext(f"{paths.REPORT}tables/systems", *TABLES),
             caption="../report/systems.rst",
             category="Tables",
         ),
         comparisons=report(
-            multiext(paths.REPORT + "tables/comparisons", *TABLES),
+            multiext(f"{paths.REPORT}tables/comparisons", *TABLES),
             caption="../report/comparisons.rst",
             category="Tables",
         ),
         lists=report(
-            multiext(paths.REPORT + "tables/lists", *TABLES),
+            multiext(f"{paths.REPORT}tables/lists", *TABLES),
             caption="../report/lists.rst",
             category="Tables",
         ),
         audits=report(
-            multiext(paths.REPORT + "tables/audits", *TABLES),
+            multiext(f"{paths.REPORT}tables/audits", *TABLES),
             caption="../report/audits.rst",
             category="Tables",
         ),
         stages=report(
-            multiext(paths.REPORT + "tables/stages", *TABLES),
+            multiext(f"{paths.REPORT}tables/stages", *TABLES),
             caption="../report/stages.rst",
             category="Tables",
         ),
         latency=report(
-            multiext(paths.REPORT + "tables/latency", *TABLES),
+            multiext(f"{paths.REPORT}tables/latency", *TABLES),
             caption="../report/latency.rst",
             category="Tables",
         ),
         figures=report(
-            multiext(
-                paths.REPORT + "figures/",
-                "recall.svg",
-                "depths.svg",
-                "audits.svg",
-                "training.svg",
-            ),
+            multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
             caption="../report/figures.rst",
             category="Figures",
         ),

@@ -33,12 +33,12 @@ rule reproduction:
         latencies=report_inputs.all_latencies(config),
     output:
         page=report(
-            paths.REPRODUCTION + "index.html",
+            f"{paths.REPRODUCTION}index.html",
             caption="../report/reproduction.rst",
             category="Reproduction",
         ),
-        json=paths.REPRODUCTION + "reproduction.json",
-        numbers=paths.REPRODUCTION + "numbers.csv",
+        json=f"{paths.REPRODUCTION}reproduction.json",
+        numbers=f"{paths.REPRODUCTION}numbers.csv",
         files=report_inputs.reproduced(config),
     log:
         "logs/{dataset}/reproduction.log",
@@ -92,10 +92,10 @@ rule export_model:
         counts=lambda wildcards: report_inputs.export_counts(config, wildcards).values(),
         measures=partial(report_inputs.export_measures, config),
     output:
-        paths.EXPORT + "README.md",
-        paths.EXPORT + "modules.json",
-        paths.EXPORT + "config_sentence_transformers.json",
-        paths.EXPORT + "transformer/model.safetensors",
+        f"{paths.EXPORT}README.md",
+        f"{paths.EXPORT}modules.json",
+        f"{paths.EXPORT}config_sentence_transformers.json",
+        f"{paths.EXPORT}transformer/model.safetensors",
     log:
         "logs/{dataset}/export_model/{model}.log",
     benchmark:

@@ -6,8 +6,8 @@ rule pairs:
         qrels=paths.QRELS,
         run=partial(inputs.teacher_run, config, "rerankers"),
     output:
-        pairs=paths.PAIRS + ".parquet",
-        counts=paths.PAIRS + ".json",
+        pairs=paths.PAIRS,
+        counts=paths.PAIR_COUNTS,
     log:
         "logs/{dataset}/pairs/{reranker}.{split}.log",
     benchmark:
@@ -19,11 +19,7 @@ rule pairs:
         runtime=growing(60),
     params:
         code=code_of("pairs"),
-        options=options(
-            settings.examples("rerankers.{reranker}", "pairs"),
-            "splits.{split}.relevance_level",
-            "seed",
-        ),
+        options=options(settings.examples("rerankers.{reranker}", "pairs"), "splits.{split}.relevance_level", "seed"),
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
     shell:
@@ -34,27 +30,17 @@ rule pairs:
 rule train_reranker:
     input:
         base_model=partial(inputs.base_model, config, "rerankers"),
-        pairs=paths.PAIRS.replace("{split}", "train") + ".parquet",
-        validation_pairs=paths.PAIRS.replace("{split}", "validation") + ".parquet",
+        pairs=paths.PAIRS.replace("{split}", "train"),
+        validation_pairs=paths.PAIRS.replace("{split}", "validation"),
         passages=partial(inputs.tokens, config, "rerankers", "passages"),
         queries=partial(inputs.tokens, config, "rerankers", "queries.train"),
         validation_queries=partial(inputs.tokens, config, "rerankers", "queries.validation"),
         validation_run=partial(inputs.for_selection, config, "rerankers", paths.RUN),
         validation_qrels=partial(inputs.for_selection, config, "rerankers", paths.QRELS),
     output:
-        best=guarded(
-            multiext(
-                paths.RERANKER + "best/",
-                *RERANKER_FILES,
-            )
-        ),
-        last=guarded(
-            multiext(
-                paths.RERANKER + "last/",
-                *RERANKER_FILES,
-            )
-        ),
-        curve=paths.RERANKER + "curve.csv",
+        best=guarded(multiext(f"{paths.RERANKER}best/", *RERANKER_FILES)),
+        last=guarded(multiext(f"{paths.RERANKER}last/", *RERANKER_FILES)),
+        curve=f"{paths.RERANKER}curve.csv",
     log:
         "logs/{dataset}/train_reranker/{reranker}.log",
     benchmark:
@@ -78,7 +64,7 @@ rule train_reranker:
             "splits.train.relevance_level",
             "seed",
         ),
-        checkpoints=paths.CHECKPOINTS + "/rerankers/{reranker}",
+        checkpoints=f"{paths.CHECKPOINTS}/rerankers/{{reranker}}",
     message:
         "Train the re-ranker {wildcards.reranker}"
     shell:
@@ -115,7 +101,7 @@ rule score:
         code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options(among("rerankers.{reranker}", "depth", "precision")),
-        checkpoints=paths.CHECKPOINTS + "/scores/{reranker}/{split}",
+        checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
     message:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:
@@ -127,7 +113,7 @@ rule score:
 rule score_triples:
     input:
         model=partial(inputs.checkpoint, config, "rerankers"),
-        triples=paths.TRIPLES + ".parquet",
+        triples=paths.TRIPLES,
         queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
         passages=partial(inputs.tokens, config, "rerankers", "passages"),
     output:
@@ -147,7 +133,7 @@ rule score_triples:
         code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options("rerankers.{reranker}.precision"),
-        checkpoints=paths.CHECKPOINTS + "/scores/{reranker}/triples/{encoder}.{split}",
+        checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/triples/{{encoder}}.{{split}}",
     message:
         "Score the triples of {wildcards.encoder} for {wildcards.split} with {wildcards.reranker}, each pair once"
     shell:

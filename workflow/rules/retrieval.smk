@@ -21,7 +21,7 @@ rule onng:
         code=code_of("onng"),
         folder=subpath(output[0], parent=True),
         options=options(all_of("encoders.{encoder}.onng")),
-        checkpoints=paths.CHECKPOINTS + "/onng/{encoder}",
+        checkpoints=f"{paths.CHECKPOINTS}/onng/{{encoder}}",
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
@@ -60,7 +60,7 @@ rule audit:
         queries=paths.QUERY_VECTORS,
         passages=gather.encode(paths.VECTORS, allow_missing=True),
         qrels=paths.QRELS,
-        index=paths.GRAPH + "meta.json",
+        index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
     log:
