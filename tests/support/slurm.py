@@ -107,6 +107,9 @@ class Sandbox:
         found = []
         for line in self.command("scontrol", "--oneliner", "show", "job").splitlines():
             job = dict(re.findall(r"(\w+)=(\S*)", line))
+            if "JobId" not in job:
+                # "No jobs in the system"
+                continue
             # What the plugin notes: rule_<name>_wildcards_<values>.
             name, _, values = job.get("Comment", "").removeprefix("rule_").partition("_wildcards_")
             found.append({**job, "rule": name, "wildcards": values})
