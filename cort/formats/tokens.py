@@ -38,7 +38,10 @@ class Tokens:
         """Token ids of texts that are in no file; their ids are their rows."""
         tokens = cls.__new__(cls)
         tokens.path = Path()
-        tokens._map(pa.table([[str(row) for row in range(len(texts))], list(texts)], schema=SCHEMA))
+        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        values = np.concatenate([np.empty(0, np.int32), *texts])
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+        tokens._map(pa.table([[str(row) for row in range(len(texts))], lists], schema=SCHEMA))
         return tokens
 
     def _map(self, table: pa.Table) -> None:

@@ -171,11 +171,11 @@ def test_blocks_of_a_shard_that_was_ended_serve_any_number_of_shards(model, cach
     made, encode_block = [], encode.encode_block
 
     def until(end):
-        def block(rows, **arguments):
+        def block(rows, *arguments):
             if rows[0] >= end:
                 raise KeyboardInterrupt
             made.append(rows[0])
-            return encode_block(rows, **arguments)
+            return encode_block(rows, *arguments)
 
         return block
 

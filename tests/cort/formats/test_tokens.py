@@ -92,3 +92,12 @@ def test_the_same_tokens_give_the_same_bytes(tmp_path):
     write(tmp_path / "one.arrow")
     write(tmp_path / "two.arrow")
     assert (tmp_path / "one.arrow").read_bytes() == (tmp_path / "two.arrow").read_bytes()
+
+
+def test_texts_that_are_in_no_file_are_read_alike():
+    texts = [np.array(tokens, dtype=np.int32) for tokens in ([5, 6, 7], [], [8])]
+    tokens = Tokens.of_texts(texts)
+    assert [tokens[row].tolist() for row in range(len(tokens))] == [text.tolist() for text in texts]
+    assert tokens.lengths.tolist() == [3, 0, 1]
+    assert tokens.ids.to_pylist() == ["0", "1", "2"]
+    assert len(Tokens.of_texts([])) == 0
