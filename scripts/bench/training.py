@@ -1,15 +1,16 @@
-"""Measure training: the stage `train` with its mini-batches one after the other, and together as it does by default.
+"""Measure training: the stage `train` with mini-batches one after the other, and together as it does by default.
 
-All train on the same triples (6 a mini-batch, `--gradient-accumulation` mini-batches an update), and take turns; of
-each call of the stage the updates after the first count, by its own clock. Where sentence-transformers is installed
-(the extra `peers`) its trainer runs beside them: the same texts in the same mini-batches through the same transformer,
-with its own loss over the passages of a mini-batch, and tokenized while it trains.
+They are one after the other with `--tokens-at-once 1024`, as each of SQuAD's mini-batches has more. All train on the
+same triples (6 a mini-batch, `--gradient-accumulation` mini-batches an update) and take turns; of each call of the
+stage the updates after the first count, by its own clock. Where sentence-transformers is installed (the extra `peers`)
+its trainer runs beside them: the same texts in the same mini-batches through the same transformer, with its own loss
+over the passages of a mini-batch, and tokenized while it trains.
 
 Passages and queries are TSV files with qrels, as in ../shared/data/squad; the model is a pretrained folder, or one of
 MiniLM's size with random weights.
 
 Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-model FOLDER] [--rounds 5]
-           [--tokens-at-once 1 8192]
+           [--tokens-at-once 1024 8192]
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gradient-accumulation", type=int, default=16, help="mini-batches an update")
     parser.add_argument(
-        "--tokens-at-once", type=int, nargs="+", default=[1, 8_192], help="1: mini-batches one after the other"
+        "--tokens-at-once", type=int, nargs="+", default=[1_024, 8_192], help="as of `train`; ratios are to the first"
     )
     parser.add_argument("--length", type=int, default=256, help="tokens of a text at most")
     parser.add_argument("--dimension", type=int, default=128)
