@@ -16,7 +16,7 @@ from cort.evaluation.measures import Measures
 from cort.reporting import audits, labels
 from cort.reporting.comparisons import legend, p_value, shown_interval, significant_differences, wanted_recall
 from cort.reporting.highlight import highlight
-from cort.reporting.tables import best_shown, by_split, names_of_measures
+from cort.reporting.tables import by_split, names_of_measures, systems_table
 
 LONGEST_PASSAGE = 700
 """Characters of a passage shown; the file of examples has all of it."""
@@ -37,7 +37,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Block:
-    """Build the systems table of one split."""
+    """The systems table of one split as shown."""
 
     split: str
     queries: str
@@ -56,17 +56,13 @@ def systems_blocks(
     for split, block in by_split(measures).items():
         names = names_of_measures(block)
         base = next((one for one in block if one.system == baseline), None)
-        best = {name: best_shown([one.mean.get(name) for one in block]) for name in names}
-        rows = [
-            (
-                one.system,
-                [
-                    _value(one, name, base, row in best[name], (split, one.system, name) in significant)
-                    for name in names
-                ],
-            )
-            for row, one in enumerate(block)
-        ]
+        table = systems_table(block, significant)
+        first = len(table.columns) - len(names)
+        rows = []
+        for row, one in enumerate(block):
+            places = [((row, column), name) for column, name in enumerate(names, start=first)]
+            values = [_value(one, name, base, at in table.best, at in table.marked) for at, name in places]
+            rows.append((one.system, values))
         levels = {one.relevance_level for one in block}
         level = levels.pop() if len(levels) == 1 else None
         marks = legend([one for one in comparisons if one.split == split])
