@@ -3,27 +3,24 @@
 Operations are counted, hours are their quotient by a speed that is named: nothing here is measured. The speed of the
 CoRT paper's GPU is what its 33 hours of training give for the operations counted here.
 
-Usage: python scripts/neural_work.py --configfile config/msmarco.yaml --report docs/scale.md
+Usage: python -m scripts.rehearsal.neural_work --configfile config/msmarco.yaml --report docs/scale.md
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cort.system import cli
+from cort.system.options import optional
 from scripts.rehearsal.table import put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, work
 from workflow.planning.models import Model, model_from
-
-log = logging.getLogger(__name__)
 
 BEGIN, END = "<!-- counted -->", "<!-- end of counted -->"
 EXA, HOUR = 1e18, 3600.0
@@ -40,6 +37,14 @@ KNOWN: Mapping[str, Model] = {
 # CoRT, appendix A.2: hours of training on one RTX 2080 Ti. An H100's peak in bf16, of which 40 % is a common share.
 PAPERS_HOURS, PAPERS_JOB = 33.0, "train cort-e768"
 H100 = 0.4 * 989e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to count, and where to write it."""
+
+    configfile: str = optional("config/msmarco.yaml", "the experiment", "YAML")
+    report: str | None = optional(None, "put the table there instead of printing it", "MD")
 
 
 def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
@@ -90,22 +95,16 @@ def _hours(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = cli.make_parser("scripts/neural_work.py", __doc__)
-    parser.add_argument("--configfile", default="config/msmarco.yaml")
-    parser.add_argument("--report", type=Path, metavar="MD", help="put the table there instead of printing it")
-    return parser
-
-
-def stage(args: argparse.Namespace) -> None:
+def stage(options: Options) -> None:
     """Count, write."""
-    lines = table(count(args.configfile, Path.cwd()))
-    if args.report:
-        put_between(args.report, BEGIN, END, lines)
+    lines = table(count(options.configfile, Path.cwd()))
+    if options.report:
+        put_between(Path(options.report), BEGIN, END, lines)
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
+main = cli.main_of(Options, stage)
+
 if __name__ == "__main__":
-    sys.exit(cli.run(build_parser(), stage, None))
+    sys.exit(main())

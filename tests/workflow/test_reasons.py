@@ -156,7 +156,24 @@ def test_nothing_to_do_is_said_so(tmp_path):
     assert "b is missing, but all that was made from it is there" in text
 
 
-# Snakemake's texts.
+# Snakemake's private parts and texts.
+
+
+def test_all_that_is_read_of_snakemake_is_there():
+    # Its modules import each other, from here on without harm.
+    import snakemake.cli  # noqa: F401
+    from snakemake.dag import DAG
+    from snakemake.jobs import Job, Reason
+    from snakemake.persistence import MetadataRecord
+    from snakemake.workflow import Workflow
+
+    read = "missing_output incomplete_output updated_input updated_input_run input_changed code_changed params_changed"
+    reason = Reason()
+    assert all(hasattr(reason, name) for name in [*read.split(), "software_stack_changed", "forced"])
+    assert all(hasattr(DAG, name) for name in ("toposorted", "needrun", "reason"))
+    assert all(hasattr(Job, name) for name in ("benchmark", "wildcards_dict", "resources", "threads"))
+    assert {"shellcmd", "input", "params", "record_format_version"} <= MetadataRecord.model_fields.keys()
+    assert hasattr(Workflow, "persistence")
 
 
 def test_a_command_line_is_parted_at_two_hyphens():

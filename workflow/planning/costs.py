@@ -131,7 +131,7 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
 
 def _transformer(job: Job, config: Config, facts: Facts, machine: Machine, workers: float) -> Cost:
     found = work(job, config, facts)
-    speed = machine.flops.get(settings_of(job, config)[0]["precision"], machine.flops["fp32"])
+    speed = machine.flops.get(settings_of(job, config)["precision"], machine.flops["fp32"])
     reached = EFFICIENCY * speed / (1 + HALF_SPEED_WIDTH / found.width)
     seconds = found.flops / reached / ((job.gpus or 1) if machine.gpus else workers)
     temporary = found.temporary + (found.checkpoints if seconds > CHECKPOINT_SECONDS else 0)

@@ -45,8 +45,8 @@ def check_folder(config: Config, folder: Path) -> list[str]:
     mine = _own_folder(config, folder)
     if mine is None or mine.is_dir():
         return []
-    fix = "fix the path, or remove the key"
-    return [str(input_error("downloads.folder", f"{mine}, no such folder", "the folder with the files you have", fix))]
+    found, fix = f"{mine}, no such folder", "fix the path, or remove the key"
+    return [str(input_error("downloads.folder", found, "the folder with the files you have", fix))]
 
 
 def check_mirrors(files: Iterable[PublicFile]) -> list[str]:

@@ -24,6 +24,7 @@ BYTES = {"fp32": 4, "fp16": 2}
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 # Tokens that are encoded at a time.
 TOKEN_BUDGET = 1_024
+# Bytes of a pair's score, and while others of its job are to come.
 SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
 
 
@@ -41,12 +42,11 @@ class Work(NamedTuple):
     checkpoints: float = 0
 
 
-def settings_of(job: Job, config: Config) -> tuple[Config, bool]:
-    """Find a heavy job's settings that have its precision, and whether it trains a model."""
+def settings_of(job: Job, config: Config) -> Config:
+    """Find a heavy job's settings that have its precision."""
     section = HEAVY[job.rule]
-    settings = config[section][job.wildcards[section[:-1]]]
-    trains = job.rule.startswith("train")
-    return settings["training"] if trains else settings, trains
+    settings: Config = config[section][job.wildcards[section[:-1]]]
+    return settings["training"] if job.rule in ("train", "train_reranker") else settings
 
 
 def examples(section: str, name: str, split: str, config: Config, facts: Facts) -> float:

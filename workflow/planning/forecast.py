@@ -54,7 +54,7 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     """
     jobs, local = planned.jobs, planned.executor == "local"
     listed = len(visible_devices())
-    machine = measure({settings_of(job, config)[0]["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
+    machine = measure({settings_of(job, config)["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
     predictions = predict(planned, config, gather(config, folder), machine, folder)
     seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
     fetched = downloads.missing_files(jobs, config, folder)
@@ -90,7 +90,7 @@ def _notes_on_jobs(predictions: Sequence[Prediction], machine: Machine, config: 
     for each in predictions:
         if each.job.rule not in HEAVY:
             continue
-        precision = settings_of(each.job, config)[0]["precision"]
+        precision = settings_of(each.job, config)["precision"]
         single = machine.flops["fp32"]
         half = machine.flops.get(precision, single)
         if half < WORTH_IT * single:

@@ -126,10 +126,9 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
     for job in jobs:
-        settings, trains = settings_of(job, config) if job.rule in HEAVY else ({}, False)
-        if not trains:
+        if job.rule not in ("train", "train_reranker"):
             continue
-        section = HEAVY[job.rule]
+        section, settings = HEAVY[job.rule], settings_of(job, config)
         place = f"{section}.{job.wildcards[section[:-1]]}.training"
         if settings["precision"] == "fp16" and not gpus:
             lines += _line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it")

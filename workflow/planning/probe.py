@@ -53,14 +53,8 @@ def _flops(device: str, precision: str) -> float:
     return float(2 * size**3 * times / (clock() - started))
 
 
-def main(device: str, *precisions: str) -> None:
-    """Print what was measured."""
-    if device == "cuda":
-        import torch
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    sys.stdout.write(json.dumps([device, {name: _flops(device, name) for name in precisions}]))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    import torch
+
+    found = "cuda" if sys.argv[1] == "cuda" and torch.cuda.is_available() else "cpu"
+    sys.stdout.write(json.dumps([found, {name: _flops(found, name) for name in sys.argv[2:]}]))
