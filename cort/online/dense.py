@@ -13,9 +13,9 @@ import torch
 
 from cort.formats.embeddings import STORAGE, Shard
 from cort.formats.records import Ranking
-from cort.models.batching import Frame, Sequences, frame_text
-from cort.models.encoder import load_encoder
-from cort.models.transformer import TOKEN_BUDGETS, forward_by_length, model_fingerprint
+from cort.formats.tokens import Tokens
+from cort.models.encoder import load_encoder, texts_of
+from cort.models.transformer import model_fingerprint
 from cort.online.manifest import System
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.retrieval.audits import audited_width
@@ -57,19 +57,8 @@ class QueryEncoder:
 
         :param storage: number format of the passages' vectors, "fp32" or "fp16".
         """
-        longest, segment = self._settings.length("query"), self._settings.segment("query")
-
-        def frame(row: int) -> Frame:
-            return frame_text(tokens[row], self._template, longest, segment)
-
-        lengths = np.minimum([len(ids) + self._template.extra for ids in tokens], longest)
-        sequences = Sequences(lengths, frame, self._template.pad)
-        with torch.inference_mode():
-            vectors = forward_by_length(
-                self._model, sequences, self.device, TOKEN_BUDGETS[self.device.type]
-            ).float()  # (texts, e)
-        if self._settings.unit_length:
-            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        texts = texts_of(Tokens.of_texts(tokens), self._template, self._settings, "query")
+        vectors = texts.vectors(self._model, np.arange(len(tokens)), self.device)  # (texts, e)
         stored = vectors.cpu().numpy().astype(STORAGE[storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
 

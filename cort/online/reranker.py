@@ -10,10 +10,9 @@ import numpy.typing as npt
 import torch
 
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Sequences, frame_pair
-from cort.models.cross_encoder import load_cross_encoder
+from cort.models.cross_encoder import Pairs
+from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import TOKEN_BUDGETS, forward_by_length
 from cort.online.tokens import TokenIds, Tokenizer
 
 
@@ -27,7 +26,7 @@ class Reranker:
         :param passages: the token cache, of this model's tokenizer.
         """
         self.passages = Tokens(passages, fingerprint(folder))
-        self._model, self._template = load_cross_encoder(folder)
+        self._model, self._template = load_reranker(folder)
         self._model.place(device, precision)
         self._tokenizer = Tokenizer(folder, form)
         self._device = device
@@ -40,17 +39,7 @@ class Reranker:
         """Score the passages of some rows of the collection."""
         if not len(rows):
             return np.empty(0)
-        settings, template = self._model.settings, self._template
-
-        def frame(position: int) -> Frame:
-            passage = self.passages[rows[position]]
-            return frame_pair(query, passage, template, settings.query_length, settings.max_length)
-
-        first = min(len(query), settings.query_length - template.extra) + template.pair_extra
-        lengths = np.minimum(first + self.passages.lengths[np.asarray(rows)], settings.max_length)
+        pairs = Pairs(Tokens.of_texts([query]), self.passages, self._template, self._model.settings)
         with torch.inference_mode():
-            sequences = Sequences(lengths, frame, template.pad)
-            logits = forward_by_length(
-                self._model, sequences, self._device, TOKEN_BUDGETS[self._device.type]
-            )  # (rows,)
+            logits = pairs.score(self._model, np.zeros(len(rows), np.int64), np.asarray(rows), self._device)  # (rows,)
         return logits.float().cpu().numpy().astype(np.float64)
