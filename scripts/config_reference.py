@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.check and new != old:
         sys.stderr.write(
             f"{args.readme}: found a reference that is not the schema's, expected them in step; "
-            "run scripts/config_reference.py\n"
+            "run `python -m scripts.config_reference`\n"
         )
         return 1
     if not args.check:

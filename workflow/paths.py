@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ROOT = "results"
 #: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
 KEPT = "results/.downloads"
 DATASET = "results/{dataset}"

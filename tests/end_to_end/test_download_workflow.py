@@ -16,6 +16,7 @@ from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
 from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving, wait_for
 from tests.support.workflow import RULES
+from workflow import paths
 from workflow.experiment.checks import complete, find_mistakes, load_schema
 from workflow.experiment.downloads import KEPT, file_pattern, named_files, resolve
 from workflow.planning import downloads, preflight
@@ -90,7 +91,8 @@ def test_each_file_is_made_by_one_rule():
 
 @pytest.mark.parametrize("rule", ["download", "extract"])
 def test_plan_and_rules_look_into_the_same_folder(rule):
-    assert f"--downloads {KEPT}" in RULES[rule]
+    assert "downloads=paths.KEPT," in RULES[rule]
+    assert KEPT == paths.KEPT
 
 
 # In the plan.

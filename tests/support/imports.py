@@ -16,11 +16,19 @@ def tree_of(path):
     return ast.parse((ROOT / path).read_text("utf-8"))
 
 
+def running(node):
+    """Yield all nodes of a tree but those that are for type checkers alone."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from running(child)
+
+
 @cache
 def names_of(path):
-    """Modules that a file imports, wherever it does, and names that it takes from modules; with dots."""
+    """Modules that a file imports when it runs, wherever it does, and names that it takes from modules; with dots."""
     named = set()
-    for node in ast.walk(tree_of(path)):
+    for node in running(tree_of(path)):
         if isinstance(node, ast.Import):
             named |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

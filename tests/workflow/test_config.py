@@ -13,7 +13,6 @@ from workflow.experiment.checks import check_duplicate_keys, complete, load_sche
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
-SCRIPT = ROOT / "scripts" / "config_reference.py"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
@@ -111,7 +110,13 @@ def test_first_examples_take_ten_lines():
 
 
 def run_script(*arguments):
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.config_reference", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_readme_is_in_step_with_the_schema():
@@ -132,7 +137,8 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     done = run_script("--check", "--readme", str(copy))
     assert done.returncode == 1
     assert done.stderr == (
-        f"{copy}: found a reference that is not the schema's, expected them in step; run scripts/config_reference.py\n"
+        f"{copy}: found a reference that is not the schema's, expected them in step; "
+        "run `python -m scripts.config_reference`\n"
     )
     assert run_script("--readme", str(copy)).returncode == 0
     assert copy.read_text("utf-8") == README.read_text("utf-8")

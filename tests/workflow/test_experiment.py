@@ -1,14 +1,12 @@
 """What the config checks find, and what the rules learn from a config."""
 
-import copy
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 
 from cort.evaluation.measures import TREC_NAMES
-from tests.tiny.generate import make_config
+from tests.support.configs import GONE, changed, complaints
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete, load_schema
 from workflow.experiment.config import (
     deciding,
@@ -27,33 +25,6 @@ from workflow.experiment.config import (
 )
 from workflow.experiment.naming import MEASURE
 from workflow.report_inputs import exports
-
-GONE = object()
-
-
-def changed(changes):
-    """Return the tiny experiment with values set or removed (`GONE`) at paths like "encoders encoder pooling"."""
-    config = copy.deepcopy(make_config(Path("data")))
-    for path, value in changes.items():
-        *parents, last = path.split()
-        place = config
-        for key in parents:
-            place = place.setdefault(key, {})
-        if value is GONE:
-            del place[last]
-        else:
-            place[last] = copy.deepcopy(value)
-    return config
-
-
-def complaints(changes):
-    """List the lines about a changed experiment, without its name."""
-    with pytest.raises(ConfigError) as caught:
-        complete(changed(changes), "tiny.yaml")
-    lines = str(caught.value).split("\n")
-    assert all(line.startswith("tiny.yaml: ") for line in lines)
-    return [line.removeprefix("tiny.yaml: ") for line in lines]
-
 
 CROSS = "reranker: cross"
 

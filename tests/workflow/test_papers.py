@@ -7,8 +7,8 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
+from tests.support.configs import GONE, changed, complaints
 from tests.support.reporting import PAPER
-from tests.workflow.test_experiment import GONE, changed, complaints
 from workflow.experiment.checks import ConfigError, complete
 from workflow.experiment.papers import check_papers, names_of_files
 from workflow.report_inputs import consistency, reproduced, submissions

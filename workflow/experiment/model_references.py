@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cort.formats.schemas import check_name
 from workflow.experiment.config import LEARNERS, TRAINING_SPLITS, Config, is_trained
-from workflow.experiment.naming import check_measures, check_name, entries, listed
+from workflow.experiment.naming import check_measures, entries, listed
 
 
 def check_base_models(config: Config) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -38,14 +37,6 @@ def check_growing(place: str, numbers: list[float]) -> Iterator[str]:
     """Refuse numbers that do not grow."""
     if numbers != sorted(set(numbers)):
         yield f"{place}: found {numbers}, expected growing numbers; sort them"
-
-
-def check_name(place: str, name: str, known: Iterable[str]) -> Iterator[str]:
-    """Refuse a name that is not known, with the one that was meant if it is near."""
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        fix = f"did you mean {near[0]}?" if near else "add it or fix the name"
-        yield f"{place}: found {name!r}, expected one of {listed(known, '(none is defined)')}; {fix}"
 
 
 def listed(names: Iterable[str], nothing: str = "nothing") -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cort.formats.schemas import check_name
 from workflow import inputs, paths
 from workflow.experiment.config import (
     GRAPHS,
@@ -21,7 +22,7 @@ from workflow.experiment.config import (
     ranked_splits,
     used_models,
 )
-from workflow.experiment.naming import check_name, check_once
+from workflow.experiment.naming import check_once
 from workflow.params import Words, flat, option
 
 

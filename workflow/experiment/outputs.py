@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cort.formats.schemas import check_name
 from workflow.experiment.config import LEARNERS, Config, ranked_splits, splits_of
-from workflow.experiment.naming import check_growing, check_name, check_once
+from workflow.experiment.naming import check_growing, check_once
 
 # As the stage `submission` will have them: here a mistake is found before anything is computed.
 MOST = 1000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cort.formats.schemas import check_name
 from workflow.experiment.config import (
     FUSION_KINDS,
     KINDS,
@@ -22,7 +23,7 @@ from workflow.experiment.config import (
 from workflow.experiment.cycles import find_circles
 from workflow.experiment.downloads import check_names
 from workflow.experiment.model_references import check_base_models, check_learners, check_trainings
-from workflow.experiment.naming import check_growing, check_measures, check_name, entries, listed
+from workflow.experiment.naming import check_growing, check_measures, entries, listed
 from workflow.experiment.online import check_latency
 from workflow.experiment.outputs import check_outputs
 from workflow.experiment.system_references import check_published, check_systems

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cort.formats.schemas import check_name
 from cort.retrieval.fusion import FUSIONS
 from workflow.experiment.config import GRAPHS, KINDS, LEARNERS, Config, is_trained, parts_of, ranked_splits
-from workflow.experiment.naming import check_name, check_once, entries, listed
+from workflow.experiment.naming import check_once, entries, listed
 
 
 def check_systems(config: Config) -> Iterator[str]:

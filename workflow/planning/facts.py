@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cort.downloads.catalog import load_catalog
+from workflow import paths
 from workflow.experiment.config import Config
 from workflow.experiment.downloads import PREFIX, path_of
 from workflow.planning.models import Model, model_of
@@ -56,10 +57,9 @@ def gather(config: Config, folder: Path) -> Facts:
     :param config: with defaults.
     :param folder: what paths are relative to.
     """
-    tables = folder / "results" / config["dataset"] / "collection"
-    passages = read_table(tables / "passages.parquet") or _raw_passages(config, folder)
+    passages = read_table(folder / paths.at(paths.PASSAGES, config)) or _raw_passages(config, folder)
     queries = {
-        split: read_table(tables / f"queries.{split}.parquet") or _raw_queries(config, split, folder)
+        split: read_table(folder / paths.at(paths.QUERIES, config, split=split)) or _raw_queries(config, split, folder)
         for split in config["splits"]
     }
     return Facts(passages, queries, {name: model_of(model, folder) for name, model in config["base_models"].items()})

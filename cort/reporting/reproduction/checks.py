@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from cort.formats.schemas import repeated_keys, shape_mistakes
+from cort.formats.schemas import check_name, repeated_keys, shape_mistakes
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
 # What a row, a column or the table may say of a number; the first that does counts.
@@ -52,15 +52,9 @@ def _references(paper: Part) -> Iterator[str]:
 def _check_names(place: str, part: Part, paper: Part) -> Iterator[str]:
     """Check that a part refers to reasons and a tolerance that are there."""
     for why in part.get("why", []):
-        yield from _check_known(f"{place}.why", why, paper.get("reasons", {}))
+        yield from check_name(f"{place}.why", why, paper.get("reasons", {}))
     if "tolerance" in part:
-        yield from _check_known(f"{place}.tolerance", part["tolerance"], paper["tolerances"])
-
-
-def _check_known(place: str, name: str, known: Part) -> Iterator[str]:
-    if name not in known:
-        names = ", ".join(known) or "(none is defined)"
-        yield f"{place}: found {name!r}, expected one of {names}; add it or fix the name"
+        yield from check_name(f"{place}.tolerance", part["tolerance"], paper["tolerances"])
 
 
 def _check_row(place: str, row: Part, table: Part, paper: Part) -> Iterator[str]:

@@ -1,0 +1,35 @@
+"""The tiny experiment with changes, and what is said of its mistakes."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from tests.tiny.generate import make_config
+from workflow.experiment.checks import ConfigError, complete
+
+GONE = object()
+
+
+def changed(changes):
+    """Return the tiny experiment with values set or removed (`GONE`) at paths like "encoders encoder pooling"."""
+    config = copy.deepcopy(make_config(Path("data")))
+    for path, value in changes.items():
+        *parents, last = path.split()
+        place = config
+        for key in parents:
+            place = place.setdefault(key, {})
+        if value is GONE:
+            del place[last]
+        else:
+            place[last] = copy.deepcopy(value)
+    return config
+
+
+def complaints(changes):
+    """List the lines about a changed experiment, without its name."""
+    with pytest.raises(ConfigError) as caught:
+        complete(changed(changes), "tiny.yaml")
+    lines = str(caught.value).split("\n")
+    assert all(line.startswith("tiny.yaml: ") for line in lines)
+    return [line.removeprefix("tiny.yaml: ") for line in lines]
