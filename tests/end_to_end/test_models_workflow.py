@@ -53,6 +53,7 @@ def test_an_export_ranks_as_the_experiment_did(built):
         assert better <= int(rank) - 1 <= better + int((row >= row[names.index(doc_id)] - 1e-5).sum())
 
 
+@pytest.mark.exhaustive
 def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     state = {f"transformer.{name}": value for name, value in load_file(folder / MODEL / "model.safetensors").items()}
