@@ -31,7 +31,7 @@ UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
 
 def module_of(rule):
     """Name of the stage that a rule runs; some stages serve two rules."""
-    return re.search(r'code_of\("(\w+)"\)|script="cort/(\w+)\.py"', RULES[rule]).expand(r"\1\2")
+    return re.search(r'code_of\("(\w+)"\)', RULES[rule])[1]
 
 
 def stage_modules():
@@ -42,7 +42,7 @@ def stage_modules():
 def parser_of(stage):
     """Parser of a stage's options."""
     module = importlib.import_module(stage)
-    return module.build_parser() if hasattr(module, "build_parser") else cli.parser_of(module.Options)
+    return cli.parser_of(module.Options)
 
 
 def planned(output):

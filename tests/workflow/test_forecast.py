@@ -48,11 +48,11 @@ def large(facts):
 # Known counts.
 
 
-def test_every_rule_has_a_cost():
+def test_costs_are_those_of_rules():
     rules = {
         rule for path in RULES.glob("*.smk") for rule in re.findall(r"^rule (\w+):", path.read_text("utf-8"), re.M)
     }
-    assert set(table()) == rules - {"all"}
+    assert set(table()) <= (rules - {"all"}) | {"others"}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from scripts.sandbox import TINY, mark_as_built
 from tests.support.changes import plan, planned_jobs, planner, prepare, put
 from tests.support.imports import MODULES, program
 from tests.support.workflow import RULES, module_of, released_config
+from workflow.planning import settings
+from workflow.planning.dryrun import dry_run
 
 pytestmark = pytest.mark.slow
 
@@ -145,10 +147,6 @@ def test_exactly_what_the_table_says_runs_again(reruns, entry):
 @pytest.fixture(scope="module")
 def graphs(tree):
     """All jobs of each experiment, with settings and code of their params."""
-    pytest.importorskip("workflow.params", reason="the rules' params do not name settings yet")
-    settings = pytest.importorskip("workflow.planning.settings", reason="nothing reads params yet")
-    from workflow.planning.dryrun import dry_run
-
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
     for key in ("splits.<name>.sample", "splits.<name>.without", "systems.<name>.onng.recall"):
         for path, value in TABLE["keys"][key]["set"].items():
@@ -185,7 +183,6 @@ def test_params_name_every_key_of_the_config(graphs):
 OTHERWISE = set()
 
 
-@pytest.mark.xfail(strict=False, reason="some stages have no dataclass of options yet")
 def test_defaults_of_options_are_those_of_the_schema(graphs):
     different = set()
     for job, params in (found for jobs in graphs.values() for found in jobs):

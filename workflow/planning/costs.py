@@ -104,11 +104,8 @@ def _adjust(job: Job, cost: Cost, own: Record | None, others: Sequence[tuple[Rec
 
 
 def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machine) -> Cost:
-    """Estimate a job that reads so many MB.
-
-    :raises KeyError: for a rule that costs.yaml does not have.
-    """
-    rule = table()[job.rule]
+    """Estimate a job that reads so many MB."""
+    rule = table().get(job.rule, table()["others"])
     workers = max(1, min(job.threads, machine.cores, rule.get("threads", THREADS)))
     # What a transformer takes beside its program.
     cost = _transformer(job, config, facts, machine, workers) if job.rule in HEAVY else Cost(0, 0)
