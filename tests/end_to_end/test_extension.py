@@ -69,7 +69,7 @@ rule dummy:
 """
 PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
 REGISTRY = "FUSIONS: Mapping[str, Fusion] = {"
-FUSION = '"dummy": lambda rankings, depth: interleave(rankings[::-1], depth), '
+FUSION = '\n    "dummy": Fusion(lambda rankings, depth: interleave(rankings[::-1], depth), needs_all=False),'
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def test_differences_are_seen(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_build_that_is_killed_while_it_trains_loses_nothing(built, tmp_path, monkeypatch):
     def copy_without_encoder(folder):
         shutil.copytree(built, folder, symlinks=True)

@@ -68,6 +68,7 @@ def test_another_seed_gives_other_weights_and_the_same_tokenizer(lm, make_base_m
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_process_gives_the_same_bytes(world, tmp_path, python):
     for name in ("one", "two"):
         python("cort.base_model", *scratch(world, tmp_path / name))

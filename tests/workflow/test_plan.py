@@ -275,7 +275,8 @@ def test_make_calls_them(goal, command):
     # The tests may have been called by make themselves.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [f".venv/bin/{command.split()[0]}", *command.split()[1:]]
+    # What follows a build is the time it took.
+    assert done.stdout.splitlines()[0] == f".venv/bin/{command}"
 
 
 def test_jobs_know_what_they_are(jobs):
