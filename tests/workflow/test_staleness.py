@@ -148,7 +148,13 @@ def test_exactly_what_the_table_says_runs_again(reruns, entry):
 def graphs(tree):
     """All jobs of each experiment, with settings and code of their params."""
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    for key in ("splits.<name>.sample", "splits.<name>.without", "systems.<name>.onng.recall"):
+    changed = (
+        "splits.<name>.sample",
+        "splits.<name>.without",
+        "systems.<name>.onng.recall",
+        "systems.<name>.fuse.method",
+    )
+    for key in changed:
         for path, value in TABLE["keys"][key]["set"].items():
             put(config, path.split("."), value)
     (tree / "tiny" / "more.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
