@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cort.retrieval.graphs import GRAPHS
+from cort.training.objectives import OBJECTIVES
 from workflow import paths
 from workflow.experiment.config import (
-    GRAPHS,
     LEARNERS,
     Config,
     evaluated_splits,
@@ -124,7 +125,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
     """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
     encoder = config["encoders"][wildcards.encoder]
     selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
-    needed = encoder["loss"] in ("multilabel_margin", "info_nce") or selects
+    needed = OBJECTIVES[encoder["loss"]].needs_judgements or selects
     return paths.at(paths.QRELS, config, split=split) if needed else []
 
 
@@ -181,7 +182,7 @@ def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Audit that chooses the width of a system's searches, if it is to be chosen."""
     system = config["systems"][wildcards.system]
     kind = kind_of(system)
-    chosen = system[kind][GRAPHS[kind].width] == "auto"
+    chosen = system[kind][GRAPHS[kind].parameter] == "auto"
     return audit_of(config, wildcards.system, wildcards.split) if chosen else []
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import OF_TRAINING, load_schema
 from workflow.experiment.config import (
     FUSION_KINDS,
-    GRAPHS,
     TRAINING_SPLITS,
     Config,
     compared,
@@ -101,7 +101,7 @@ def is_on_hub(model: Config) -> bool:
 def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config["systems"][wildcards.system])
-    own = Words(option("kind", kind)) + at(f"systems.{{system}}.{kind}.{GRAPHS[kind].width}", "width")(
+    own = Words(option("kind", kind)) + at(f"systems.{{system}}.{kind}.{GRAPHS[kind].parameter}", "width")(
         config, wildcards
     )
     audit = inputs.audit(config, wildcards)
@@ -127,7 +127,7 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
         measures,
         "splits.{split}.relevance_level",
         "seed",
-        widths=f"audit.{GRAPHS[wildcards.index].widths}",
+        widths=f"audit.{GRAPHS[wildcards.index].parameter}s",
         sample="audit.queries",
     )(config, wildcards)
     return found + Words(option("depths", depths), {"audit.depths": depths})

@@ -50,7 +50,7 @@ def test_public_files_may_stand_wherever_raw_files_do():
 def test_an_unknown_name_is_a_mistake_with_the_nearest_one():
     [line] = mistakes(collection={"passages": "download:msmarco/colection.tsv"})
     assert line == (
-        "collection.passages: found download:msmarco/colection.tsv, expected a name in cort/catalog.yaml; "
+        "collection.passages: found download:msmarco/colection.tsv, expected a name in cort/downloads/catalog.yaml; "
         "did you mean download:msmarco/collection.tsv?"
     )
 

@@ -16,7 +16,8 @@ import yaml
 from jsonschema.exceptions import ValidationError
 
 from cort.formats.schemas import Validator, explain, is_name, place_of, repeated_keys, strange_keys
-from workflow.experiment.config import GRAPHS, Config, evaluated_splits, kind_of
+from cort.retrieval.graphs import GRAPHS
+from workflow.experiment.config import Config, evaluated_splits, kind_of
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
@@ -74,7 +75,7 @@ def complete(config: Config, source: str) -> Config:
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in config["systems"].values():
-        if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].width] == "auto":
+        if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].parameter] == "auto":
             system[kind].setdefault("recall", RECALL)
         if "rerank" in system:
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
@@ -142,9 +143,9 @@ def _idle_settings(config: Config) -> Iterator[str]:
     for name, system in systems.items() if isinstance(systems, dict) else ():
         for kind, graph in GRAPHS.items():
             part = system.get(kind) if isinstance(system, dict) else None
-            if isinstance(part, dict) and "recall" in part and part.get(graph.width) != "auto":
+            if isinstance(part, dict) and "recall" in part and part.get(graph.parameter) != "auto":
                 place = f"systems.{name}.{kind}.recall"
-                found = f"found recall without `{graph.width}: auto`"
+                found = f"found recall without `{graph.parameter}: auto`"
                 yield f"{place}: {found}, expected both or none; add it or remove recall"
     encoders = config.get("encoders")
     for name, encoder in encoders.items() if isinstance(encoders, dict) else ():

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+from cort.retrieval.graphs import GRAPHS
 
 Config: TypeAlias = dict[str, Any]
 
@@ -17,14 +19,6 @@ KINDS = ("retrieve", "interleave", "fuse", "rerank", "run")
 FUSION_KINDS = ("interleave", "fuse")
 
 
-class Graph(NamedTuple):
-    """Keys of a kind of graph index: the width of a system's searches, and the widths that are audited."""
-
-    width: str
-    widths: str
-
-
-GRAPHS = {"onng": Graph("epsilon", "epsilons"), "hnsw": Graph("ef", "efs")}
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 
@@ -221,7 +215,7 @@ def describe(config: Config, name: str) -> str:
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng" | "hnsw" as kind:
-            key = GRAPHS[kind].width
+            key = GRAPHS[kind].parameter
             width = system[kind][key]
             how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
             return f"encoder {system['retrieve']}, {kind.upper()} with {how}"

@@ -71,7 +71,7 @@ def check_names(config: Config) -> Iterator[str]:
         elif name not in known:
             near = difflib.get_close_matches(name, known, 1)
             fix = f"did you mean {PREFIX}{near[0]}?" if near else "name one of those, or a file of your own"
-            yield f"{place}: found {PREFIX}{name}, expected a name in cort/catalog.yaml; {fix}"
+            yield f"{place}: found {PREFIX}{name}, expected a name in cort/downloads/catalog.yaml; {fix}"
 
 
 def file_pattern(extracted: bool) -> str:

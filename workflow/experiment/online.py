@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cort.formats.schemas import check_name
+from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths
 from workflow.experiment.config import (
-    GRAPHS,
     LEARNERS,
     Config,
     fusion_of,
@@ -93,7 +93,7 @@ def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -
         yield from shards(system["retrieve"])
         if kind in GRAPHS:
             yield paths.at(paths.GRAPH, config, index=kind, encoder=system["retrieve"]) + "meta.json"
-            if system[kind][GRAPHS[kind].width] == "auto":
+            if system[kind][GRAPHS[kind].parameter] == "auto":
                 yield inputs.audit_of(config, name)
 
 
@@ -146,7 +146,7 @@ def _system(config: Config, name: str) -> dict[str, Any]:
             return {"kind": "rerank", "candidates": system["rerank"], "reranker": system["reranker"], "depth": depth}
         case kind if kind in GRAPHS:
             encoder = system["retrieve"]
-            width = system[kind][GRAPHS[kind].width]
+            width = system[kind][GRAPHS[kind].parameter]
             auto = {"audit": inputs.audit_of(config, name), "recall": system[kind].get("recall")}
             index = paths.at(paths.GRAPH, config, index=kind, encoder=encoder).rstrip("/")
             return {"kind": kind, "encoder": encoder, "index": index} | (auto if width == "auto" else {"width": width})

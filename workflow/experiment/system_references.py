@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
 from cort.retrieval.fusion import FUSIONS
-from workflow.experiment.config import GRAPHS, KINDS, LEARNERS, Config, is_trained, parts_of, ranked_splits
+from cort.retrieval.graphs import GRAPHS
+from workflow.experiment.config import KINDS, LEARNERS, Config, is_trained, parts_of, ranked_splits
 from workflow.experiment.naming import check_once, entries, listed
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from cort.downloads.catalog import load_catalog
-from workflow.experiment.config import GRAPHS, TRAINING_SPLITS, Config
+from cort.retrieval.graphs import GRAPHS
+from workflow.experiment.config import TRAINING_SPLITS, Config
 from workflow.planning.benchmarks import Record, read_benchmark
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
@@ -159,7 +160,7 @@ def _searches(job: Job, config: Config, facts: Facts) -> float:
             tune = config["bm25"]["tune"]
             return float(min(tune["samples"] * tune["sample_size"], count) * len(tune["k1"]) * len(tune["b"]))
         case "audit":
-            widths = config["audit"][GRAPHS[job.wildcards["index"]].widths]
+            widths = config["audit"][f"{GRAPHS[job.wildcards['index']].parameter}s"]
             return float(min(config["audit"]["queries"] or count, count) * len(widths))
         case "latency":
             # Each system is searched twice with single queries and twice in batches.

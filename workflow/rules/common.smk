@@ -8,10 +8,11 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
 from workflow.code import code_of
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete
-from workflow.experiment.config import FUSION_KINDS, GRAPHS, encoders_pattern, names_of_kind, used_models
+from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.experiment.papers import check_papers
 from workflow.lock import guard
@@ -41,8 +42,6 @@ guard(workflow, config["dataset"])
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 ENCODER_FILES = (*MODEL_FILES, "projection.safetensors", "cort.json")
 RERANKER_FILES = (*MODEL_FILES, "reranker.json")
-HNSW_FILES = ("meta.json", "ids.arrow", "graph.hnsw")
-ONNG_FILES = ("meta.json", "ids.arrow", "grp", "obj", "prf", "robj", "tre")
 TABLES = (".csv", ".md", ".tex")
 
 MACHINE = survey(workflow)
@@ -65,6 +64,11 @@ wildcard_constraints:
     index="|".join(GRAPHS),
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
+
+
+def graph_files(kind):
+    """Files of a graph index: its ids, what it was built of, and the library's own."""
+    return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
 
 
 def setting(path):

@@ -5,7 +5,7 @@ rule onng:
     input:
         passages=gather.encode(paths.VECTORS, allow_missing=True),
     output:
-        multiext(paths.GRAPH.replace("{index}", "onng"), *ONNG_FILES),
+        graph_files("onng"),
     log:
         "logs/{dataset}/onng/{encoder}.log",
     benchmark:
@@ -34,7 +34,7 @@ rule hnsw:
     input:
         passages=gather.encode(paths.VECTORS, allow_missing=True),
     output:
-        multiext(paths.GRAPH.replace("{index}", "hnsw"), *HNSW_FILES),
+        graph_files("hnsw"),
     log:
         "logs/{dataset}/hnsw/{encoder}.log",
     benchmark:
