@@ -106,7 +106,9 @@ def test_bf16_is_close(model, caches, runs, tmp_path):
     )
     assert not np.array_equal(single, bf16)
     # bfloat16 has 8 significant bits; the scores are about 1, and go through two layers.
-    assert np.abs(single - bf16).mean() < 0.05
+    difference = np.abs(single - bf16)
+    assert difference.mean() < 0.04
+    assert difference.max() < 0.15
     assert np.corrcoef(single, bf16)[0, 1] > 0.999
 
 
