@@ -9,7 +9,6 @@ Usage: python -m workflow.accept train encode [--configfile config/pydocs.yaml]
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from snakemake.exceptions import WorkflowError
 
 from cort.system.files import write_text
 from workflow import paths, snakemake_api
-from workflow.code import code_of
+from workflow.code import code_of, read_code
 from workflow.experiment.checks import ConfigError, load
 from workflow.lock import claim
 
@@ -45,14 +44,14 @@ def accept(dataset: str, rules: Sequence[str]) -> dict[str, int]:
     accepted = read_accepted(dataset)
     counts = dict.fromkeys(rules, 0)
     for path, record in found:
-        old = next(filter(None, map(_as_code, record["params"] or [])), None)
+        old = next(filter(None, map(read_code, record["params"] or [])), None)
         if record["rule"] not in counts or old is None or old == (new := code_of(_stage_of(old))):
             continue
         change = {"old": old, "new": new}
         entries = accepted.setdefault(record["rule"], [])
         if change not in [{key: entry[key] for key in change} for entry in entries]:
             entries.append(change | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
-        record["params"] = sorted(repr(new) if _as_code(param) else param for param in record["params"])
+        record["params"] = sorted(repr(new) if read_code(param) else param for param in record["params"])
         write_text(path, json.dumps(record))
         counts[record["rule"]] += 1
     if any(counts.values()):
@@ -64,14 +63,6 @@ def read_accepted(dataset: str) -> dict[str, list[dict[str, Any]]]:
     """Read what was accepted before, by rule."""
     path = Path(paths.ACCEPTED.format(dataset=dataset))
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-
-
-def _as_code(param: str) -> dict[str, str] | None:
-    """Read a recorded param if it is the code of a stage."""
-    if not param.startswith("{'cort/"):
-        return None
-    code: dict[str, str] = ast.literal_eval(param)
-    return code
 
 
 def _stage_of(code: dict[str, str]) -> str:

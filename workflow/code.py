@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 
 from cort.system.program import CACHE, ROOT, program_of
@@ -20,3 +21,11 @@ def code_of(stage: str) -> dict[str, str]:
     if f"cort/{stage}.py" not in found:
         raise ValueError(f"workflow/rules: found code_of({stage!r}), expected a stage; name a module of cort/")
     return found
+
+
+def read_code(param: str) -> dict[str, str] | None:
+    """Read the code of a stage from the repr of a param; None if it is another param."""
+    if not (param.startswith("{") and ".py'" in param):
+        return None
+    code: dict[str, str] = ast.literal_eval(param)
+    return code

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.retrieval.graphs import GRAPHS
-from cort.training.objectives import OBJECTIVES
+from cort.training.objectives import needs_judgements
 from workflow import paths
 from workflow.experiment.config import (
     LEARNERS,
@@ -125,7 +125,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
     """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
     encoder = config["encoders"][wildcards.encoder]
     selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
-    needed = OBJECTIVES[encoder["loss"]].needs_judgements or selects
+    needed = needs_judgements(encoder["loss"]) or selects
     return paths.at(paths.QRELS, config, split=split) if needed else []
 
 

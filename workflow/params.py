@@ -16,6 +16,10 @@ Wildcards: TypeAlias = Any
 Part: TypeAlias = "Callable[[Config, Wildcards], Words]"
 
 
+#: how the repr of settings begins
+SETTINGS = "settings "
+
+
 class Words(list[str]):
     """Words of a command line; their repr, which is all that Snakemake looks at, are the settings they come from."""
 
@@ -24,7 +28,7 @@ class Words(list[str]):
         self.settings = dict(settings or {})
 
     def __repr__(self) -> str:
-        return f"settings {json.dumps(self.settings, ensure_ascii=False)}"
+        return f"{SETTINGS}{json.dumps(self.settings, ensure_ascii=False)}"
 
     def __add__(self, other: list[str]) -> Words:  # type: ignore[override]
         return Words([*self, *other], {**self.settings, **getattr(other, "settings", {})})

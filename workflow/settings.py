@@ -101,14 +101,13 @@ def is_on_hub(model: Config) -> bool:
 def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config["systems"][wildcards.system])
-    own = Words(option("kind", kind)) + at(f"systems.{{system}}.{kind}.{GRAPHS[kind].parameter}", "width")(
-        config, wildcards
-    )
+    searched, place = Words(option("kind", kind)), f"systems.{{system}}.{kind}"
+    own = at(f"{place}.{GRAPHS[kind].parameter}", "width")(config, wildcards)
     audit = inputs.audit(config, wildcards)
     if not audit:
-        return own
-    recall = at(f"systems.{{system}}.{kind}.recall")(config, wildcards)
-    return Words([*option("kind", kind), *option("audit", audit)], own.settings) + recall
+        return searched + own
+    recall = at(f"{place}.recall")(config, wildcards)
+    return searched + Words(option("audit", audit), own.settings) + recall
 
 
 def fusion(config: Config, wildcards: Wildcards) -> Words:

@@ -91,13 +91,6 @@ def run(
     return 0
 
 
-def boolean(text: str) -> bool:
-    """Parse the value of an option that is on or off, as the workflow writes it."""
-    if text not in ("True", "False"):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected True or False")
-    return text == "True"
-
-
 def json_object(option: str, text: str) -> dict[str, Any]:
     """Parse the value of an option that is a JSON object.
 

@@ -1,7 +1,7 @@
 """Check an experiment's config: every mistake at once, a line each, before anything runs; defaults filled in.
 
 A line says where, what was found, what was expected and what to do. This module judges the shape, by the schema;
-`workflow/references.py` judges what the parts say about each other, as far as their shape is right.
+`workflow/experiment/references.py` judges what the parts say about each other, as far as their shape is right.
 """
 
 from __future__ import annotations

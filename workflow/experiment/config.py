@@ -1,4 +1,4 @@
-"""Questions the rules ask about an experiment's config, once `workflow/checks.py` has found it whole.
+"""Questions the rules ask about an experiment's config, once `workflow/experiment/checks.py` has found it whole.
 
 Used by the Snakefile alone; knows names and references, not files and not stages.
 """
@@ -17,8 +17,6 @@ TRAINING_SPLITS = ("train", "validation")
 KINDS = ("retrieve", "interleave", "fuse", "rerank", "run")
 # Kinds of systems that merge the runs of others.
 FUSION_KINDS = ("interleave", "fuse")
-
-
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 

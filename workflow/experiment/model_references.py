@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from cort.training.objectives import OBJECTIVES
+from cort.training.objectives import needs_teacher
 from workflow.experiment.config import LEARNERS, TRAINING_SPLITS, Config, is_trained
 from workflow.experiment.naming import check_measures, entries, listed
 
@@ -64,7 +64,7 @@ def check_trainings(config: Config) -> Iterator[str]:
 
 def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
     """Check what an encoder starts from and who teaches it."""
-    if OBJECTIVES[encoder["loss"]].needs_teacher != ("teacher" in encoder):
+    if needs_teacher(encoder["loss"]) != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
         yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
     if "teacher" in encoder:

@@ -5,12 +5,13 @@ A rule's settings are recorded as `settings {"path.in.the.config": value, ...}`,
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-SETTINGS = "settings "
+from workflow.code import read_code
+from workflow.params import SETTINGS
+
 LONGEST = 60
 SHOWN = 5
 
@@ -39,8 +40,8 @@ def parse(reprs: Sequence[str]) -> Params:
     for text in reprs:
         if text.startswith(SETTINGS):
             found.settings.update(json.loads(text.removeprefix(SETTINGS)))
-        elif text.startswith("{") and ".py'" in text:
-            found.code.update(ast.literal_eval(text))
+        elif code := read_code(text):
+            found.code.update(code)
         else:
             found.others.append(text)
     return found
