@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cort.formats.arrow import arrow_writer, open_arrow
 from cort.system.errors import InputError
+from cort.system.files import remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +57,12 @@ class FinishedBlocks:
             log.info("went on after %d blocks that were finished before", taken)
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove blocks, and the folder if nothing else is in it."""
+        """Remove blocks, what killed writers left, and the folder if nothing else is in it."""
         if self._folder is not None:
             for number in numbers:
                 self._path(self._folder, number).unlink(missing_ok=True)
             with suppress(OSError):
+                remove_leftovers(self._folder.iterdir())
                 self._folder.rmdir()
 
     def _read(self, number: int) -> pa.RecordBatch | None:

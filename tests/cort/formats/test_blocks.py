@@ -73,6 +73,16 @@ def test_only_named_blocks_are_removed_and_the_folder_after_the_last(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
+def test_what_a_killed_writer_left_goes_with_the_last_block(tmp_path):
+    values(tmp_path / "kept")
+    program = "import os, sys; from cort.system.files import atomic_file\nwith atomic_file(sys.argv[1]): os._exit(9)"
+    killed = subprocess.run([sys.executable, "-c", program, tmp_path / "kept" / "block-1.arrow"], check=False)
+    assert killed.returncode == 9
+    assert len(list((tmp_path / "kept").iterdir())) == 6
+    FinishedBlocks(tmp_path / "kept", lambda: "one").remove(range(5))
+    assert not (tmp_path / "kept").exists()
+
+
 PROGRAM = """
     import sys, time
     import numpy as np
