@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.sandbox import TINY, mark_as_built
-from tests.support.changes import plan, planned_jobs, planner, prepare, put
+from scripts.sandbox import TINY, mark_as_built, snakemake
+from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.imports import MODULES, program
 from tests.support.workflow import RULES, module_of, released_config
 from workflow.planning import settings
@@ -267,3 +267,32 @@ def test_what_knows_no_results_reruns_nothing(graphs, reruns):
     system = [path for path in MODULES if path.startswith("cort/system/")]
     assert system
     assert reruns({"edit": system}) == set()
+
+
+# Modules that are really edited and built, of three rooms.
+BUILT_AGAIN = ("cort/training/losses.py", "cort/evaluation/measures.py", "cort/formats/embeddings.py")
+RESULTS = ("triples", "encoders", "embeddings", "scores", "runs", "measures", "comparisons")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", BUILT_AGAIN)
+def test_an_edited_module_is_built_again_to_the_same_bytes(graphs, built, tmp_path, path):
+    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    before = contents(folder)
+    replace(folder / path, (folder / path).read_bytes() + b"\nEDITED = True\n")
+    status, output = snakemake(folder, "--cores", 2, "--printshellcmds", "--configfile", TINY)
+    assert status == 0, output[-3_000:]
+    jobs = [job for job, _ in graphs["tiny"]]
+    assert planned_jobs(output) == after(jobs, {name_of(job) for job in jobs if path in program(module_of(job.rule))})
+    assert contents(folder) == before
+    assert planned_jobs(snakemake(folder, "--dry-run", "--printshellcmds", "--configfile", TINY)[1]) == set()
+
+
+def contents(folder):
+    """Bytes of what the tiny experiment learned, ranked and measured."""
+    results = folder / "results" / "tiny"
+    paths = [path for name in RESULTS for path in (results / name).rglob("*") if path.is_file()]
+    # The curve of training has times.
+    paths = [path for path in paths if path.name != "curve.csv"]
+    assert {path.relative_to(results).parts[0] for path in paths} == set(RESULTS)
+    return {path: path.read_bytes() for path in paths}
