@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.system import cli
-from cort.training.parallel import launcher
+from cort.training import parallel
 from cort.training.settings import RerankerTraining, check_files
 
 
@@ -26,7 +26,7 @@ class Options(RerankerTraining):
 def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
     check_files(options, {"validation_qrels": options.by_measure})
-    launcher.run("cort.train_reranker", options, work)
+    parallel.run("cort.train_reranker", options, work)
 
 
 def work(options: Options) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cort.system.files import atomic_file
 
@@ -20,8 +19,7 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
 
     step: int
@@ -36,27 +34,19 @@ class CurvePoint:
 def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
     """Write the curve as CSV, absent values empty."""
     with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow([field.name for field in fields(CurvePoint)])
-        writer.writerows(["" if value is None else value for value in astuple(point)] for point in curve)
+        csv.writer(handle, lineterminator="\n").writerows([CurvePoint._fields, *curve])
 
 
-class Events:
-    """Event files in `folder`, which keeps those of earlier calls of the same training."""
+def open_events(folder: str, step: int) -> Any:
+    """Open an event file beside those of earlier calls, of which what came after update `step` is void."""
+    from tensorboardX import SummaryWriter  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-    def __init__(self, folder: str | Path, step: int) -> None:
-        """:param step: what earlier calls wrote after this update is void."""
-        from tensorboardX import SummaryWriter  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    return SummaryWriter(logdir=folder, purge_step=step + 1, write_to_disk=True)
 
-        self._writer: Any = SummaryWriter(logdir=str(folder), purge_step=step + 1, write_to_disk=True)
 
-    def add(self, point: CurvePoint) -> None:
-        """Add a row of the curve, at once on the disk."""
-        for name, value in asdict(point).items():
-            if name in NAMES and value is not None:
-                self._writer.add_scalar(NAMES[name], value, point.step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """End the file."""
-        self._writer.close()
+def write_event(events: Any, point: CurvePoint) -> None:
+    """Add a row of the curve, at once on the disk."""
+    for name, shown in NAMES.items():
+        if (value := getattr(point, name)) is not None:
+            events.add_scalar(shown, value, point.step)
+    events.flush()

@@ -19,7 +19,6 @@ from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Sequences
 from cort.models.transformer import TOKEN_BUDGETS, forward_by_length
-from cort.training.parallel.process_group import ProcessGroup
 from cort.training.settings import TrainingSettings
 
 Rows = npt.NDArray[np.int64]
@@ -73,14 +72,12 @@ class Forward:
     """Run sequences through `model`, each process its share; all of them get all outputs.
 
     Gradients flow to the process that computed an output. So if every process computes the whole loss from all outputs,
-    the sum of their gradients is the gradient of the loss. Without `group` a process works alone.
+    the sum of their gradients is the gradient of the loss. A process that works `alone` asks no others.
     """
 
-    def __init__(
-        self, model: nn.Module, settings: TrainingSettings, accelerator: Any, group: ProcessGroup | None
-    ) -> None:
-        self.model, self.device = model, accelerator.device
-        self._accelerator, self._group = accelerator, group
+    def __init__(self, model: nn.Module, settings: TrainingSettings, accelerator: Any, alone: bool = False) -> None:
+        self.model, self.device, self._accelerator = model, accelerator.device, accelerator
+        self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
         # More at once only mean more padding on a CPU: of SQuAD's triples, 96 an update, 1.10 tokens are computed for
         # each real one; with four times as many 1.26, and 1.60 mini-batch by mini-batch.
@@ -89,17 +86,19 @@ class Forward:
 
     def __call__(self, sequences: Sequences) -> Tensor:
         """Compute one output per sequence, in single precision at least; shape (sequences, ...)."""
-        if self._group is None or self._group.count == 1:
+        if self._processes == 1:
             return self._run(sequences)
         by = np.argsort(-np.asarray(sequences.lengths), kind="stable")
-        shares = [by[rank :: self._group.count] for rank in range(self._group.count)]
-        mine = shares[self._group.rank]
+        shares = [by[rank :: self._processes] for rank in range(self._processes)]
+        rank = self._accelerator.process_index
+        mine = shares[rank]
         # All processes take part in every pass: one without a sequence runs any, to no effect.
         outputs = self._run(sequences.take(mine if len(mine) else by[:1]))  # (share, ...)
         padded = outputs.detach().new_zeros(len(shares[0]), *outputs.shape[1:])
         padded[: len(mine)] = outputs.detach()[: len(mine)]
-        parts = [part[: len(share)] for part, share in zip(self._group.gather(padded), shares, strict=True)]
-        parts[self._group.rank] = outputs if len(mine) else outputs[:0]
+        gathered = self._accelerator.gather(padded).split(len(padded))
+        parts = [part[: len(share)] for part, share in zip(gathered, shares, strict=True)]
+        parts[rank] = outputs[: len(mine)]
         inverse = np.argsort(np.concatenate(shares), kind="stable")
         together = torch.cat(parts)[torch.from_numpy(inverse).to(self.device)]  # (sequences, ...)
         return together if len(mine) else together + 0.0 * outputs.sum()

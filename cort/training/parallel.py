@@ -1,11 +1,14 @@
 """One process per GPU: a stage works here, or workers run it again that this starts, passes signals on to, and ends.
 
 torchrun does the same, but its store listens on all network devices, and it kills workers that need more than 30 s to
-write a checkpoint.
+write a checkpoint. A worker runs this module, ``python -m cort.training.parallel STAGE OPTIONS``, and imports nothing
+from torch before it has tied its life to that of its launcher.
 """
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import logging
 import os
 import signal
@@ -13,17 +16,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cort.system.devices import lease
-from cort.system.errors import input_error
-from cort.system.interruption import REQUESTS, Interrupted
+from cort.system.errors import InputError, input_error
+from cort.system.interruption import REQUESTS, Interrupted, Requests
 from cort.system.options import to_words
-from cort.training.parallel.worker import LAUNCHER, LOG, is_worker, work_together
 from cort.training.settings import TrainingOptions
 
 if TYPE_CHECKING:
@@ -35,25 +35,33 @@ Options = TypeVar("Options", bound=TrainingOptions)
 Worker = subprocess.Popen[bytes]
 
 LOOPBACK = "127.0.0.1"
+PR_SET_PDEATHSIG = 1
+#: set for workers: process id of the launcher, and the file its log goes to
+LAUNCHER, LOG = "CORT_LAUNCHER", "CORT_LOG"
 # What the environment says goes first. Workers of one machine need no other network, and nobody needs hints for
 # developers, which torch writes from beyond the reach of Python's filters.
 DEFAULTS = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 SECONDS_BETWEEN_LOOKS = 0.1
 # Workers that another one's failure ended get so many seconds to leave.
 SECONDS_TO_END = 30
+# When one worker fails the others are ended: one that still runs this many seconds after its failure was the first.
+GRACE = 4.0
 
 
 def run(module: str, options: Options, work: Callable[[Options], None]) -> None:
     """Do `work` in this process, or have several processes run the stage `module` with the same options."""
-    if is_worker():
-        work_together(options, work)
+    if "LOCAL_RANK" in os.environ:  # one of several, also if other software started it
+        _work_together(options, work)
         return
     with lease(options.processes):
         processes = usable_processes(options.processes)
         if processes == 1:
             work(options)
         else:
-            launch(module, options, processes)
+            _launch(module, options, processes)
+
+
+# The launcher
 
 
 def usable_processes(wanted: int) -> int:
@@ -70,21 +78,21 @@ def usable_processes(wanted: int) -> int:
     return max(min(wanted, found), 1)
 
 
-def launch(module: str, options: TrainingOptions, processes: int) -> None:
+def _launch(module: str, options: TrainingOptions, processes: int) -> None:
     """Have `processes` workers run the stage `module`, and wait.
 
     :raises Interrupted: they ended otherwise than well; the status is theirs.
     """
     threads = max(options.threads // processes, 1)
     log.info("%d processes of %d threads", processes, threads)
-    words = to_words(replace(options, threads=threads))
-    command = [sys.executable, "-m", "cort.training.parallel.worker", module, *words]
+    command = [sys.executable, "-m", "cort.training.parallel", module, *to_words(replace(options, threads=threads))]
     store = open_store()
+    handlers = logging.getLogger().handlers
     environment = {
         **DEFAULTS,
         **os.environ,
         LAUNCHER: str(os.getpid()),
-        LOG: _log_file(),
+        LOG: next((handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)), ""),
         "OMP_NUM_THREADS": str(threads),
         "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": str(store.port),
@@ -94,13 +102,17 @@ def launch(module: str, options: TrainingOptions, processes: int) -> None:
         "LOCAL_WORLD_SIZE": str(processes),
     }
     workers: list[Worker] = []
-    with _passing_signals_on(workers) as passed:
+    with Requests() as requests:
         try:
             for rank in map(str, range(processes)):
                 # In a session of its own, so that a Ctrl-C comes from the launcher alone.
                 ranked = {**environment, "RANK": rank, "LOCAL_RANK": rank}
                 workers.append(subprocess.Popen(command, env=ranked, start_new_session=True))
-            codes = _wait(workers)
+            codes, passed = _wait(workers, requests)
+        except KeyboardInterrupt:  # the second one
+            for worker in workers:
+                worker.kill()
+            raise
         finally:
             _end(workers)
     if any(codes):
@@ -116,17 +128,17 @@ def open_store() -> TCPStore:
     return TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
-def _log_file() -> str:
-    handlers = logging.getLogger().handlers
-    return next((handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)), "")
-
-
-def _wait(workers: Sequence[Worker]) -> list[int]:
-    """Wait until all are done or one failed; the exit codes of those that are done by then, 0 for the others."""
+def _wait(workers: Sequence[Worker], requests: Requests) -> tuple[list[int], int | None]:
+    """Pass requests to end on until all are done or one failed; exit codes, 0 of who goes on, and the last request."""
+    passed: int | None = None
     while True:
         codes = [worker.poll() for worker in workers]
         if None not in codes or any(codes):
-            return [code or 0 for code in codes]
+            return [code or 0 for code in codes], passed
+        if requests.received:
+            passed, requests.received = requests.received, None
+            for worker in workers:
+                worker.send_signal(passed)
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
@@ -143,10 +155,10 @@ def _end(workers: Sequence[Worker]) -> None:
             worker.wait()
 
 
-def _status(codes: Sequence[int], passed: Sequence[int]) -> int:
+def _status(codes: Sequence[int], passed: int | None) -> int:
     """Exit status all workers agreed on, or of the one whose failure ended the others.
 
-    :param codes: exit codes by rank; `passed`: signals that were passed on to them.
+    :param codes: exit codes by rank; `passed`: the signal that was passed on to them.
     """
     for rank, code in enumerate(codes):
         if code < 0 and -code not in REQUESTS:
@@ -155,31 +167,77 @@ def _status(codes: Sequence[int], passed: Sequence[int]) -> int:
     ended = [code if code > 0 else 128 - code for code in codes if code]
     if passed:
         # What a signal finds before Python has started ends with 1.
-        ended = [128 + passed[0] if code == 1 else code for code in ended]
+        ended = [128 + passed if code == 1 else code for code in ended]
     # With SIGTERM those that are left were ended.
     return next((code for code in ended if code != 128 + signal.SIGTERM), 128 + signal.SIGTERM)
 
 
-@contextmanager
-def _passing_signals_on(workers: Sequence[Worker]) -> Iterator[list[int]]:
-    """Pass requests to end on to the workers; a second Ctrl-C kills them. Yields the numbers as they come."""
-    passed: list[int] = []
+# A worker
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        passed.append(number)
-        interrupts = passed.count(signal.SIGINT)
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL if interrupts > 1 else number)
-        if interrupts > 1:
-            raise KeyboardInterrupt
-        if not workers:
-            sys.exit(128 + number)
 
-    before = {number: signal.getsignal(number) for number in REQUESTS}
-    for number in REQUESTS:
-        signal.signal(number, pass_on)
+def main(argv: Sequence[str]) -> int:
+    """Run a stage as a worker, which speaks less than its launcher."""
+    die_with(int(os.environ[LAUNCHER]))
+    logging.disable(_silent())
+    stage: Any = importlib.import_module(argv[0])
+    status: int = stage.main(argv[1:])
+    return status
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when `parent` ends, however it ends."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:  # it ended before the kernel was told
+        sys.exit(128 + signal.SIGKILL)
+
+
+def _work_together(options: Options, work: Callable[[Options], None]) -> None:
+    """Work as one of several; only the first says what all know."""
+    if LAUNCHER in os.environ and _is_first():
+        if path := os.environ[LOG]:
+            handler = logging.FileHandler(path, mode="a", encoding="utf-8")
+            handler.setFormatter(logging.getLogger().handlers[0].formatter)
+            logging.getLogger().addHandler(handler)
+        logging.disable(logging.NOTSET)
     try:
-        yield passed
+        work(options)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        if _is_first():
+            raise
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        # What all run into, the first one says; what follows from the end of another, nobody need say.
+        if not (_is_first() and isinstance(error, InputError | OSError)):
+            time.sleep(GRACE)
+        raise
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if LAUNCHER in os.environ:
+            logging.disable(_silent())
+
+
+def _is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _silent() -> int:
+    """Highest level of messages that are not of this process to say: the launcher tells start and end."""
+    return logging.INFO if _is_first() else logging.WARNING
+
+
+def _end_now(status: int) -> NoReturn:
+    """End without Python's finalization, which Gloo's threads do not survive if they let go of a tensor meanwhile."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    try:
+        _end_now(main(sys.argv[1:]))
+    except SystemExit as end:
+        _end_now(end.code if isinstance(end.code, int) else 1)
