@@ -43,9 +43,9 @@ def exchange(accelerator: Any, *values: float) -> list[list[float]]:
     """Tell all processes some numbers; what each told, by rank."""
     if accelerator.num_processes == 1:
         return [list(values)]
-    told = accelerator.gather(torch.tensor([values], dtype=torch.float64, device=accelerator.device))
-    numbers: list[list[float]] = told.tolist()
-    return numbers
+    mine = torch.tensor([values], dtype=torch.float64, device=accelerator.device)
+    told: list[list[float]] = accelerator.gather(mine).tolist()
+    return told
 
 
 def share(accelerator: Any, tensors: dict[str, Tensor], state: Any) -> tuple[dict[str, Tensor], Any]:

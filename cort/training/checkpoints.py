@@ -56,10 +56,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one training in `folder`.
+    """The checkpoints of one training in `folder`, to be written `every` so many seconds.
 
-    :param identify: names the training; asked once, by the process that reads and writes.
-    :param every: seconds between checkpoints.
+    `identify` names the training; asked once, by the process that reads and writes.
     """
 
     def __init__(self, folder: str | Path, identify: Callable[[], str], every: float) -> None:
@@ -77,17 +76,15 @@ class Checkpoints:
         for path in self._paths().values():
             try:
                 identity, checkpoint = read_checkpoint(path)
+                if identity == wanted:
+                    return checkpoint
+                log.info("%s belongs to another training: ignored", path)
             except FileNotFoundError:
                 continue  # another process was faster
             except DamagedError as error:
                 damaged = True
-                self._useless.add(path)
                 log.warning("%s is no whole checkpoint (%s): the one before is used", path, error)
-                continue
-            if identity == wanted:
-                return checkpoint
             self._useless.add(path)
-            log.info("%s belongs to another training: ignored", path)
         if damaged:
             log.warning("%s holds no whole checkpoint of this training: it starts anew", self.folder)
         return None

@@ -18,16 +18,24 @@ from cort.system.errors import InputError, input_error
 from cort.system.progress import track
 from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
-from cort.training.curve import CurvePoint, open_events, write_event
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
 from cort.training.preemption import PreemptionHandler
 from cort.training.selection import Validation
-from cort.training.settings import LOSS, TrainingSettings
-from cort.training.state import Progress, TrainingState
+from cort.training.settings import TrainingSettings
+from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
 POINTS_OF_CURVE = 200
+# TensorBoard's names of what it shows.
+NAMES = {
+    "loss": "loss/training",
+    "validation_loss": "loss/validation",
+    "validation_measure": "validation/measure",
+    "learning_rate": "progress/learning_rate",
+    "epoch": "progress/epoch",
+    "examples_per_second": "progress/examples_per_second",
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,8 @@ class _Loop:
     def run(self) -> list[CurvePoint]:
         device, precision = self.accelerator.device, self.settings.precision
         log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, precision)
-        with self.preemption or nullcontext(), self._open_events() as self.events:
+        preemption = self.preemption.answering() if self.preemption else nullcontext()
+        with preemption, self._open_events() as self.events:
             self._train()
         if self.first:
             self.task.save("last")
@@ -147,7 +156,11 @@ class _Loop:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 total += self._accumulate(step, batch, len(examples), last)
-        self._clip(step)
+        limit = self.settings.max_gradient_norm or math.inf
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
+        # In fp16 such an update is left out, and the next losses are scaled less.
+        if self.settings.precision != "fp16" and not math.isfinite(norm):
+            raise _diverged(step, f"gradients of norm {norm}")
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
@@ -155,27 +168,21 @@ class _Loop:
         self.last_loss, self.speed = total, len(examples) / seconds
         self.state.advance(step, total, len(examples), seconds)
 
-    def _accumulate(self, step: int, batch: MicroBatch, examples: int, last: bool) -> float:
+    def _accumulate(self, step: int, batch: MicroBatch, examples: int, completes: bool) -> float:
         """Add the gradients of a micro-batch; its part of the update's loss, which is the mean over mini-batches."""
         losses = self.task.losses(batch, self.forward)  # (mini-batches,)
         for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            raise _diverged(step, f"the loss {losses[position].item()} on {batch.name(position)}")
-        loss = losses.sum() * (batch.size / examples)
+            first, last = batch[position, [0, -1]]
+            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
+            raise _diverged(step, f"the loss {losses[position].item()} on {place}")
+        loss: Tensor = losses.sum() * (batch.shape[1] / examples)
         if self.preemption:
-            self.preemption.hear(exchange(self.accelerator, *self.preemption.wishes()))
-            if not last:
+            self.preemption.ask()
+            if not completes:
                 self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
         self.accelerator.backward(loss * self.accelerator.num_processes)
         return loss.item()
-
-    def _clip(self, step: int) -> None:
-        """Clip the gradients; refuse an update that would leave no number in the weights."""
-        limit = self.settings.max_gradient_norm or math.inf
-        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
-        # In fp16 such an update is left out, and the next losses are scaled less.
-        if self.settings.precision != "fp16" and not math.isfinite(norm):
-            raise _diverged(step, f"gradients of norm {norm}")
 
     def _note(self) -> str:
         """Say where the training is."""
@@ -183,22 +190,27 @@ class _Loop:
         return f"loss {self.last_loss:.4f}, learning rate {rate:.2g}, {self.speed:.1f} examples per second"
 
     def _open_events(self) -> Any:
-        """Open what TensorBoard is told of the training meanwhile, or nothing."""
+        """Open what TensorBoard shows meanwhile, beside files of earlier calls, void after this update; or nothing."""
         if self.events_folder is None or not self.first:
             return nullcontext()
-        return open_events(self.events_folder, self.progress.step)
+        from tensorboardX import SummaryWriter  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        return SummaryWriter(logdir=self.events_folder, purge_step=self.progress.step + 1, write_to_disk=True)
 
     def _close_row(self) -> None:
         """Validate and add a row to the curve where one is due."""
-        step, progress = self.progress.step, self.progress
+        step = self.progress.step
         validate = step % self.settings.validate_every == 0 or step == self.updates
-        if not progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
+        if not self.progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
         validation = self._validate(step) if validate else None
         seen = min(step * self.per_update, self.task.examples)
         point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
         if self.events:
-            write_event(self.events, point)
+            for name, shown in NAMES.items():
+                if (value := getattr(point, name)) is not None:
+                    self.events.add_scalar(shown, value, step)
+            self.events.flush()
 
     def _validate(self, step: int) -> Validation:
         self.model.eval()
@@ -207,20 +219,19 @@ class _Loop:
         if self.first:
             with watch, torch.inference_mode():
                 found = self.task.validate(self.alone)
-        mine = found.loss, math.nan if found.measure is None else found.measure
-        told = exchange(self.accelerator, *mine, *(self.preemption.wishes() if self.preemption else ()))
+        told = found.loss, math.nan if found.measure is None else found.measure
         if self.preemption:
-            self.preemption.hear([wishes for _, _, *wishes in told])
+            loss, measure = self.preemption.ask(*told)
             self.preemption.leave_if_asked()
-        loss, measure = told[0][:2]
+        else:
+            loss, measure = exchange(self.accelerator, *told)[0]
         if not math.isfinite(loss):
             raise _diverged(step, f"the validation loss {loss}")
-        by_loss = self.settings.best_model_metric == LOSS
-        also = "" if by_loss else f", {self.settings.best_model_metric} {measure:.4f}"
+        also = f", {self.settings.best_model_metric} {measure:.4f}" if self.settings.by_measure else ""
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
         # Both as something that falls as the model gets better.
-        self._judge(loss if by_loss else -measure)
-        return Validation(loss, None if by_loss else measure)
+        self._judge(-measure if self.settings.by_measure else loss)
+        return Validation(loss, measure if self.settings.by_measure else None)
 
     def _judge(self, value: float) -> None:
         """Keep the model of the lowest value."""

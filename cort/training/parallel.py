@@ -17,8 +17,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
@@ -31,16 +32,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Options = TypeVar("Options", bound=TrainingOptions)
 Worker = subprocess.Popen[bytes]
 
 LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
 #: set for workers: process id of the launcher, and the file its log goes to
 LAUNCHER, LOG = "CORT_LAUNCHER", "CORT_LOG"
-# What the environment says goes first. Workers of one machine need no other network, and nobody needs hints for
-# developers, which torch writes from beyond the reach of Python's filters.
-DEFAULTS = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 SECONDS_BETWEEN_LOOKS = 0.1
 # Workers that another one's failure ended get so many seconds to leave.
 SECONDS_TO_END = 30
@@ -48,15 +45,24 @@ SECONDS_TO_END = 30
 GRACE = 4.0
 
 
-def run(module: str, options: Options, work: Callable[[Options], None]) -> None:
-    """Do `work` in this process, or have several processes run the stage `module` with the same options."""
+def run(module: str, options: TrainingOptions, task: str) -> None:
+    """Train here, or have several processes run the stage `module` with the same options.
+
+    :param task: the module whose `make_task` makes what is trained; imported by those who train.
+    """
+
+    def work() -> None:
+        from cort.training.run import train
+
+        train(module, options, importlib.import_module(task).make_task)
+
     if "LOCAL_RANK" in os.environ:  # one of several, also if other software started it
-        _work_together(options, work)
+        _work_together(work)
         return
     with lease(options.processes):
         processes = usable_processes(options.processes)
         if processes == 1:
-            work(options)
+            work()
         else:
             _launch(module, options, processes)
 
@@ -89,7 +95,11 @@ def _launch(module: str, options: TrainingOptions, processes: int) -> None:
     store = open_store()
     handlers = logging.getLogger().handlers
     environment = {
-        **DEFAULTS,
+        # Workers of one machine need no other network, and nobody needs hints for developers, which torch writes from
+        # beyond the reach of Python's filters. What the environment says goes first.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
         **os.environ,
         LAUNCHER: str(os.getpid()),
         LOG: next((handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)), ""),
@@ -148,18 +158,14 @@ def _end(workers: Sequence[Worker]) -> None:
         worker.terminate()
     deadline = time.monotonic() + SECONDS_TO_END
     for worker in workers:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             worker.wait(max(deadline - time.monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
+        worker.kill()
+        worker.wait()
 
 
 def _status(codes: Sequence[int], passed: int | None) -> int:
-    """Exit status all workers agreed on, or of the one whose failure ended the others.
-
-    :param codes: exit codes by rank; `passed`: the signal that was passed on to them.
-    """
+    """Exit status all workers agreed on, or of the one whose failure ended the others, from exit codes by rank."""
     for rank, code in enumerate(codes):
         if code < 0 and -code not in REQUESTS:
             log.error("process %d was killed by signal %d (out of memory?); the others were ended", rank, -code)
@@ -179,9 +185,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a stage as a worker, which speaks less than its launcher."""
     die_with(int(os.environ[LAUNCHER]))
     logging.disable(_silent())
-    stage: Any = importlib.import_module(argv[0])
-    status: int = stage.main(argv[1:])
-    return status
+    return int(importlib.import_module(argv[0]).main(argv[1:]))
 
 
 def die_with(parent: int) -> None:
@@ -193,7 +197,7 @@ def die_with(parent: int) -> None:
         sys.exit(128 + signal.SIGKILL)
 
 
-def _work_together(options: Options, work: Callable[[Options], None]) -> None:
+def _work_together(work: Callable[[], None]) -> None:
     """Work as one of several; only the first says what all know."""
     if LAUNCHER in os.environ and _is_first():
         if path := os.environ[LOG]:
@@ -202,7 +206,7 @@ def _work_together(options: Options, work: Callable[[Options], None]) -> None:
             logging.getLogger().addHandler(handler)
         logging.disable(logging.NOTSET)
     try:
-        work(options)
+        work()
     except Interrupted:
         raise
     except KeyboardInterrupt:

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any
 
 from cort.system.errors import InputError, input_error
@@ -20,10 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class PreemptionHandler:
-    """While entered, requests to end are answered with a checkpoint; entering goes on from the newest one.
-
-    Of several processes all call the same methods at the same time.
-    """
+    """Writes and finds the checkpoints of a training. Of several processes all call the same methods at once."""
 
     def __init__(self, checkpoints: Checkpoints, state: TrainingState, updates: int) -> None:
         self._checkpoints, self._state, self._updates = checkpoints, state, updates
@@ -33,33 +29,32 @@ class PreemptionHandler:
         self._signal, self._is_due = 0, False
         self._written: tuple[int, int] | None = None
 
-    def __enter__(self) -> PreemptionHandler:
-        found = self._checkpoints.newest() if self._accelerator.is_main_process else None
-        if self._state.restore(found):
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Go on from the newest checkpoint, and answer requests to end with one."""
+        if self._state.restore(self._checkpoints.newest() if self._accelerator.is_main_process else None):
             self._written = self._position()
             step = self._state.progress.step
             log.info("resumed at update %d of %d from %s", step, self._updates, self._checkpoints.path(step))
         self._last = time.monotonic()
-        self._requests.__enter__()
-        return self
+        try:
+            with self._requests:
+                yield
+        except (Interrupted, InputError):
+            raise
+        except Exception:
+            # It may follow from the end of another process, after which the launcher ended this one.
+            if self._several and self._requests.received == signal.SIGTERM:
+                signal.raise_signal(signal.SIGTERM)
+            raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._requests.__exit__(kind, error, traceback)
-        # Others may follow from the end of another process, after which the launcher ended this one.
-        explained = not isinstance(error, Exception) or isinstance(error, Interrupted | InputError)
-        if self._several and self._requests.received == signal.SIGTERM and not explained:
-            signal.raise_signal(signal.SIGTERM)
-
-    def wishes(self) -> tuple[float, float]:
-        """Tell what this process wishes: to end because of a signal, or 0; and whether a checkpoint is due."""
-        return self._requests.received or 0, time.monotonic() - self._last >= self._checkpoints.every
-
-    def hear(self, wishes: list[list[float]]) -> None:
-        """Take note of what all processes told, by rank."""
-        self._signal = int(max(received for received, _ in wishes))
-        self._is_due = bool(wishes[0][1])
+    def ask(self, *values: float) -> list[float]:
+        """Ask all processes whether they should end, and the first one whether a checkpoint is due; its values."""
+        due = time.monotonic() - self._last >= self._checkpoints.every
+        told = exchange(self._accelerator, self._requests.received or 0, due, *values)
+        self._signal = int(max(received for received, *_ in told))
+        self._is_due = bool(told[0][1])
+        return told[0][2:]
 
     def save_if_due(self) -> None:
         """Write a checkpoint if it is time; without one the training goes on."""
@@ -74,7 +69,7 @@ class PreemptionHandler:
         :raises Interrupted: with the exit status that makes a scheduler try again.
         """
         if not self._several:
-            self.hear([list(self.wishes())])
+            self.ask()
         if not self._signal:
             return
         step, name = self._state.progress.step, signal.Signals(self._signal).name
@@ -92,7 +87,7 @@ class PreemptionHandler:
 
     @contextmanager
     def interruptible(self, model: Any) -> Iterator[None]:
-        """Leave the body between two passes through `model` when a signal arrives; `hear` of it afterwards."""
+        """Leave the body between two passes through `model` when a signal arrives; `ask` afterwards."""
 
         def check(*_: object) -> None:
             if self._requests.received:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +12,21 @@ from torch import Tensor, nn
 
 from cort.training.accelerator import share
 from cort.training.checkpoints import Checkpoint
-from cort.training.curve import CurvePoint
 from cort.training.selection import Validation
 
 MODEL, OPTIMIZER, BEST = "model", "optimizer", "best"
+
+
+class CurvePoint(NamedTuple):
+    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
+
+    step: int
+    epoch: float
+    loss: float | None
+    validation_loss: float | None
+    validation_measure: float | None
+    learning_rate: float
+    examples_per_second: float | None
 
 
 @dataclass
