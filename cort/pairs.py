@@ -9,7 +9,6 @@ Usage: python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --n
 
 from __future__ import annotations
 
-import logging
 import sys
 from dataclasses import dataclass
 
@@ -19,23 +18,21 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.system import cli
 from cort.system.options import optional
-from cort.training.sampling import Pools, SamplingOptions, draw, draw_distinct, read_pools, shuffle
-
-log = logging.getLogger(__name__)
+from cort.training.sampling import SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
 
-def sample_epoch(pools: Pools, negatives: int, seed: int, epoch: int) -> pa.Table:
+def sample_epoch(pools: pa.RecordBatch, negatives: int, seed: int, epoch: int) -> pa.Table:
     """Draw one positive and up to `negatives` different negatives per query."""
     order, generator = shuffle(pools, seed, epoch)
-    positives = draw(pools.positives, order, generator)
-    drawn = draw_distinct(pools.negatives, order, negatives, generator)  # (queries, negatives)
+    positives = draw(pools["positives"], order, generator)
+    drawn = draw_distinct(pools["negatives"], order, negatives, generator)  # (queries, negatives)
+    doc_ids = pa.chunked_array([pools["positives"].values, pools["negatives"].values])
     # Row by row: the positive, then the negatives there are.
-    both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools.positives.values))])
+    both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])
     rows, columns = np.nonzero(both >= 0)
-    doc_ids = pa.chunked_array([pools.positives.values, pools.negatives.values])
     table = [
         pa.repeat(pa.scalar(epoch, pa.int32()), len(rows)),
-        pools.query_ids.take(pa.array(order[rows])),
+        pools["query_id"].take(pa.array(order[rows])),
         doc_ids.take(pa.array(both[rows, columns])),
         pa.array(columns == 0).cast(pa.int32()),
     ]
@@ -52,14 +49,11 @@ class Options(SamplingOptions):
 
 def stage(options: Options) -> None:
     """Sample and write."""
-    pools = read_pools(options)
-    rows = 0
-    with tables.open_writer(options.output, tables.PAIRS) as writer:
-        for epoch in range(options.epochs):
-            table = sample_epoch(pools, options.negatives, options.seed, epoch)
-            writer.write_table(table)
-            rows += table.num_rows
-    log.info("wrote %d pairs of %d epochs", rows, options.epochs)
+
+    def sample(pools: pa.RecordBatch, epoch: int) -> pa.Table:
+        return sample_epoch(pools, options.negatives, options.seed, epoch)
+
+    write_epochs(options, tables.PAIRS, "pairs", sample)
 
 
 main = cli.main_of(Options, stage)

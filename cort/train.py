@@ -18,9 +18,8 @@ import sys
 from dataclasses import dataclass
 
 from cort.system import cli
-from cort.training.objectives import needs_judgements, needs_teacher
-from cort.training.parallel import launcher
-from cort.training.settings import EncoderTraining, check_files
+from cort.training import parallel
+from cort.training.settings import EncoderTraining, check_files, needs_judgements, needs_teacher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +32,7 @@ def stage(options: Options) -> None:
     judged, taught = needs_judgements(options.loss), needs_teacher(options.loss)
     needed = {"qrels": judged, "validation_qrels": judged or options.by_measure}
     check_files(options, {**needed, "teacher_scores": taught, "validation_teacher_scores": taught})
-    launcher.run("cort.train", options, work)
-
-
-def work(options: Options) -> None:
-    """Train in this process."""
-    from cort.training.run import train
-    from cort.training.triples import make_task
-
-    train("cort.train", options, make_task)
+    parallel.run("cort.train", options, "cort.training.triples")
 
 
 main = cli.main_of(Options, stage)

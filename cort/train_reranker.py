@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.system import cli
-from cort.training.parallel import launcher
+from cort.training import parallel
 from cort.training.settings import RerankerTraining, check_files
 
 
@@ -26,15 +26,7 @@ class Options(RerankerTraining):
 def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
     check_files(options, {"validation_qrels": options.by_measure})
-    launcher.run("cort.train_reranker", options, work)
-
-
-def work(options: Options) -> None:
-    """Train in this process."""
-    from cort.training.pairs import make_task
-    from cort.training.run import train
-
-    train("cort.train_reranker", options, make_task)
+    parallel.run("cort.train_reranker", options, "cort.training.pairs")
 
 
 main = cli.main_of(Options, stage)

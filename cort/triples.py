@@ -11,7 +11,6 @@ Usage: python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epoc
 
 from __future__ import annotations
 
-import logging
 import sys
 from dataclasses import dataclass
 
@@ -19,22 +18,20 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.system import cli
-from cort.training.sampling import Pools, SamplingOptions, draw, read_pools, shuffle
-
-log = logging.getLogger(__name__)
+from cort.training.sampling import SamplingOptions, draw, shuffle, write_epochs
 
 
-def sample_epoch(pools: Pools, seed: int, epoch: int) -> pa.Table:
+def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
     """Draw one triple per query, in random order."""
     order, generator = shuffle(pools, seed, epoch)
-    positives = draw(pools.positives, order, generator)
-    negatives = pa.array(draw(pools.negatives, order, generator))
+    positives = draw(pools["positives"], order, generator)
+    negatives = pa.array(draw(pools["negatives"], order, generator))
     columns = [
         pa.repeat(pa.scalar(epoch, pa.int32()), len(pools)),
-        pools.query_ids.take(pa.array(order)),
-        pools.positives.values.take(pa.array(positives)),
-        pools.negatives.values.take(negatives),
-        pools.ranks.values.take(negatives),
+        pools["query_id"].take(pa.array(order)),
+        pools["positives"].values.take(pa.array(positives)),
+        pools["negatives"].values.take(negatives),
+        pools["ranks"].values.take(negatives),
     ]
     return pa.table(columns, schema=tables.TRIPLES)
 
@@ -46,11 +43,7 @@ class Options(SamplingOptions):
 
 def stage(options: Options) -> None:
     """Sample and write."""
-    pools = read_pools(options)
-    with tables.open_writer(options.output, tables.TRIPLES) as writer:
-        for epoch in range(options.epochs):
-            writer.write_table(sample_epoch(pools, options.seed, epoch))
-    log.info("wrote %d triples of %d epochs", len(pools) * options.epochs, options.epochs)
+    write_epochs(options, tables.TRIPLES, "triples", lambda pools, epoch: sample_epoch(pools, options.seed, epoch))
 
 
 main = cli.main_of(Options, stage)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.retrieval.graphs import GRAPHS
-from cort.training.objectives import needs_judgements
+from cort.training.settings import needs_judgements
 from workflow import paths
 from workflow.experiment.config import (
     LEARNERS,

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,7 +48,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training after update `step`; `state` is what JSON can express."""
+    """A training after update `step`; `state` is what JSON can express, or arrays, which are read as lists."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -55,22 +56,14 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one training in `folder`.
+    """The checkpoints of one training in `folder`, to be written `every` so many seconds.
 
-    :param identify: names the training; asked once, by the process that reads and writes.
-    :param every: seconds between checkpoints.
+    `identify` names the training; asked once, by the process that reads and writes.
     """
 
     def __init__(self, folder: str | Path, identify: Callable[[], str], every: float) -> None:
-        self.folder = Path(folder)
-        self.every = every
-        self._identify = identify
+        self.folder, self.every, self._identity = Path(folder), every, cache(identify)
         self._useless: set[Path] = set()
-
-    @cached_property
-    def identity(self) -> str:
-        """Name of the training."""
-        return self._identify()
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of an update is."""
@@ -79,21 +72,19 @@ class Checkpoints:
     def newest(self) -> Checkpoint | None:
         """Read the newest whole checkpoint of this training; one line says why another was passed over."""
         _despite_others(lambda: self.folder.mkdir(parents=True, exist_ok=True))
-        wanted, damaged = self.identity, 0
-        for path in self._paths():
+        wanted, damaged = self._identity(), False
+        for path in self._paths().values():
             try:
                 identity, checkpoint = read_checkpoint(path)
+                if identity == wanted:
+                    return checkpoint
+                log.info("%s belongs to another training: ignored", path)
             except FileNotFoundError:
                 continue  # another process was faster
             except DamagedError as error:
-                damaged += 1
-                self._useless.add(path)
+                damaged = True
                 log.warning("%s is no whole checkpoint (%s): the one before is used", path, error)
-                continue
-            if identity == wanted:
-                return checkpoint
             self._useless.add(path)
-            log.info("%s belongs to another training: ignored", path)
         if damaged:
             log.warning("%s holds no whole checkpoint of this training: it starts anew", self.folder)
         return None
@@ -107,15 +98,21 @@ class Checkpoints:
 
         def attempt() -> None:
             with atomic_file(path) as temporary, open(temporary, "wb") as handle:
-                write_checkpoint(handle, self.identity, checkpoint)
+                write_checkpoint(handle, self._identity(), checkpoint)
 
         _despite_others(attempt)
-        self._tidy(path)
+        paths = list(self._paths().values())
+        kept = [one for one in paths if one == path or one not in self._useless][:KEPT]
+        self._useless.clear()
+        for old in {*paths} - {*kept, path}:
+            with suppress(OSError):  # it is in nobody's way, next time it may work
+                old.unlink(missing_ok=True)
+        self._sweep()
         return path
 
     def remove(self) -> None:
         """Remove all checkpoints, and the folder if nothing else is in it."""
-        for path in self._paths():
+        for path in self._paths().values():
             path.unlink(missing_ok=True)
         self._sweep()
         with suppress(OSError):  # another process writes there, or took it away
@@ -123,37 +120,26 @@ class Checkpoints:
 
     def remaining(self) -> int | None:
         """Update of the newest checkpoint that was not passed over; None if there is none."""
-        steps = [_step(path) for path in self._paths() if path not in self._useless]
-        return max(steps, default=None)
-
-    def _tidy(self, written: Path) -> None:
-        useless = self._useless - {written}
-        self._useless.clear()
-        kept = [path for path in self._paths() if path not in useless][:KEPT]
-        for path in self._paths():
-            if path not in kept and path != written:
-                with suppress(OSError):  # it is in nobody's way, next time it may work
-                    path.unlink(missing_ok=True)
-        self._sweep()
+        return next((step for step, path in self._paths().items() if path not in self._useless), None)
 
     def _sweep(self) -> None:
         """Remove what killed writers left."""
         temporary = [path for path in self._files() if path.name.startswith(".checkpoint-")]
         remove_leftovers(temporary)
         for path in temporary:
-            if _age(path) > STALE:
-                shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):  # it went meanwhile
+                if time.time() - path.stat().st_mtime > STALE:
+                    shutil.rmtree(path, ignore_errors=True)
 
-    def _paths(self) -> list[Path]:
-        """Checkpoints, newest first."""
-        found = [path for path in self._files() if NAME.fullmatch(path.name)]
-        return sorted(found, key=_step, reverse=True)
+    def _paths(self) -> dict[int, Path]:
+        """Checkpoints by their update, newest first."""
+        found = {int(match[1]): path for path in self._files() if (match := NAME.fullmatch(path.name))}
+        return dict(sorted(found.items(), reverse=True))
 
     def _files(self) -> list[Path]:
-        try:
+        with suppress(FileNotFoundError):
             return list(self.folder.iterdir())
-        except FileNotFoundError:
-            return []
+        return []
 
 
 class DamagedError(ValueError):
@@ -162,19 +148,18 @@ class DamagedError(ValueError):
 
 def write_checkpoint(handle: BinaryIO, identity: str, checkpoint: Checkpoint) -> None:
     """Write the safetensors format piece by piece: no second copy of the tensors is needed."""
-    state = json.dumps({"step": checkpoint.step, "identity": identity, **checkpoint.state})
-    metadata = {"state": state, "sha256": digest(state, checkpoint.tensors)}
-    header: dict[str, Any] = {"__metadata__": metadata}
-    position = 0
-    for name, tensor in sorted(checkpoint.tensors.items()):
+    state = {"step": checkpoint.step, "identity": identity, **checkpoint.state}
+    text = json.dumps(state, default=methodcaller("tolist"))
+    header: dict[str, Any] = {"__metadata__": {"state": text, "sha256": digest(text, checkpoint.tensors)}}
+    position, tensors = 0, sorted(checkpoint.tensors.items())
+    for name, tensor in tensors:
         end = position + tensor.nbytes
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, end]}
         position = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
-    handle.write(len(text).to_bytes(8, "little"))
-    handle.write(text)
-    for _, tensor in sorted(checkpoint.tensors.items()):
+    content = json.dumps(header).encode()
+    content += b" " * (-len(content) % ALIGNMENT)
+    handle.write(len(content).to_bytes(8, "little") + content)
+    for _, tensor in tensors:
         handle.write(_bytes(tensor))
 
 
@@ -212,16 +197,6 @@ def digest(state: str, tensors: dict[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Put ``prefix.`` before every name."""
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose name starts with ``prefix.``, without it."""
-    return {name.removeprefix(f"{prefix}."): one for name, one in tensors.items() if name.startswith(f"{prefix}.")}
-
-
 def _despite_others(action: Callable[[], None]) -> None:
     """Act, and act again if the folder vanished meanwhile: pathlib then finds no file, or one that is no folder."""
     for _ in range(ATTEMPTS - 1):
@@ -233,15 +208,3 @@ def _despite_others(action: Callable[[], None]) -> None:
 def _bytes(tensor: Tensor) -> memoryview:
     values: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return memoryview(values)
-
-
-def _step(path: Path) -> int:
-    found = NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -16,18 +16,26 @@ from torch import Tensor, nn
 
 from cort.system.errors import InputError, input_error
 from cort.system.progress import track
+from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
-from cort.training.curve import CurvePoint, Events
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
-from cort.training.parallel.process_group import make_accelerator
 from cort.training.preemption import PreemptionHandler
 from cort.training.selection import Validation
-from cort.training.settings import LOSS, TrainingSettings
-from cort.training.state import Progress, TrainingState
+from cort.training.settings import TrainingSettings
+from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
 POINTS_OF_CURVE = 200
+# TensorBoard's names of what it shows.
+NAMES = {
+    "loss": "loss/training",
+    "validation_loss": "loss/validation",
+    "validation_measure": "validation/measure",
+    "learning_rate": "progress/learning_rate",
+    "epoch": "progress/epoch",
+    "examples_per_second": "progress/examples_per_second",
+}
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ class _Loop:
 
         examples = task.examples // settings.batch_size * settings.batch_size or task.examples
         self.task, self.settings = replace(task, examples=examples), settings
-        self.updates = math.ceil(math.ceil(examples / settings.batch_size) / settings.gradient_accumulation)
+        self.per_update = settings.gradient_accumulation * settings.batch_size
+        self.updates = math.ceil(examples / self.per_update)
         self.accelerator = make_accelerator(settings.precision)
         groups = parameter_groups(task.model, settings)
         optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
@@ -90,15 +99,14 @@ class _Loop:
             task.model.compile(dynamic=True)
         self.model, optimizer = self.accelerator.prepare(task.model, optimizer)
         schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, self.updates)
+        self.first = self.accelerator.is_main_process
         if rank := self.accelerator.process_index:
             torch.manual_seed(settings.seed + rank)
         self.state = TrainingState(task.model, optimizer, schedule, self.accelerator)
-        self.group = self.state.group
-        self.forward = Forward(self.model, settings, self.accelerator, self.group)
-        self.alone = Forward(task.model, settings, self.accelerator, None)
+        self.forward = Forward(self.model, settings, self.accelerator)
+        self.alone = Forward(task.model, settings, self.accelerator, alone=True)
         self.preemption = PreemptionHandler(checkpoints, self.state, self.updates) if checkpoints else None
         self.events_folder = events
-        self.events: Events | None = None
         self.last_loss, self.speed = math.nan, 0.0
 
     @property
@@ -108,14 +116,15 @@ class _Loop:
     def run(self) -> list[CurvePoint]:
         device, precision = self.accelerator.device, self.settings.precision
         log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, precision)
-        with self.preemption or nullcontext(), self._watched():
+        preemption = self.preemption.answering() if self.preemption else nullcontext()
+        with preemption, self._open_events() as self.events:
             self._train()
-        if self.group.first:
+        if self.first:
             self.task.save("last")
             if self.preemption:
                 self.task.model.load_state_dict(self.state.best)
                 self.task.save("best")
-        self.group.end()
+        self.accelerator.end_training()
         return self.progress.curve
 
     def _train(self) -> None:
@@ -123,8 +132,8 @@ class _Loop:
         steps: Iterable[int] = range(done + 1, self.updates + 1)
         self.since = time.perf_counter()
         self._close_row()  # one that an interruption left open
-        for step in track(steps, self.updates, "updates", done, note=self._note) if self.group.first else steps:
-            if self._is_stale():
+        for step in track(steps, self.updates, "updates", done, note=self._note) if self.first else steps:
+            if 0 < self.settings.patience <= self.progress.stale:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
             with _enough_memory(self.settings):
@@ -139,14 +148,19 @@ class _Loop:
     def _update(self, step: int) -> None:
         total = 0.0
         self.model.train()
-        examples = self._examples(step)
+        # In the last update there are, perhaps, fewer.
+        examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
         size = min(self.settings.batch_size, len(examples))
-        batches = self.task.split(examples, size, activation_limit(self.settings, self.group.count))
+        batches = self.task.split(examples, size, activation_limit(self.settings, self.accelerator.num_processes))
         for batch in batches:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 total += self._accumulate(step, batch, len(examples), last)
-        self._clip(step)
+        limit = self.settings.max_gradient_norm or math.inf
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
+        # In fp16 such an update is left out, and the next losses are scaled less.
+        if self.settings.precision != "fp16" and not math.isfinite(norm):
+            raise _diverged(step, f"gradients of norm {norm}")
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
@@ -154,101 +168,80 @@ class _Loop:
         self.last_loss, self.speed = total, len(examples) / seconds
         self.state.advance(step, total, len(examples), seconds)
 
-    def _accumulate(self, step: int, batch: MicroBatch, examples: int, last: bool) -> float:
+    def _accumulate(self, step: int, batch: MicroBatch, examples: int, completes: bool) -> float:
         """Add the gradients of a micro-batch; its part of the update's loss, which is the mean over mini-batches."""
         losses = self.task.losses(batch, self.forward)  # (mini-batches,)
         for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            raise _diverged(step, f"the loss {losses[position].item()} on {batch.name(position)}")
-        loss = losses.sum() * (batch.size / examples)
+            first, last = batch[position, [0, -1]]
+            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
+            raise _diverged(step, f"the loss {losses[position].item()} on {place}")
+        loss: Tensor = losses.sum() * (batch.shape[1] / examples)
         if self.preemption:
-            self.preemption.hear(self.group.exchange(*self.preemption.wishes()))
-            if not last:
+            self.preemption.ask()
+            if not completes:
                 self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
-        self.accelerator.backward(loss * self.group.count)
+        self.accelerator.backward(loss * self.accelerator.num_processes)
         return loss.item()
-
-    def _clip(self, step: int) -> None:
-        """Clip the gradients; refuse an update that would leave no number in the weights."""
-        limit = self.settings.max_gradient_norm or math.inf
-        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
-        # In fp16 such an update is left out, and the next losses are scaled less.
-        if self.settings.precision != "fp16" and not math.isfinite(norm):
-            raise _diverged(step, f"gradients of norm {norm}")
-
-    def _is_stale(self) -> bool:
-        return 0 < self.settings.patience <= self.progress.stale
 
     def _note(self) -> str:
         """Say where the training is."""
         rate = self.state.schedule.get_last_lr()[0]
         return f"loss {self.last_loss:.4f}, learning rate {rate:.2g}, {self.speed:.1f} examples per second"
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Write what happens meanwhile for TensorBoard."""
-        if self.events_folder is None or not self.group.first:
-            yield
-            return
-        self.events = Events(self.events_folder, self.progress.step)
-        try:
-            yield
-        finally:
-            self.events.close()
+    def _open_events(self) -> Any:
+        """Open what TensorBoard shows meanwhile, beside files of earlier calls, void after this update; or nothing."""
+        if self.events_folder is None or not self.first:
+            return nullcontext()
+        from tensorboardX import SummaryWriter  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-    def _examples(self, step: int) -> Rows:
-        """Positions of the examples of an update; in the last one, perhaps, fewer."""
-        many = self.settings.gradient_accumulation * self.settings.batch_size
-        return np.arange((step - 1) * many, min(step * many, self.task.examples))
+        return SummaryWriter(logdir=self.events_folder, purge_step=self.progress.step + 1, write_to_disk=True)
 
     def _close_row(self) -> None:
         """Validate and add a row to the curve where one is due."""
-        step, progress = self.progress.step, self.progress
+        step = self.progress.step
         validate = step % self.settings.validate_every == 0 or step == self.updates
-        if not progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
+        if not self.progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
         validation = self._validate(step) if validate else None
-        seen = min(step * self.settings.gradient_accumulation * self.settings.batch_size, self.task.examples)
+        seen = min(step * self.per_update, self.task.examples)
         point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
         if self.events:
-            self.events.add(point)
+            for name, shown in NAMES.items():
+                if (value := getattr(point, name)) is not None:
+                    self.events.add_scalar(shown, value, step)
+            self.events.flush()
 
     def _validate(self, step: int) -> Validation:
         self.model.eval()
         found = Validation(math.nan)
         watch = self.preemption.interruptible(self.task.model) if self.preemption else nullcontext()
-        if self.group.first:
+        if self.first:
             with watch, torch.inference_mode():
                 found = self.task.validate(self.alone)
-        mine = found.loss, math.nan if found.measure is None else found.measure
-        told = self.group.exchange(*mine, *(self.preemption.wishes() if self.preemption else ()))
+        told = found.loss, math.nan if found.measure is None else found.measure
         if self.preemption:
-            self.preemption.hear([wishes for _, _, *wishes in told])
+            loss, measure = self.preemption.ask(*told)
             self.preemption.leave_if_asked()
-        loss, measure = told[0][:2]
+        else:
+            loss, measure = exchange(self.accelerator, *told)[0]
         if not math.isfinite(loss):
             raise _diverged(step, f"the validation loss {loss}")
-        by_loss = self.settings.best_model_metric == LOSS
-        also = "" if by_loss else f", {self.settings.best_model_metric} {measure:.4f}"
+        also = f", {self.settings.best_model_metric} {measure:.4f}" if self.settings.by_measure else ""
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
         # Both as something that falls as the model gets better.
-        self._judge(loss if by_loss else -measure)
-        return Validation(loss, None if by_loss else measure)
+        self._judge(-measure if self.settings.by_measure else loss)
+        return Validation(loss, measure if self.settings.by_measure else None)
 
     def _judge(self, value: float) -> None:
         """Keep the model of the lowest value."""
+        self.progress.stale += 1
         if self.progress.best is None or value < self.progress.best:
             self.progress.best, self.progress.stale = value, 0
-            self._keep_best()
-        else:
-            self.progress.stale += 1
-
-    def _keep_best(self) -> None:
-        if self.group.first:
             # A job that resumes may find its outputs deleted: with checkpoints, the best model is kept with them.
-            if self.preemption:
+            if self.first and self.preemption:
                 self.state.keep_best()
-            else:
+            elif self.first:
                 self.task.save("best")
 
 

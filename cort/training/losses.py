@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cort.models.transformer import single
+
 Similarity: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 # arccos has an infinite slope at +-1; the nearest cosines this far inside have a finite one.
@@ -17,25 +19,20 @@ COSINE_LIMIT = 1.0 - 1e-6
 
 
 def inner_product(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``q . d`` for all pairs (RepBERT, section 3.2).
+    """Compute ``q . d`` for all pairs (RepBERT, section 3.2), in single precision at least.
 
-    :param queries: (..., n, e).
-    :param passages: (..., m, e).
-    :returns: (..., n, m), in single precision at least.
+    Of queries (..., n, e) and passages (..., m, e); returns (..., n, m).
     """
-    return _wide(queries) @ _wide(passages).mT  # (..., n, m)
+    return single(queries) @ single(passages).mT  # (..., n, m)
 
 
 def cosine_similarity(queries: Tensor, passages: Tensor) -> Tensor:
     """Compute the cosine for all pairs, which ranks as the angle does; shapes as for `inner_product`."""
-    return inner_product(functional.normalize(_wide(queries), dim=-1), functional.normalize(_wide(passages), dim=-1))
+    return inner_product(functional.normalize(single(queries), dim=-1), functional.normalize(single(passages), dim=-1))
 
 
 def angular_similarity(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``1 - arccos(cos(q, d)) / pi`` for all pairs, in [0, 1] (CoRT, section 3.3).
-
-    Shapes are as for `inner_product`.
-    """
+    """Compute ``1 - arccos(cos(q, d)) / pi`` for all pairs, in [0, 1] (CoRT, section 3.3); shapes as there."""
     cosine = cosine_similarity(queries, passages).clamp(-COSINE_LIMIT, COSINE_LIMIT)  # (..., n, m)
     return 1.0 - torch.arccos(cosine) / math.pi
 
@@ -72,8 +69,7 @@ def multilabel_margin_loss(
     For query i: the sum of ``max(0, 1 - (sim(q_i, d+) - sim(q_i, d)))`` over its relevant passages d+ of the batch and
     all that are not, divided by the number of passages.
 
-    :param queries: (..., n, e), many mini-batches at once.
-    :param passages: (..., m, e).
+    :param queries: (..., n, e), many mini-batches at once; `passages` (..., m, e).
     :param positive: (..., n, m), whether a passage is relevant.
     :returns: (...), the mean over the queries of each mini-batch.
     """
@@ -95,8 +91,7 @@ def info_nce_loss(
     For query i: ``-log(exp(sim(q_i, d_i) / t) / sum of exp(sim(q_i, d) / t))`` over its own passage d_i, which is the
     i-th, and all that count as negatives.
 
-    :param queries: (..., n, e), many mini-batches at once.
-    :param passages: (..., m, e), m >= n.
+    :param queries: (..., n, e), many mini-batches at once; `passages` (..., m, e), m >= n.
     :param others: (..., n, m), whether a passage is relevant though not the query's own: these are left out.
     :returns: (...), the mean over the queries of each mini-batch.
     """
@@ -122,16 +117,6 @@ def margin_mse_loss(
 
 
 def pointwise_loss(logits: Tensor, relevance: Tensor) -> Tensor:
-    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1).
-
-    :param logits: (n,).
-    :param relevance: (n,), 0 or 1.
-    :returns: (n,).
-    """
-    logits = _wide(logits)
+    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1); all of shape (n,), relevance 0 or 1."""
+    logits = single(logits)
     return functional.binary_cross_entropy_with_logits(logits, relevance.to(logits.dtype), reduction="none")
-
-
-def _wide(numbers: Tensor) -> Tensor:
-    """Single precision at least."""
-    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))

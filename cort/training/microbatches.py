@@ -7,9 +7,9 @@ once, in order of length; the gradients are those of one mini-batch after the ot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,28 +18,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Sequences
-from cort.models.transformer import TOKEN_BUDGETS, forward_by_length
-from cort.training.parallel.process_group import ProcessGroup
+from cort.models.transformer import TOKEN_BUDGETS, forward_by_length, single
 from cort.training.settings import TrainingSettings
 
-Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """Mini-batches that are encoded together: positions of their examples, `size` after `size` one mini-batch."""
-
-    examples: Rows
-    size: int
-
-    def __len__(self) -> int:
-        """Count the mini-batches."""
-        return len(self.examples) // self.size
-
-    def name(self, mini_batch: int) -> str:
-        """Name the examples of one of the mini-batches."""
-        part = self.examples[mini_batch * self.size : (mini_batch + 1) * self.size]
-        return f"the examples {part[0]} to {part[-1]}" if self.size > 1 else f"the example {part[0]}"
+Rows: TypeAlias = npt.NDArray[np.int64]
+#: mini-batches that are encoded together: positions of their examples, shape (mini-batches, examples of each)
+MicroBatch: TypeAlias = Rows
 
 
 def activation_limit(settings: TrainingSettings, processes: int) -> float:
@@ -48,19 +32,14 @@ def activation_limit(settings: TrainingSettings, processes: int) -> float:
 
 
 def join_consecutive(examples: Rows, size: int, tokens: npt.NDArray[np.integer], limit: float) -> list[MicroBatch]:
-    """Join consecutive mini-batches of at most `limit` tokens; a longer one stands alone.
-
-    :param examples: of whole mini-batches of `size`.
-    :param tokens: of each example.
-    """
-    totals = tokens.reshape(-1, size).sum(1)
-    batches, start, joined = [], 0, 0
-    for position, total in enumerate(totals.tolist()):
-        if position > start and joined + total > limit:
-            batches.append(MicroBatch(examples[start * size : position * size], size))
-            start, joined = position, 0
+    """Join consecutive mini-batches of `size` examples to at most `limit` tokens; a longer one stands alone."""
+    starts, joined = [0], 0
+    for position, total in enumerate(tokens.reshape(-1, size).sum(1).tolist()):
+        if position > starts[-1] and joined + total > limit:
+            starts.append(position)
+            joined = 0
         joined += total
-    return [*batches, MicroBatch(examples[start * size :], size)]
+    return np.split(examples.reshape(-1, size), starts[1:])
 
 
 def join_by_length(examples: Rows, tokens: npt.NDArray[np.integer], limit: float) -> list[MicroBatch]:
@@ -73,14 +52,12 @@ class Forward:
     """Run sequences through `model`, each process its share; all of them get all outputs.
 
     Gradients flow to the process that computed an output. So if every process computes the whole loss from all outputs,
-    the sum of their gradients is the gradient of the loss. Without `group` a process works alone.
+    the sum of their gradients is the gradient of the loss. A process that works `alone` asks no others.
     """
 
-    def __init__(
-        self, model: nn.Module, settings: TrainingSettings, accelerator: Any, group: ProcessGroup | None
-    ) -> None:
-        self.model, self.device = model, accelerator.device
-        self._accelerator, self._group = accelerator, group
+    def __init__(self, model: nn.Module, settings: TrainingSettings, accelerator: Any, alone: bool = False) -> None:
+        self.model, self.device, self._accelerator = model, accelerator.device, accelerator
+        self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
         # More at once only mean more padding on a CPU: of SQuAD's triples, 96 an update, 1.10 tokens are computed for
         # each real one; with four times as many 1.26, and 1.60 mini-batch by mini-batch.
@@ -89,28 +66,27 @@ class Forward:
 
     def __call__(self, sequences: Sequences) -> Tensor:
         """Compute one output per sequence, in single precision at least; shape (sequences, ...)."""
-        if self._group is None or self._group.count == 1:
+        if self._processes == 1:
             return self._run(sequences)
         by = np.argsort(-np.asarray(sequences.lengths), kind="stable")
-        shares = [by[rank :: self._group.count] for rank in range(self._group.count)]
-        mine = shares[self._group.rank]
+        shares = [by[rank :: self._processes] for rank in range(self._processes)]
+        rank = self._accelerator.process_index
+        mine = shares[rank]
         # All processes take part in every pass: one without a sequence runs any, to no effect.
         outputs = self._run(sequences.take(mine if len(mine) else by[:1]))  # (share, ...)
         padded = outputs.detach().new_zeros(len(shares[0]), *outputs.shape[1:])
         padded[: len(mine)] = outputs.detach()[: len(mine)]
-        parts = [part[: len(share)] for part, share in zip(self._group.gather(padded), shares, strict=True)]
-        parts[self._group.rank] = outputs if len(mine) else outputs[:0]
+        gathered = self._accelerator.gather(padded).split(len(padded))
+        parts = [part[: len(share)] for part, share in zip(gathered, shares, strict=True)]
+        parts[rank] = outputs[: len(mine)]
         inverse = np.argsort(np.concatenate(shares), kind="stable")
         together = torch.cat(parts)[torch.from_numpy(inverse).to(self.device)]  # (sequences, ...)
         return together if len(mine) else together + 0.0 * outputs.sum()
 
     def _run(self, sequences: Sequences) -> Tensor:
+        model: Callable[[dict[str, Tensor]], Tensor] = self.model
+        if self._gradient_checkpointing and torch.is_grad_enabled():
+            # Activations are thrown away and computed again, sub-batch by sub-batch, on the way back.
+            model = partial(checkpoint, self.model, use_reentrant=False)
         with self._accelerator.autocast():
-            outputs = forward_by_length(self._model(), sequences, self.device, self._tokens)  # (sequences, ...)
-        return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-
-    def _model(self) -> Callable[[dict[str, Tensor]], Tensor]:
-        if not (self._gradient_checkpointing and torch.is_grad_enabled()):
-            return self.model
-        # Activations are thrown away and computed again, sub-batch by sub-batch, on the way back.
-        return lambda batch: checkpoint(self.model, batch, use_reentrant=False)
+            return single(forward_by_length(model, sequences, self.device, self._tokens))  # (sequences, ...)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,53 +21,41 @@ from cort.system.options import read_options
 from cort.training.loop import Task
 from cort.training.losses import pointwise_loss
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
-from cort.training.selection import Validation, pair_rows, read_candidates, value_of_scores
+from cort.training.selection import Validation, read_candidates
 from cort.training.settings import RerankerTraining
-
-
-class PairRows(NamedTuple):
-    """Pairs as rows of the token caches, with their labels."""
-
-    queries: Rows
-    passages: Rows
-    relevance: npt.NDArray[np.int32]
-
-    def take(self, examples: Rows) -> PairRows:
-        """Choose some, in this order."""
-        return PairRows(self.queries[examples], self.passages[examples], self.relevance[examples])
-
-
-def read_pairs(path: str, queries: Tokens, passages: Tokens) -> PairRows:
-    """Look up the rows of all pairs; refuse unknown ids and empty tables."""
-    table = tables.read_table(path, tables.PAIRS)
-    if not table.num_rows:
-        raise input_error(path, "no pairs", "at least one", "sample them again")
-    return PairRows(
-        queries.rows_of(table["query_id"], path), passages.rows_of(table["doc_id"], path), table["relevance"].to_numpy()
-    )
 
 
 @dataclass(frozen=True)
 class PairTexts:
-    """Pairs, and the texts they are rows of."""
+    """Pairs as rows of the token caches, with their labels, and how to join their texts."""
 
-    rows: PairRows
+    queries: Rows
+    passages: Rows
+    relevance: npt.NDArray[np.int32]
     pairs: Pairs
 
     def __len__(self) -> int:
-        return len(self.rows.queries)
+        return len(self.queries)
 
-    def tokens(self, examples: Rows) -> npt.NDArray[np.integer]:
-        """Count the tokens of each pair."""
-        part = self.rows.take(examples)
-        return self.pairs.lengths(part.queries, part.passages)
+    def split(self, examples: Rows, _: int, limit: float) -> list[MicroBatch]:
+        """Join pairs of similar length up to so many tokens."""
+        tokens = self.pairs.lengths(self.queries[examples], self.passages[examples])
+        return join_by_length(examples, tokens, limit)
+
+    def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
+        """Compute the loss of each pair of a micro-batch; returns (pairs,)."""
+        some = batch[:, 0]
+        logits = forward(self.pairs.sequences(self.queries[some], self.passages[some]))  # (pairs,)
+        return pointwise_loss(logits, torch.from_numpy(self.relevance[some]).to(logits.device))
 
 
-def pairs_losses(texts: PairTexts, batch: MicroBatch, forward: Forward) -> Tensor:
-    """Compute the loss of each pair of a micro-batch; returns (pairs,)."""
-    part = texts.rows.take(batch.examples)
-    logits = forward(texts.pairs.sequences(part.queries, part.passages))  # (pairs,)
-    return pointwise_loss(logits, torch.from_numpy(part.relevance).to(logits.device))
+def read_pairs(path: str, pairs: Pairs) -> PairTexts:
+    """Look up the rows of all pairs; refuse unknown ids and empty tables."""
+    table = tables.read_table(path, tables.PAIRS)
+    if not table.num_rows:
+        raise input_error(path, "no pairs", "at least one", "sample them again")
+    rows = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
+    return PairTexts(*rows, table["relevance"].to_numpy(), pairs)
 
 
 def make_task(options: RerankerTraining) -> Task:
@@ -82,29 +69,22 @@ def make_task(options: RerankerTraining) -> Task:
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
     training, validation = (
-        PairTexts(read_pairs(path, cache, passages), Pairs(cache, passages, template, model.settings))
-        for path, cache in zip((options.pairs, options.validation_pairs), caches, strict=True)
+        read_pairs(path, Pairs(queries, passages, template, model.settings))
+        for path, queries in zip((options.pairs, options.validation_pairs), caches, strict=True)
     )
     candidates = read_candidates(options)
-    rows = pair_rows(candidates, caches[1], passages) if candidates else None
-
-    def split(examples: Rows, _: int, limit: float) -> list[MicroBatch]:
-        return join_by_length(examples, training.tokens(examples), limit)
-
-    def losses(batch: MicroBatch, forward: Forward) -> Tensor:
-        return pairs_losses(training, batch, forward)
+    rows = candidates.rows(caches[1], passages) if candidates else None
 
     def validate(forward: Forward) -> Validation:
-        every = np.arange(len(validation))
-        parts = join_by_length(every, validation.tokens(every), options.tokens_at_once)
-        loss = torch.cat([pairs_losses(validation, part, forward) for part in parts]).mean().item()
+        parts = validation.split(np.arange(len(validation)), 1, options.tokens_at_once)
+        loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
         if candidates is None or rows is None:
             return Validation(loss)
         scores = forward(validation.pairs.sequences(*rows))  # (candidates,)
-        return Validation(loss, value_of_scores(candidates, scores.double().cpu().numpy()))
+        return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
 
     def save(name: str) -> None:
         save_cross_encoder(model, options.base_model, Path(options.output) / name)
 
     per_epoch = len(training) // tables.count_epochs(options.pairs)
-    return Task(model, len(training), per_epoch, split, losses, validate, save)
+    return Task(model, len(training), per_epoch, training.split, training.losses, validate, save)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from cort.models.cache_key import identity
 from cort.models.transformer import model_fingerprint
+from cort.system.files import atomic_file
 from cort.system.options import read_options
 from cort.training.checkpoints import Checkpoints
-from cort.training.curve import write_curve
 from cort.training.loop import Task, fit
 from cort.training.settings import TrainingOptions, TrainingSettings
-
-Options = TypeVar("Options", bound=TrainingOptions)
+from cort.training.state import CurvePoint
 
 # Options that say where things are, how fast they go and what is remembered.
 NOT_DECISIVE = ("output", "output_curve", "events", "threads", "processes", "checkpoints", "checkpoint_every")
 
 
-def train(module: str, options: Options, make_task: Callable[[Options], Task]) -> None:
+def train(module: str, options: TrainingOptions, make_task: Callable[[Any], Task]) -> None:
     """Train as the options say, write models and curve, and remove the checkpoints.
 
     :param module: the stage; `make_task` makes its model, after chance was fixed.
@@ -33,9 +35,8 @@ def train(module: str, options: Options, make_task: Callable[[Options], Task]) -
     task = make_task(options)
     checkpoints: Checkpoints | None = None
     if options.checkpoints is not None:
-        checkpoints = Checkpoints(
-            options.checkpoints, lambda: _identity(module, options, task.examples), options.checkpoint_every
-        )
+        identify = partial(_identity, module, options, task.examples)
+        checkpoints = Checkpoints(options.checkpoints, identify, options.checkpoint_every)
     curve = fit(task, read_options(TrainingSettings, options), checkpoints, options.events)
     if PartialState().is_main_process:
         write_curve(options.output_curve, curve)
@@ -53,6 +54,12 @@ def make_deterministic(seed: int, threads: int) -> None:
     # Filling new tensors halves the speed here, and no stage reads memory it did not write.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
+
+
+def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
+    """Write the curve as CSV, absent values empty."""
+    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle, lineterminator="\n").writerows([CurvePoint._fields, *curve])
 
 
 def _identity(module: str, options: TrainingOptions, examples: int) -> str:

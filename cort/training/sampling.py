@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,38 +45,21 @@ class SamplingOptions:
     output_counts: str = required("JSON")
 
 
-class Pool(NamedTuple):
-    """What examples of one query are drawn from; ``ranks[i]`` is the rank of ``negatives[i]`` in the ranking."""
-
-    query_id: str
-    positives: list[str]
-    negatives: list[str]
-    ranks: list[int]
-
-
-@dataclass(frozen=True)
-class Pools:
-    """The pools of many queries: `query_ids`, and for each of them a list in each of the others."""
-
-    query_ids: pa.Array
-    positives: pa.ListArray
-    negatives: pa.ListArray
-    ranks: pa.ListArray
-
-    def __len__(self) -> int:
-        return len(self.query_ids)
-
-    def __iter__(self) -> Iterator[Pool]:
-        columns = (column.to_pylist() for column in vars(self).values())
-        return (Pool(*row) for row in zip(*columns, strict=True))
-
-    def take(self, positions: Positions) -> Pools:
-        """Choose some, in this order."""
-        return Pools(*(column.take(pa.array(positions)) for column in vars(self).values()))
+def write_epochs(
+    options: SamplingOptions, schema: pa.Schema, examples: str, sample_epoch: Callable[[pa.RecordBatch, int], pa.Table]
+) -> None:
+    """Sample `examples` of all epochs from the pools the options ask for, and write them; log and write the counts."""
+    pools, rows = read_pools(options), 0
+    with tables.open_writer(options.output, schema) as writer:
+        for epoch in range(options.epochs):
+            table = sample_epoch(pools, epoch)
+            writer.write_table(table)
+            rows += table.num_rows
+    log.info("wrote %d %s of %d epochs", rows, examples, options.epochs)
 
 
-def read_pools(options: SamplingOptions) -> Pools:
-    """Build the pools the options ask for; log and write the counts."""
+def read_pools(options: SamplingOptions) -> pa.RecordBatch:
+    """Build the pools the options ask for, as `build_pools` does; log and write the counts."""
     if options.first_rank < 1:
         raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
     qrels = tables.read_table(options.qrels, tables.QRELS)
@@ -89,24 +71,19 @@ def read_pools(options: SamplingOptions) -> Pools:
     for name, count in counts.items():
         log.info("%s: %d", name, count)
     if not len(pools):
-        raise input_error(
-            options.run,
-            f"no query to train on ({counts})",
-            "at least one",
-            "check that run and qrels belong together, or widen the ranks",
-        )
+        fix = "check that run and qrels belong together, or widen the ranks"
+        raise input_error(options.run, f"no query to train on ({counts})", "at least one", fix)
     write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
     return pools
 
 
 def build_pools(
     qrels: pa.Table, relevance_level: int, run: Run, first_rank: int, last_rank: int, minimum_results: int
-) -> tuple[Pools, dict[str, int]]:
-    """Collect the pools, in the order of the run, and count what each filter dropped.
+) -> tuple[pa.RecordBatch, dict[str, int]]:
+    """Collect what examples are drawn from, in the order of the run, and count what each filter dropped.
 
-    :param relevance_level: lowest grade of a positive.
-    :param first_rank: first rank (from 1) negatives are taken from, inclusive; `last_rank` likewise.
-    :param minimum_results: queries with a shorter ranking are dropped.
+    Rows are of one query each: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives in the
+    ranking. Both ranks, from 1, are inclusive; queries whose ranking is shorter than `minimum_results` are dropped.
     """
     relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
     query_ids = pa.array(run.query_ids, pa.string())
@@ -137,23 +114,24 @@ def build_pools(
     wanted[wanted] = left[asked[wanted]] > 0
     by_query = np.argsort(asked, kind="stable")
     by_query = by_query[wanted[by_query]]
-    pools = Pools(
-        query_ids.take(pa.array(kept)),
-        _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
-        _lists(left[kept], run.doc_ids.take(pa.array(negatives))),
-        _lists(left[kept], pa.array(ranks[negatives], pa.int32())),
-    )
-    return pools, counts
+    columns = {
+        "query_id": query_ids.take(pa.array(kept)),
+        "positives": _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
+        "negatives": _lists(left[kept], run.doc_ids.take(pa.array(negatives))),
+        "ranks": _lists(left[kept], pa.array(ranks[negatives], pa.int32())),
+    }
+    return pa.record_batch(columns), counts
 
 
-def limit_pools(pools: Pools, maximum: int, seed: int) -> Pools:
+def limit_pools(pools: pa.RecordBatch, maximum: int, seed: int) -> pa.RecordBatch:
     """Keep at most `maximum` pools drawn at random, in their order; 0 keeps all."""
     if not 0 < maximum < len(pools):
         return pools
-    return pools.take(np.sort(np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)))
+    drawn = np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)
+    return pools.take(pa.array(np.sort(drawn)))
 
 
-def shuffle(pools: Pools, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
+def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
     """Positions of the pools in the random order of one epoch, and the generator to draw its examples from."""
     generator = np.random.default_rng([seed, epoch])
     return generator.permutation(len(pools)), generator

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
@@ -48,6 +47,11 @@ class Candidates:
     measure: str
     relevance_level: int
 
+    def rows(self, queries: Tokens, passages: Tokens) -> tuple[Rows, Rows]:
+        """Look up the query and the passage of each candidate."""
+        rows = queries.rows_of(pa.array(self.run.query_ids, pa.string()), self.source)
+        return rows[self.run.query_numbers()], passages.rows_of(self.run.doc_ids, self.source)
+
     def value(self, run: Run) -> float:
         """Mean of the measure over the judged queries."""
         values = evaluate_run(run, self.qrels, [self.measure], self.relevance_level)
@@ -59,8 +63,8 @@ def read_candidates(options: TrainingOptions) -> Candidates | None:
 
     :raises InputError: an unknown measure, no query with both results and a relevant passage.
     """
-    run, qrels, relevance_level = options.validation_run, options.validation_qrels, options.relevance_level
-    if not options.by_measure or run is None or qrels is None:
+    source, qrels, relevance_level = options.validation_run, options.validation_qrels, options.relevance_level
+    if not options.by_measure or source is None or qrels is None:
         return None
     parse_measures([options.best_model_metric])
     if options.pool_depth < 1:
@@ -69,16 +73,17 @@ def read_candidates(options: TrainingOptions) -> Candidates | None:
     relevant = table.filter(pc.greater_equal(table["relevance"], relevance_level))
     if not relevant.num_rows:
         raise input_error(qrels, "no relevant passage", "at least one", "lower relevance_level or name other qrels")
-    found = read_run(run)
-    judged = positions(pa.array(found.query_ids, pa.string()), pc.unique(relevant["query_id"])) >= 0
+    run = read_run(source)
+    query_ids = pa.array(run.query_ids, pa.string())
+    judged = positions(query_ids, pc.unique(relevant["query_id"])) >= 0
     if not judged.any():
-        raise input_error(run, "no query of the validation qrels", "their results", "name the run of the same split")
-    kept = np.flatnonzero((found.ranks() <= options.pool_depth) & judged[found.query_numbers()])
-    sizes = np.bincount(found.query_numbers()[kept], minlength=len(found))[judged]
-    query_ids = [query_id for query_id, one in zip(found.query_ids, judged, strict=True) if one]
+        raise input_error(source, "no query of the validation qrels", "their results", "name the run of the same split")
+    queries = run.query_numbers()
+    kept = np.flatnonzero((run.ranks() <= options.pool_depth) & judged[queries])
+    sizes = np.bincount(queries[kept], minlength=len(run))[judged]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    first = Run(query_ids, offsets, found.doc_ids.take(pa.array(kept)), found.scores[kept])
-    return Candidates(first, run, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
+    first = Run(query_ids.filter(judged).to_pylist(), offsets, run.doc_ids.take(pa.array(kept)), run.scores[kept])
+    return Candidates(first, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
 
 
 @dataclass(frozen=True)
@@ -105,24 +110,9 @@ class Pool:
 
 def make_pool(candidates: Candidates, queries: Tokens, passages: Tokens) -> Pool:
     """Look up all judged queries, all candidates and all relevant passages."""
-    query_ids = list(candidates.qrels)
+    query_ids, source = list(candidates.qrels), candidates.source
     relevant = [doc_id for judged in candidates.qrels.values() for doc_id in judged]
-    both = pa.concat_arrays([candidates.run.doc_ids, pa.array(relevant, pa.string())])
-    doc_ids = pc.unique(both)
+    doc_ids = pc.unique(pa.concat_arrays([candidates.run.doc_ids, pa.array(relevant, pa.string())]))
     doc_ids = doc_ids.take(pc.sort_indices(doc_ids))
-    source = candidates.source
     rows = queries.rows_of(pa.array(query_ids, pa.string()), source), passages.rows_of(doc_ids, source)
     return Pool(candidates, query_ids, doc_ids, *rows)
-
-
-def pair_rows(candidates: Candidates, queries: Tokens, passages: Tokens) -> tuple[Rows, Rows]:
-    """Look up the query and the passage of each candidate."""
-    run = candidates.run
-    rows = queries.rows_of(pa.array(run.query_ids, pa.string()), candidates.source)
-    return rows[run.query_numbers()], passages.rows_of(run.doc_ids, candidates.source)
-
-
-def value_of_scores(candidates: Candidates, scores: npt.NDArray[np.float64]) -> float:
-    """Measure the candidates in the order of new scores, one per candidate."""
-    run = candidates.run
-    return candidates.value(Run(run.query_ids, run.offsets, run.doc_ids, scores))

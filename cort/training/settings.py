@@ -1,15 +1,14 @@
-"""Hyper-parameters of a training, and the options of the training stages; no torch."""
+"""Hyper-parameters of a training, objectives of encoders, and the options of the training stages; no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cort.models.settings import EncoderSettings, PairSettings, Precision
 from cort.system.errors import input_error
 from cort.system.options import optional, required
-from cort.training.objectives import ObjectiveSettings
 
 #: value of `best_model_metric` that is no measure
 LOSS = "loss"
@@ -42,6 +41,11 @@ class TrainingSettings:
     patience: int = optional(0, "validations without a better model that end the training; 0: any number", "N")
     compile: bool = optional(False, "with torch.compile")
 
+    @property
+    def by_measure(self) -> bool:
+        """Whether the best model is chosen by a measure, not by the loss."""
+        return self.best_model_metric != LOSS
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(TrainingSettings):
@@ -73,16 +77,45 @@ class TrainingOptions(TrainingSettings):
     output_curve: str = required("CSV")
     events: str | None = optional(None, "gets the curve for TensorBoard, while it grows", "FOLDER")
 
-    @property
-    def by_measure(self) -> bool:
-        """Whether the best model is chosen by a measure, not by the loss."""
-        return self.best_model_metric != LOSS
-
     def files(self) -> list[str]:
         """Names of the options whose files decide what is trained."""
         return [
             field.name for field in fields(self) if field.metadata["metavar"] in FILES and getattr(self, field.name)
         ]
+
+
+class Objective(NamedTuple):
+    """A function of `cort.training.losses`, and its arguments before the similarity.
+
+    These are properties of `cort.training.triples.Batch`, then fields of `ObjectiveSettings`.
+    """
+
+    loss: str
+    of_batch: tuple[str, ...]
+    of_settings: tuple[str, ...] = ()
+
+
+#: an objective is added here, its settings below, its value in the experiment's schema
+OBJECTIVES = {
+    "triplet": Objective("batch_triplet_loss", ("queries", "positives", "negatives"), ("margin",)),
+    "multilabel_margin": Objective("multilabel_margin_loss", ("queries", "passages", "relevant")),
+    "info_nce": Objective("info_nce_loss", ("queries", "passages", "others"), ("temperature",)),
+    "margin_mse": Objective("margin_mse_loss", ("queries", "positives", "negatives", "margins")),
+}
+
+if TYPE_CHECKING:
+    Loss: TypeAlias = str
+else:
+    Loss = Literal[tuple(OBJECTIVES)]
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """Which objective, and the settings of those that have some."""
+
+    loss: Loss = optional("triplet")
+    margin: float = optional(0.1, "of the triplet loss")
+    temperature: float = optional(0.05, "of InfoNCE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +136,16 @@ class RerankerTraining(PairSettings, TrainingOptions):
 
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
+
+
+def needs_judgements(loss: str) -> bool:
+    """Whether a loss must know all relevant passages of a batch."""
+    return not {"relevant", "others"}.isdisjoint(OBJECTIVES[loss].of_batch)
+
+
+def needs_teacher(loss: str) -> bool:
+    """Whether a loss learns from the scores of a cross-encoder."""
+    return "margins" in OBJECTIVES[loss].of_batch
 
 
 def check_files(options: TrainingOptions, needed: Mapping[str, bool]) -> None:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.training.checkpoints import Checkpoint, part, with_prefix
-from cort.training.curve import CurvePoint
-from cort.training.parallel.process_group import ProcessGroup
+from cort.training.accelerator import share
+from cort.training.checkpoints import Checkpoint
 from cort.training.selection import Validation
 
-MODEL, OPTIMIZER, BEST, RANDOM = "model", "optimizer", "best", "random"
-# What numpy and Python call the words of the Mersenne twister's state; the position follows them.
-NUMPY_WORDS = 624
-PYTHON_WORDS = 625
-PYTHON_VERSION = 3
+MODEL, OPTIMIZER, BEST = "model", "optimizer", "best"
+
+
+class CurvePoint(NamedTuple):
+    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
+
+    step: int
+    epoch: float
+    loss: float | None
+    validation_loss: float | None
+    validation_measure: float | None
+    learning_rate: float
+    examples_per_second: float | None
 
 
 @dataclass
@@ -46,12 +53,10 @@ class TrainingState:
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, schedule: Any, accelerator: Any) -> None:
-        self.model, self.optimizer, self.schedule = model, optimizer, schedule
-        self.group = ProcessGroup(accelerator)
+        self.model, self.optimizer, self.schedule, self.accelerator = model, optimizer, schedule, accelerator
         self.progress = Progress()
         #: weights of the best model, of the first process only
         self.best: dict[str, Tensor] = {}
-        self._scaler, self._device = accelerator.scaler, accelerator.device
         self.mark()
 
     def advance(self, step: int, loss: float, examples: int, seconds: float) -> None:
@@ -75,7 +80,7 @@ class TrainingState:
 
     def mark(self) -> None:
         """Remember the random states of this moment."""
-        self._random = random_states(self._device)
+        self._random = random_states(self.accelerator.device)
 
     def keep_best(self) -> None:
         """Remember the weights of this moment as the best so far."""
@@ -83,81 +88,75 @@ class TrainingState:
 
     def capture(self) -> Checkpoint:
         """Take a checkpoint of the last update; all processes must ask for it together."""
-        optimizer = self.optimizer.state_dict()
+        from accelerate.utils import gather_object
+
+        scaler = self.accelerator.scaler
         state = {
             "progress": asdict(self.progress),
-            "learning_rates": [group["lr"] for group in optimizer["param_groups"]],
             "schedule": self.schedule.state_dict(),
-            "scaler": self._scaler.state_dict() if self._scaler else None,
+            "scaler": scaler.state_dict() if scaler else None,
+            "random": gather_object([self._random]),
         }
-        tensors = with_prefix(MODEL, self.model.state_dict()) | with_prefix(BEST, self.best)
-        for index, moments in optimizer["state"].items():
-            tensors |= with_prefix(f"{OPTIMIZER}.{index}", moments)
-        for name, mine in self._random.items():
-            for rank, one in enumerate(self.group.gather(mine)):
-                tensors[f"{RANDOM}.{rank}.{name}"] = one.cpu()
+        tensors = _with_prefix(MODEL, self.model.state_dict()) | _with_prefix(BEST, self.best)
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            tensors |= _with_prefix(f"{OPTIMIZER}.{index}", moments)
         return Checkpoint(self.progress.step, tensors, state)
 
     def restore(self, found: Checkpoint | None) -> bool:
         """Go back to the checkpoint that the first process found, if it found one."""
-        best = part(BEST, found.tensors) if found else {}
-        shared = {name: one for name, one in found.tensors.items() if not name.startswith(f"{BEST}.")} if found else {}
-        tensors, state = self.group.share(shared, found.state if found else None)
+        tensors, state = (found.tensors, found.state) if found else ({}, None)
+        self.best = _part(BEST, tensors)
+        others = {name: one for name, one in tensors.items() if not name.startswith(f"{BEST}.")}
+        tensors, state = share(self.accelerator, others, state)
         if state is None:
             return False
-        self.best = best
         self.progress = Progress(**state["progress"])
-        self.progress.curve = [CurvePoint(**point) for point in state["progress"]["curve"]]
-        self.model.load_state_dict(part(MODEL, tensors))
-        self._restore_optimizer(part(OPTIMIZER, tensors), state["learning_rates"])
+        self.progress.curve = [CurvePoint(*point) for point in state["progress"]["curve"]]
+        self.model.load_state_dict(_part(MODEL, tensors))
         self.schedule.load_state_dict(state["schedule"])
-        if self._scaler:
-            self._scaler.load_state_dict(state["scaler"])
+        self._restore_optimizer(_part(OPTIMIZER, tensors))
+        if self.accelerator.scaler:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
         # With more processes than before, the new ones keep the states they started with.
-        mine = part(f"{RANDOM}.{self.group.rank}", tensors)
-        if mine:
-            restore_random_states(mine, self._device)
+        if self.accelerator.process_index < len(state["random"]):
+            restore_random_states(state["random"][self.accelerator.process_index], self.accelerator.device)
         self.mark()
         return True
 
-    def _restore_optimizer(self, moments: dict[str, Tensor], learning_rates: list[float]) -> None:
-        current = self.optimizer.state_dict()
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in moments.items():
-            index, moment = name.split(".")
-            state.setdefault(int(index), {})[moment] = tensor
-        groups = [{**group, "lr": rate} for group, rate in zip(current["param_groups"], learning_rates, strict=True)]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    def _restore_optimizer(self, moments: dict[str, Tensor]) -> None:
+        indices = {name.split(".")[0] for name in moments}
+        groups, rates = self.optimizer.state_dict()["param_groups"], self.schedule.get_last_lr()
+        state = {
+            "state": {int(index): _part(index, moments) for index in indices},
+            "param_groups": [{**group, "lr": rate} for group, rate in zip(groups, rates, strict=True)],
+        }
+        self.optimizer.load_state_dict(state)
 
 
-def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Random states of a process as tensors, to be stored without pickle and put back bit by bit.
-
-    Those of torch on the CPU and on `device`, of Python's `random`, and of numpy's legacy generator.
-    """
-    _, words, position, has_normal, normal = np.random.get_state()  # noqa: NPY002 - libraries still draw from it
-    _, python_words, python_normal = random.getstate()
-    # Doubles hold 32-bit words exactly.
-    numbers = [*words, position, has_normal, normal]
-    python_numbers = [*python_words, python_normal is not None, python_normal or 0.0]
+def random_states(device: torch.device) -> dict[str, Any]:
+    """Random states of a process: of torch on the CPU and on `device`, of Python, and of numpy's legacy generator."""
     states = {
         "torch": torch.get_rng_state(),
-        "numpy": torch.tensor(numbers, dtype=torch.float64),
-        "python": torch.tensor(python_numbers, dtype=torch.float64),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - libraries still draw from it
+        "python": random.getstate(),
     }
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
-def restore_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """Put back what `random_states` returned; a GPU's state is left out where there is none."""
-    torch.set_rng_state(states["torch"])
-    words = states["numpy"][:NUMPY_WORDS].numpy().astype(np.uint32)
-    position, has_normal, normal = states["numpy"][NUMPY_WORDS:].tolist()
-    np.random.set_state(("MT19937", words, int(position), int(has_normal), normal))  # noqa: NPY002
-    python_words = tuple(map(int, states["python"][:PYTHON_WORDS].tolist()))
-    has_normal, normal = states["python"][PYTHON_WORDS:].tolist()
-    random.setstate((PYTHON_VERSION, python_words, normal if has_normal else None))
+def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
+    """Put back what `random_states` returned, by way of JSON; a GPU's state is left out where there is none."""
+    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    version, words, normal = states["python"]
+    random.setstate((version, tuple(words), normal))
     if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
+        torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8), device)
+
+
+def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose name starts with ``prefix.``, without it."""
+    return {name.removeprefix(f"{prefix}."): one for name, one in tensors.items() if name.startswith(f"{prefix}.")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,76 +21,46 @@ from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error, shorten
 from cort.system.options import read_options
+from cort.training import losses
 from cort.training.loop import Task
-from cort.training.losses import SIMILARITIES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
-from cort.training.objectives import Batch, make_objective
 from cort.training.selection import Validation, make_pool, read_candidates
-from cort.training.settings import EncoderTraining
+from cort.training.settings import OBJECTIVES, EncoderTraining, ObjectiveSettings
 
-Objective: TypeAlias = Callable[[Batch], Tensor]
-
-
-class TripleRows(NamedTuple):
-    """Triples as rows of the token caches."""
-
-    queries: Rows
-    positives: Rows
-    negatives: Rows
-
-    def take(self, examples: Rows) -> TripleRows:
-        """Choose some, in this order."""
-        return TripleRows(*(rows[examples] for rows in self))
-
-    def grouped(self, size: int) -> TripleRows:
-        """Cut into mini-batches; arrays of shape (mini-batches, size)."""
-        return TripleRows(*(rows.reshape(-1, size) for rows in self))
+Objective: TypeAlias = Callable[["Batch"], Tensor]
 
 
-def read_triples(path: str, queries: Tokens, passages: Tokens) -> TripleRows:
-    """Look up the rows of all triples; refuse unknown ids and empty tables."""
+def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
+    """Look up queries, positives and negatives, shape (3, triples); refuse unknown ids and empty tables."""
     table = tables.read_table(path, tables.TRIPLES)
     if not table.num_rows:
         raise input_error(path, "no triples", "at least one", "sample them again")
-    return TripleRows(
-        queries.rows_of(table["query_id"], path),
-        passages.rows_of(table["positive"], path),
-        passages.rows_of(table["negative"], path),
-    )
+    caches = {"query_id": queries, "positive": passages, "negative": passages}
+    return np.stack([cache.rows_of(table[name], path) for name, cache in caches.items()])
 
 
-class PairNumbers:
+class KnownPairs:
     """Pairs of a query and a passage, as rows of the token caches: which are known, and where."""
 
     def __init__(self, table: pa.Table, source: str, queries: Tokens, passages: Tokens) -> None:
         self._passages = len(passages)
-        query_rows, passage_rows = (
-            cache.rows_of(table[name], source) for cache, name in ((queries, "query_id"), (passages, "doc_id"))
-        )
-        self._pairs, self.first = np.unique(query_rows * self._passages + passage_rows, return_index=True)
+        query_rows, passage_rows = queries.rows_of(table["query_id"], source), passages.rows_of(table["doc_id"], source)
+        pairs, self.first = np.unique(query_rows * self._passages + passage_rows, return_index=True)
+        # No pair is at the end, so that every search ends before it.
+        self._pairs = np.append(pairs, np.iinfo(np.int64).max)
 
     def find(self, queries: Rows, passages: Rows) -> Rows:
         """Places of pairs among the known ones, sorted; -1 where unknown. Arrays of shapes that fit each other."""
         pairs = queries * self._passages + passages
-        if len(self._pairs) == 0:
-            return np.full(pairs.shape, -1)
         # Mini-batches are small and known pairs many: a binary search for each pair, not a pass over all of them.
-        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+        places = np.searchsorted(self._pairs, pairs)
         return np.where(self._pairs[places] == pairs, places, -1)
 
 
-class Judgements:
-    """Which passages are relevant for which queries, as rows of the token caches."""
-
-    def __init__(self, path: str, relevance_level: int, queries: Tokens, passages: Tokens) -> None:
-        """:param relevance_level: lowest grade that counts."""
-        table = tables.read_table(path, tables.QRELS)
-        relevant = table.filter(pc.greater_equal(table["relevance"], relevance_level))
-        self._pairs = PairNumbers(relevant, path, queries, passages)
-
-    def relevant(self, queries: Rows, passages: Rows) -> npt.NDArray[np.bool_]:
-        """Look up all pairs of each mini-batch, rows of (..., n) and (..., m); returns (..., n, m)."""
-        return self._pairs.find(queries[..., :, None], passages[..., None, :]) >= 0
+def read_judgements(path: str, relevance_level: int, queries: Tokens, passages: Tokens) -> KnownPairs:
+    """Look up what is judged relevant; `relevance_level` is the lowest grade that counts."""
+    table = tables.read_table(path, tables.QRELS)
+    return KnownPairs(table.filter(pc.greater_equal(table["relevance"], relevance_level)), path, queries, passages)
 
 
 class Teacher:
@@ -99,19 +69,15 @@ class Teacher:
     def __init__(self, path: str, queries: Tokens, passages: Tokens) -> None:
         self._path, self._queries, self._passages = path, queries, passages
         table = tables.read_table(path, tables.SCORES)
-        self._pairs = PairNumbers(table, path, queries, passages)
-        self._scores = table["score"].to_numpy()[self._pairs.first]
+        self._known = KnownPairs(table, path, queries, passages)
+        self._scores = table["score"].to_numpy()[self._known.first]
 
-    def margins(self, triples: TripleRows) -> npt.NDArray[np.float64]:
-        """Score of the positive less that of the negative; shape of the triples.
+    def scores(self, queries: Rows, passages: Rows) -> npt.NDArray[np.float64]:
+        """Look up the score of each pair.
 
         :raises InputError: a pair without a score.
         """
-        near, far = (self._scores_of(triples.queries, rows) for rows in (triples.positives, triples.negatives))
-        return near - far
-
-    def _scores_of(self, queries: Rows, passages: Rows) -> npt.NDArray[np.float64]:
-        places = self._pairs.find(queries, passages)
+        places = self._known.find(queries, passages)
         if (places < 0).any():
             query, passage = (int(rows[places < 0][0]) for rows in (queries, passages))
             query_id, doc_id = self._queries.ids[query].as_py(), self._passages.ids[passage].as_py()
@@ -123,58 +89,83 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TripleTexts:
-    """Triples, the texts they are rows of, and what is known of them besides."""
+    """Triples as `read_triples` reads them, the texts they are rows of, their loss, and what is known of them."""
 
-    triples: TripleRows
+    triples: Rows
     queries: Texts
     passages: Texts
-    judgements: Judgements | None = None
+    objective: Objective
+    judgements: KnownPairs | None = None
     teacher: Teacher | None = None
 
     def __len__(self) -> int:
-        return len(self.triples.queries)
+        return len(self.triples[0])
 
-    def tokens(self, examples: Rows) -> npt.NDArray[np.integer]:
-        """Count the tokens of each triple."""
-        part = self.triples.take(examples)
-        passages = self.passages.lengths(part.positives) + self.passages.lengths(part.negatives)
-        return self.queries.lengths(part.queries) + passages
+    def split(self, examples: Rows, size: int, limit: float) -> list[MicroBatch]:
+        """Join consecutive mini-batches of `size` triples up to so many tokens."""
+        queries, positives, negatives = self.triples[:, examples]
+        passages = self.passages.lengths(positives) + self.passages.lengths(negatives)
+        return join_consecutive(examples, size, self.queries.lengths(queries) + passages, limit)
 
-    def relevant(self, triples: TripleRows) -> Tensor:
-        """Tell which passages of mini-batches (..., n) are relevant for which query; returns (..., n, 2n).
+    def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
+        """Compute the loss of each mini-batch of a micro-batch; returns (mini-batches,)."""
+        rows = self.triples[:, batch]  # (3, mini-batches, n)
+        queries = forward(self.queries.sequences(rows[0].reshape(-1)))  # (triples, e)
+        passages = forward(self.passages.sequences(rows[1:].reshape(-1)))  # (2 triples, e)
+        vectors = (part.reshape(*batch.shape, -1) for part in (queries, *passages.chunk(2)))
+        return self.objective(Batch(self, rows, *vectors))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Mini-batches of n triples: their rows, (3, mini-batches, n), and vectors, (mini-batches, n, e) each."""
+
+    texts: TripleTexts
+    rows: Rows
+    queries: Tensor
+    positives: Tensor
+    negatives: Tensor
+
+    @property
+    def passages(self) -> Tensor:
+        """Positives and negatives of each mini-batch, (mini-batches, 2n, e)."""
+        return torch.cat([self.positives, self.negatives], dim=-2)
+
+    @property
+    def relevant(self) -> Tensor:
+        """Which passages are relevant for which query, (mini-batches, n, 2n).
 
         A passage that is the query's own positive is relevant, whatever the judgements say.
         """
-        rows = np.concatenate([triples.positives, triples.negatives], axis=-1)  # (..., 2n)
-        relevant = triples.positives[..., :, None] == rows[..., None, :]  # (..., n, 2n)
-        if self.judgements:
-            relevant |= self.judgements.relevant(triples.queries, rows)
-        return torch.from_numpy(relevant)
+        queries, positives, negatives = self.rows
+        passages = np.concatenate([positives, negatives], axis=-1)  # (mini-batches, 2n)
+        relevant = positives[..., :, None] == passages[..., None, :]  # (mini-batches, n, 2n)
+        if self.texts.judgements:
+            relevant |= self.texts.judgements.find(queries[..., :, None], passages[..., None, :]) >= 0
+        return torch.from_numpy(relevant).to(self.queries.device)
 
-    def margins(self, triples: TripleRows) -> Tensor:
-        """Score of the positive less that of the negative, by the teacher; shape of the triples."""
-        if self.teacher is None:
+    @property
+    def others(self) -> Tensor:
+        """Which passages are relevant though not at the place of the query's own, (mini-batches, n, 2n)."""
+        relevant = self.relevant
+        return relevant & ~torch.eye(*relevant.shape[-2:], dtype=torch.bool, device=relevant.device)
+
+    @property
+    def margins(self) -> Tensor:
+        """Score of the positive less that of the negative, by the teacher, (mini-batches, n)."""
+        if self.texts.teacher is None:
             raise ValueError("this loss needs a teacher")
-        return torch.from_numpy(self.teacher.margins(triples))
+        queries, positives, negatives = self.rows
+        margins = self.texts.teacher.scores(queries, positives) - self.texts.teacher.scores(queries, negatives)
+        return torch.from_numpy(margins).to(self.queries.device)
 
 
-def triples_losses(texts: TripleTexts, batch: MicroBatch, forward: Forward, objective: Objective) -> Tensor:
-    """Compute the loss of each mini-batch of a micro-batch; returns (mini-batches,)."""
-    part = texts.triples.take(batch.examples)
-    queries = forward(texts.queries.sequences(part.queries))  # (triples, e)
-    both = np.concatenate([part.positives, part.negatives])
-    positives, negatives = forward(texts.passages.sequences(both)).chunk(2)  # (triples, e) each
-    shape = len(batch), batch.size, -1
-    grouped, device = part.grouped(batch.size), queries.device
-    return objective(
-        Batch(
-            queries.reshape(shape),
-            positives.reshape(shape),
-            negatives.reshape(shape),
-            relevant=lambda: texts.relevant(grouped).to(device),
-            margins=lambda: texts.margins(grouped).to(device),
-        )
-    )
+def make_objective(settings: ObjectiveSettings, similarity: str) -> Objective:
+    """Choose the loss of mini-batches, returned in shape (mini-batches,); `similarity` names that of vectors."""
+    chosen, similarity_of = OBJECTIVES[settings.loss], losses.SIMILARITIES[similarity]
+    loss: Callable[..., Tensor] = getattr(losses, chosen.loss)
+    values = [getattr(settings, name) for name in chosen.of_settings]
+    return lambda batch: loss(*(getattr(batch, name) for name in chosen.of_batch), *values, similarity_of)
 
 
 def make_task(options: EncoderTraining) -> Task:
@@ -189,42 +180,37 @@ def make_task(options: EncoderTraining) -> Task:
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
     passages = texts_of(cache, template, settings, "passage")
+    objective = make_objective(options, settings.similarity)
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
         return TripleTexts(
             read_triples(triples, queries, cache),
             texts_of(queries, template, settings, "query"),
             passages,
-            Judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
+            objective,
+            read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
             Teacher(scores, queries, cache) if scores else None,
         )
 
     training = read(caches[0], options.triples, options.qrels, options.teacher_scores)
     held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
     validation = read(caches[1], *held_out)
-    objective = make_objective(options, settings.similarity)
     candidates = read_candidates(options)
     pool = make_pool(candidates, caches[1], cache) if candidates else None
-
-    def split(examples: Rows, size: int, limit: float) -> list[MicroBatch]:
-        return join_consecutive(examples, size, training.tokens(examples), limit)
-
-    def losses(batch: MicroBatch, forward: Forward) -> Tensor:
-        return triples_losses(training, batch, forward, objective)
 
     def validate(forward: Forward) -> Validation:
         # Whole mini-batches as in training, so that both losses count the same number of negatives per query.
         size = min(options.batch_size, len(validation))
         examples = np.arange(len(validation) // size * size)
-        parts = join_consecutive(examples, size, validation.tokens(examples), options.tokens_at_once)
-        loss = torch.cat([triples_losses(validation, part, forward, objective) for part in parts]).mean().item()
+        parts = validation.split(examples, size, options.tokens_at_once)
+        loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
         if pool is None:
             return Validation(loss)
         vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
-        return Validation(loss, pool.value(*vectors, SIMILARITIES[settings.similarity]))
+        return Validation(loss, pool.value(*vectors, losses.SIMILARITIES[settings.similarity]))
 
     def save(name: str) -> None:
         save_encoder(encoder, options.base_model, Path(options.output) / name)
 
     per_epoch = len(training) // tables.count_epochs(options.triples)
-    return Task(encoder, len(training), per_epoch, split, losses, validate, save)
+    return Task(encoder, len(training), per_epoch, training.split, training.losses, validate, save)

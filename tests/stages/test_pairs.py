@@ -8,9 +8,8 @@ import pytest
 from cort import pairs
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.training.sampling import Pool
 from tests.support.common import command_line
-from tests.support.training import pools_of
+from tests.support.training import Pool, pools_of
 
 
 def options(world, folder, **changes):

@@ -15,8 +15,7 @@ from cort.models.encoder import Texts, load_encoder, texts_of
 from cort.models.transformer import forward_by_length
 from cort.training import triples as training_triples
 from cort.training.losses import batch_triplet_loss, multilabel_margin_loss
-from cort.training.microbatches import MicroBatch
-from cort.training.objectives import ObjectiveSettings, make_objective
+from cort.training.settings import ObjectiveSettings
 from tests.support.common import contents, read_curve
 from tests.support.training import train_options, write_examples
 
@@ -57,7 +56,7 @@ def validation_loss(model, examples, caches, margin, batch_size):
 
 def triplet(margin):
     """The paper's loss of a batch, as the stage uses it."""
-    return make_objective(ObjectiveSettings(margin=margin), "angular")
+    return training_triples.make_objective(ObjectiveSettings(margin=margin), "angular")
 
 
 def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
@@ -135,11 +134,8 @@ def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, 
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
     rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
     as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
-    texts = training_triples.TripleTexts(rows, as_query, as_passage)
-    losses = [
-        training_triples.triples_losses(texts, MicroBatch(np.arange(start, start + 5), 5), alone(encoder), triplet(0.3))
-        for start in (0, 5)
-    ]
+    texts = training_triples.TripleTexts(rows, as_query, as_passage, triplet(0.3))
+    losses = [texts.losses(np.arange(start, start + 5)[None], alone(encoder)) for start in (0, 5)]
     assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses).item() / 2, rel=1e-5)
 
 
@@ -220,18 +216,16 @@ def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples
 
     expected = [
         batch_triplet_loss(
-            vectors(as_query, part.queries),
-            vectors(as_passage, part.positives),
-            vectors(as_passage, part.negatives),
+            vectors(as_query, rows[0, part]),
+            vectors(as_passage, rows[1, part]),
+            vectors(as_passage, rows[2, part]),
             0.1,
         ).item()
-        for part in (rows.take(np.arange(start, start + 7)) for start in (0, 7))
+        for part in (slice(0, 7), slice(7, 14))
     ]
-    chunk, texts = MicroBatch(np.arange(14), 7), training_triples.TripleTexts(rows, as_query, as_passage)
+    texts = training_triples.TripleTexts(rows, as_query, as_passage, triplet(0.1))
     together = lambda sequences: forward_by_length(encoder, sequences, CPU, 100)  # noqa: E731
-    assert training_triples.triples_losses(texts, chunk, together, triplet(0.1)).tolist() == pytest.approx(
-        expected, rel=1e-4
-    )
+    assert texts.losses(np.arange(14).reshape(2, 7), together).tolist() == pytest.approx(expected, rel=1e-4)
 
 
 def test_triples_are_looked_up_by_id(caches, examples, world):
@@ -239,9 +233,9 @@ def test_triples_are_looked_up_by_id(caches, examples, world):
         str(examples / "triples.train.parquet"), Tokens(caches["queries.train"]), Tokens(caches["passages"])
     )
     table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).to_pylist()
-    assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
-    assert [world.doc_ids[row] for row in rows.positives] == [row["positive"] for row in table]
-    assert [world.doc_ids[row] for row in rows.negatives] == [row["negative"] for row in table]
+    assert [world.query_ids[row] for row in rows[0]] == [row["query_id"] for row in table]
+    assert [world.doc_ids[row] for row in rows[1]] == [row["positive"] for row in table]
+    assert [world.doc_ids[row] for row in rows[2]] == [row["negative"] for row in table]
 
 
 def test_bf16_trains_too(options, tmp_path):
@@ -321,9 +315,8 @@ def test_judged_pairs_are_found_and_no_others(caches, examples, world):
     rows = tables.read_table(path, tables.QRELS).to_pylist()
     for level in (1, max(row["relevance"] for row in rows) + 1):
         judged = {(row["query_id"], row["doc_id"]) for row in rows if row["relevance"] >= level}
-        found = training_triples.Judgements(path, level, queries, passages).relevant(
-            np.arange(len(queries)), np.arange(len(passages))
-        )
+        known = training_triples.read_judgements(path, level, queries, passages)
+        found = known.find(np.arange(len(queries))[:, None], np.arange(len(passages))) >= 0
         expected = [[(query, document) in judged for document in world.doc_ids] for query in world.query_ids[:20]]
         assert found[:20].tolist() == expected
         assert found.sum() == len(judged)

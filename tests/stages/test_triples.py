@@ -9,9 +9,8 @@ from cort import triples
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.training.sampling import Pool
 from tests.support.common import command_line
-from tests.support.training import pools_of
+from tests.support.training import Pool, pools_of
 
 
 def options(world, folder, **changes):

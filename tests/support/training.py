@@ -5,21 +5,35 @@ import signal
 import subprocess
 import sys
 import threading
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from cort import pairs, triples
 from cort.formats import tables
-from cort.training.sampling import Pools
 from tests.support.common import ROOT, command_line, contents
 
 TIMEOUT = 300
 
 
+class Pool(NamedTuple):
+    """What examples of one query are drawn from."""
+
+    query_id: str
+    positives: list[str]
+    negatives: list[str]
+    ranks: list[int]
+
+
 def pools_of(*pools):
     """Pools in columns."""
     types = (pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.list_(pa.int32()))
-    return Pools(*(pa.array(column, kind) for column, kind in zip(zip(*pools, strict=True), types, strict=True)))
+    columns = (pa.array(column, kind) for column, kind in zip(zip(*pools, strict=True), types, strict=True))
+    return pa.record_batch(dict(zip(Pool._fields, columns, strict=True)))
+
+
+def each_of(pools):
+    return [Pool(**row) for row in pools.to_pylist()]
 
 
 def write_examples(world, folder, epochs, seed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from cort.training.objectives import needs_teacher
+from cort.training.settings import needs_teacher
 from workflow.experiment.config import LEARNERS, TRAINING_SPLITS, Config, is_trained
 from workflow.experiment.naming import check_measures, entries, listed
 

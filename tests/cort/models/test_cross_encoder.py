@@ -271,7 +271,7 @@ def test_the_seed_decides_the_bytes(options, tmp_path):
 
 def test_pairs_are_looked_up_by_id(examples, caches, world):
     path = str(examples / "train.parquet")
-    rows = read_pairs(path, Tokens(caches["queries.train"]), Tokens(caches["passages"]))
+    rows = read_pairs(path, make_pairs(caches, None))
     table = tables.read_table(path, tables.PAIRS).to_pylist()
     assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
     assert [world.doc_ids[row] for row in rows.passages] == [row["doc_id"] for row in table]

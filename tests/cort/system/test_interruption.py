@@ -83,9 +83,9 @@ class Training:
     def losses(self, chunk, forward):
         self._send(self.signals.pop(self.count, None))
         self.count += 1
-        self.starts.append(int(chunk.examples[0]))
+        self.starts.append(int(chunk[0, 0]))
         noise = random.random() + np.random.rand() + random.gauss(0, 1) + np.random.normal()  # noqa: NPY002, S311
-        return (forward.model(self.rows[chunk.examples]) + 0.1 * noise).square().mean().reshape(1)
+        return (forward.model(self.rows[chunk.reshape(-1)]) + 0.1 * noise).square().mean().reshape(1)
 
     def validate(self, forward):
         losses, model = [], forward.model

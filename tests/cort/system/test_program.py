@@ -36,7 +36,7 @@ def differing(before, after):
 
 def test_what_a_stage_imports_is_its_program_at_once_or_later_and_nothing_of_the_system():
     found = program_of("cort.train")
-    assert {"cort/train.py", LOSSES, "cort/training/parallel/worker.py", "cort/__init__.py"} <= found.keys()
+    assert {"cort/train.py", LOSSES, "cort/training/parallel.py", "cort/__init__.py"} <= found.keys()
     assert not any(name.startswith("cort/system/") for name in found)
     assert not {"cort/report.py", "cort/retrieval/bm25.py"} & found.keys()
     assert all(len(value) == 16 for value in found.values())

@@ -20,8 +20,7 @@ from cort import train
 from cort.system import cli
 from cort.system.errors import InputError
 from cort.system.options import read_options, to_words
-from cort.training.parallel.launcher import open_store, usable_processes
-from cort.training.parallel.worker import LAUNCHER
+from cort.training.parallel import LAUNCHER, open_store, usable_processes
 from tests.support.common import ROOT, logged, read_curve
 from tests.support.training import Process, long_training_options, results, write_examples
 
@@ -184,7 +183,7 @@ def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, nu
 
 def test_a_worker_whose_launcher_is_gone_ends_at_once():
     environment = {**os.environ, LAUNCHER: str(os.getpid() + 1), "RANK": "0"}
-    command = [sys.executable, "-m", "cort.training.parallel.worker", "cort.train", "--help"]
+    command = [sys.executable, "-m", "cort.training.parallel", "cort.train", "--help"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (128 + signal.SIGKILL, "")
     environment[LAUNCHER] = str(os.getpid())
@@ -195,7 +194,7 @@ def test_a_worker_whose_launcher_is_gone_ends_at_once():
 
 def test_a_worker_dies_with_its_launcher(tmp_path):
     """The launcher is killed while the worker sleeps."""
-    worker = "import os, time; from cort.training.parallel.worker import die_with; die_with(os.getppid()); "
+    worker = "import os, time; from cort.training.parallel import die_with; die_with(os.getppid()); "
     worker += "print(1, flush=True); time.sleep(99)"
     launcher = f"import subprocess, sys; process = subprocess.Popen([sys.executable, '-c', {worker!r}]); "
     launcher += "print(process.pid, flush=True); process.wait()"

@@ -11,12 +11,12 @@ from torch import nn
 from cort.models.batching import Sequences
 from cort.system.errors import InputError
 from cort.system.options import add_options, read_options
-from cort.training.curve import CurvePoint, write_curve
 from cort.training.loop import Task, fit, parameter_groups
 from cort.training.microbatches import join_consecutive
-from cort.training.run import make_deterministic
+from cort.training.run import make_deterministic, write_curve
 from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
+from cort.training.state import CurvePoint
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -58,7 +58,7 @@ class Record:
         return join_consecutive(examples, size, np.full(len(examples), 10**6), limit)
 
     def losses(self, chunk, forward):
-        start, end = int(chunk.examples[0]), int(chunk.examples[-1]) + 1
+        start, end = int(chunk[0, 0]), int(chunk[-1, -1]) + 1
         self.parts.append((start, end))
         assert forward.model.training
         return forward.model(self.rows[start:end].to(forward.device)).mean().reshape(1)
@@ -199,6 +199,13 @@ def test_a_loss_that_is_no_number_stops_with_one_line(value):
     assert [name for name, _ in record.saved] == []
 
 
+def test_one_example_is_named_alone():
+    record = Record(rows(6))
+    record.rows[3] = math.nan
+    with pytest.raises(InputError, match=r"^update 2: found the loss nan on the example 3, "):
+        record.fit(batch_size=1)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_validation_loss_that_is_no_number_stops_too(value):
     record = Record(rows(24), validation=[1.0, value])
@@ -241,7 +248,7 @@ class Sums(Record):
 
     def losses(self, chunk, forward):
         frame = np.array([1, 2, 4]), np.zeros(3, dtype=np.int64)
-        outputs = forward(Sequences(np.full(len(chunk.examples), 3), lambda _: frame, 0))
+        outputs = forward(Sequences(np.full(chunk.size, 3), lambda _: frame, 0))
         self.parts.append((outputs.dtype, (outputs @ outputs).dtype))
         return outputs.reshape(len(chunk), -1).mean(1)
 

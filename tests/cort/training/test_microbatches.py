@@ -16,11 +16,10 @@ from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.tokenizer import load_template
 from cort.training.loop import Task, fit
 from cort.training.microbatches import activation_limit, join_by_length, join_consecutive
-from cort.training.objectives import ObjectiveSettings, make_objective
-from cort.training.pairs import PairRows, PairTexts, pairs_losses
+from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
-from cort.training.settings import TrainingSettings
-from cort.training.triples import Judgements, TripleRows, TripleTexts, triples_losses
+from cort.training.settings import ObjectiveSettings, TrainingSettings
+from cort.training.triples import TripleTexts, make_objective, read_judgements
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -43,14 +42,13 @@ def test_consecutive_mini_batches_are_joined_up_to_the_limit():
     examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
     chunks = join_consecutive(examples, 2, tokens, 20)
     # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
-    assert [(chunk.examples.tolist(), len(chunk)) for chunk in chunks] == [
+    assert [(chunk.reshape(-1).tolist(), len(chunk)) for chunk in chunks] == [
         ([10, 11, 12, 13], 2),
         ([14, 15], 1),
         ([16, 17], 1),
         ([18, 19, 20, 21], 2),
     ]
     assert [len(chunk) for chunk in join_consecutive(examples, 2, tokens, math.inf)] == [6]
-    assert chunks[0].name(1) == "the examples 12 to 13"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -60,18 +58,17 @@ def test_no_example_is_lost_and_no_limit_is_passed(seed):
     tokens = generator.integers(1, 60, size * count)
     examples = np.arange(size * count) + 7
     chunks = join_consecutive(examples, size, tokens, limit)
-    assert np.concatenate([chunk.examples for chunk in chunks]).tolist() == examples.tolist()
-    totals = [tokens[chunk.examples - 7].sum() for chunk in chunks]
+    assert np.concatenate(chunks).reshape(-1).tolist() == examples.tolist()
+    totals = [tokens[chunk - 7].sum() for chunk in chunks]
     assert all(total <= limit or len(chunk) == 1 for total, chunk in zip(totals, chunks, strict=True))
     # Nor is any chunk smaller than it must be.
-    firsts = [tokens[chunk.examples[:size] - 7].sum() for chunk in chunks]
+    firsts = [tokens[chunk[0] - 7].sum() for chunk in chunks]
     assert all(total + first > limit for total, first in zip(totals, firsts[1:], strict=False))
 
 
 def test_examples_that_do_not_touch_each_other_are_sorted_by_length():
     chunks = join_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
-    assert [chunk.examples.tolist() for chunk in chunks] == [[1, 3], [2, 0, 4]]
-    assert chunks[1].name(1) == "the example 0"
+    assert [chunk.tolist() for chunk in chunks] == [[[1], [3]], [[2], [0], [4]]]
 
 
 def test_what_is_computed_again_need_not_wait():
@@ -92,11 +89,11 @@ class Exact:
         self.queries, self.passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
         generator = np.random.default_rng(4)
         draw = partial(generator.integers, size=30)
-        self.rows = TripleRows(draw(len(self.queries)), draw(len(self.passages)), draw(len(self.passages)))
+        self.rows = np.stack([draw(len(self.queries)), draw(len(self.passages)), draw(len(self.passages))])
         self.relevance = draw(2).astype(np.int32)
         ids = {
-            "query_id": self.queries.ids.take(self.rows.queries),
-            "doc_id": self.passages.ids.take(self.rows.positives),
+            "query_id": self.queries.ids.take(self.rows[0]),
+            "doc_id": self.passages.ids.take(self.rows[1]),
         }
         import pyarrow as pa
 
@@ -107,34 +104,25 @@ class Exact:
         encoder_settings = EncoderSettings("mean", 16, 12, 24)
         model = new_encoder(self.lm, encoder_settings, 1)
         multilabel = loss == "multilabel_margin"
+        similarity = "inner_product" if multilabel else "angular"
         texts = TripleTexts(
             self.rows,
             texts_of(self.queries, self.template, encoder_settings, "query"),
             texts_of(self.passages, self.template, encoder_settings, "passage"),
-            Judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
+            make_objective(ObjectiveSettings(loss, margin=0.5), similarity),
+            read_judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
         )
-        similarity = "inner_product" if multilabel else "angular"
-        objective = make_objective(ObjectiveSettings(loss, margin=0.5), similarity)
-
-        def chunks(examples, size, limit):
-            return join_consecutive(examples, size, texts.tokens(examples), limit)
-
-        return model, chunks, lambda chunk, forward: triples_losses(texts, chunk, forward, objective)
+        return model, texts
 
     def pairs(self):
         settings = PairSettings(12, 32)
         model = new_cross_encoder(self.lm, settings, 1)
         pairs = Pairs(self.queries, self.passages, self.template, settings)
-        texts = PairTexts(PairRows(self.rows.queries, self.rows.positives, self.relevance), pairs)
-
-        def chunks(examples, _, limit):
-            return join_by_length(examples, texts.tokens(examples), limit)
-
-        return model, chunks, lambda chunk, forward: pairs_losses(texts, chunk, forward)
+        return model, PairTexts(*self.rows[:2], self.relevance, pairs)
 
     def update(self, kind, settings):
         """Weights after one update, how many chunks it took, and the loss."""
-        model, chunks, losses = self.pairs() if kind == "pairs" else self.triples(kind)
+        model, texts = self.pairs() if kind == "pairs" else self.triples(kind)
         model = model.double()
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -142,10 +130,10 @@ class Exact:
         found = []
 
         def counted(*args):
-            found.extend(chunks(*args))
+            found.extend(texts.split(*args))
             return list(found)
 
-        (point,) = fit(Task(model, 30, 30, counted, losses, lambda _: Validation(1.0), lambda _: None), settings)
+        (point,) = fit(Task(model, 30, 30, counted, texts.losses, lambda _: Validation(1.0), lambda _: None), settings)
         return {name: value.clone() for name, value in model.state_dict().items()}, found, point.loss
 
 

@@ -22,7 +22,7 @@ from cort.models.cross_encoder import (
     save_cross_encoder,
 )
 from cort.models.encoder import load_encoder, texts_of
-from cort.training.objectives import OBJECTIVES, ObjectiveSettings
+from cort.training.settings import OBJECTIVES, ObjectiveSettings
 from tests.support.common import ROOT, contents, read_curve
 from tests.support.training import train_options, write_examples
 

@@ -7,8 +7,8 @@ import pytest
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.training.sampling import Pool, build_pools, draw_distinct, limit_pools, shuffle
-from tests.support.training import pools_of
+from cort.training.sampling import build_pools, draw_distinct, limit_pools, shuffle
+from tests.support.training import Pool, each_of, pools_of
 
 NONE = {
     "queries in the ranking": 0,
@@ -41,7 +41,7 @@ def test_positives_have_the_level_at_least_and_keep_the_order_of_the_file(tmp_pa
     rankings = run(tmp_path, dict.fromkeys("1234", "def"))
     for level, expected in ((1, {"1": ["x"], "2": ["b", "a"]}), (2, {"1": ["x"], "2": ["a"]}), (4, {})):
         pools, _ = build_pools(table, level, rankings, 1, 3, 1)
-        assert {pool.query_id: pool.positives for pool in pools} == expected
+        assert {pool.query_id: pool.positives for pool in each_of(pools)} == expected
 
 
 def test_each_filter_by_hand(tmp_path):
@@ -61,7 +61,7 @@ def test_each_filter_by_hand(tmp_path):
         "nor_this_one": ["b"],
     }
     pools, counts = build_pools(judged(positives), 1, run(tmp_path, rankings), 2, 3, minimum_results=3)
-    assert list(pools) == [
+    assert each_of(pools) == [
         Pool("exactly", ["z"], ["b", "c"], [2, 3]),
         Pool("some_relevant", ["b", "a", "q"], ["c"], [2]),
     ]
@@ -78,13 +78,13 @@ def test_each_filter_by_hand(tmp_path):
 
 def test_ranks_beyond_the_ranking_leave_nothing(tmp_path):
     pools, counts = build_pools(judged({"q": ["x"]}), 1, run(tmp_path, {"q": "abc"}), 4, 100, 1)
-    assert list(pools) == []
+    assert each_of(pools) == []
     assert counts == {**NONE, "queries in the ranking": 1, "dropped: no negative left on these ranks": 1}
 
 
 def test_an_empty_run(tmp_path):
     pools, counts = build_pools(judged({"q": ["x"]}), 1, run(tmp_path, {}), 1, 100, 1)
-    assert (list(pools), counts) == ([], {**NONE, "queries without results": 1})
+    assert (each_of(pools), counts) == ([], {**NONE, "queries without results": 1})
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -106,7 +106,7 @@ def test_pools_against_brute_force(tmp_path, seed):
         kept = [(doc, i + 1) for i, doc in enumerate(ranking) if first <= i + 1 <= last and doc not in relevant]
         if relevant and len(ranking) >= minimum and kept:
             expected.append(Pool(query_id, relevant, [doc for doc, _ in kept], [rank for _, rank in kept]))
-    assert list(pools) == expected
+    assert each_of(pools) == expected
     assert counts["queries kept"] == len(expected)
     dropped = sum(count for name, count in counts.items() if name.startswith("dropped"))
     assert counts["queries in the ranking"] == len(rankings) == dropped + len(expected)
@@ -128,12 +128,12 @@ def test_an_epoch_has_every_query_once_in_an_order_of_its_own():
 @pytest.mark.parametrize("maximum", [1, 7, 19])
 def test_a_limit_draws_that_many_queries_and_keeps_their_order(maximum):
     pools = some_pools(20)
-    drawn = list(limit_pools(pools, maximum, seed=1))
+    drawn = each_of(limit_pools(pools, maximum, seed=1))
     numbers = [int(pool.query_id[1:]) for pool in drawn]
     assert len(set(numbers)) == maximum
     assert numbers == sorted(numbers)
-    assert drawn == list(limit_pools(pools, maximum, seed=1))
-    assert any(drawn != list(limit_pools(pools, maximum, seed)) for seed in (2, 3, 4))
+    assert drawn == each_of(limit_pools(pools, maximum, seed=1))
+    assert any(drawn != each_of(limit_pools(pools, maximum, seed)) for seed in (2, 3, 4))
 
 
 @pytest.mark.parametrize("maximum", [0, 20, 21])

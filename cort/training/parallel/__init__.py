@@ -1,1 +1,0 @@
-"""One process per GPU: how the processes of a training start, talk and end."""
