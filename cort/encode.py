@@ -95,9 +95,8 @@ class Options:
 
 def stage(options: Options) -> None:
     """Encode and write."""
-    from cort.models.cache_key import identity
     from cort.models.encoder import load_encoder, texts_of
-    from cort.models.transformer import choose_device, model_fingerprint
+    from cort.models.transformer import choose_device, identity, model_fingerprint
 
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))

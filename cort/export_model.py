@@ -91,7 +91,7 @@ def stage(options: Options) -> None:
 def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, Any]:
     """Write all but the card; what it is to say of the model itself."""
     from cort.models.encoder import load_encoder
-    from cort.models.export.layout import Source, write_cross_encoder, write_encoder
+    from cort.models.export import Source, write_cross_encoder, write_encoder
     from cort.models.rerankers import load_reranker
 
     if kind == "reranker":

@@ -119,10 +119,9 @@ class Options:
 
 def stage(options: Options) -> None:
     """Score and write."""
-    from cort.models.cache_key import identity
     from cort.models.cross_encoder import Pairs
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import choose_device
+    from cort.models.transformer import choose_device, identity
 
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"

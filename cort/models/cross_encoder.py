@@ -23,7 +23,6 @@ from cort.models.transformer import (
     check_length,
     forward_by_length,
     load_transformer,
-    most_tokens,
     new_model_folder,
     place,
     read_settings,
@@ -100,10 +99,10 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int)
     """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder."""
     torch.manual_seed(seed)
     classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
-    template, longest = load_template(base_model), most_tokens(classifier)
-    check_length("query_length", settings.query_length, template.extra + 1, longest)
+    template = load_template(base_model)
+    check_length("query_length", settings.query_length, template.extra + 1, classifier)
     # A query of full length still leaves one token for the passage.
-    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, longest)
+    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, classifier)
     return CrossEncoder(classifier, settings)
 
 

@@ -26,7 +26,6 @@ from cort.models.transformer import (
     check_length,
     forward_by_length,
     load_transformer,
-    most_tokens,
     new_model_folder,
     place,
     read_settings,
@@ -45,7 +44,10 @@ class Encoder(nn.Module):
     def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.transformer = without_pooler(transformer)
+        if getattr(transformer, "pooler", None) is not None:
+            # Neither pooling uses it, and unused weights are neither trained nor saved.
+            transformer.pooler = None
+        self.transformer = transformer
         hidden = transformer.config.hidden_size
         if not settings.projection and settings.dimension != hidden:
             fix = f"set it to {hidden}, or use a projection"
@@ -105,7 +107,9 @@ class Texts:
 
 def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
     """Texts of a kind ("query" or "passage") as an encoder takes them."""
-    return Texts(tokens, template, settings.length(kind), settings.segment(kind))
+    if kind == "query":
+        return Texts(tokens, template, settings.query_length, settings.query_segment)
+    return Texts(tokens, template, settings.passage_length, settings.passage_segment)
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
@@ -113,14 +117,6 @@ def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
     states = single(states)
     weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
     return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
-
-
-def without_pooler(transformer: Any) -> Any:
-    """Drop the pretrained pooler: neither pooling uses it, and unused weights are neither trained nor saved."""
-    if getattr(transformer, "pooler", None) is not None:
-        transformer.pooler = None
-    model: nn.Module = transformer
-    return model
 
 
 def new_encoder(
@@ -131,9 +127,9 @@ def new_encoder(
     :param start: folder of a trained encoder, whose weights take the place of both.
     """
     transformer = load_transformer(base_model if start is None else start)
-    shortest, longest = load_template(base_model).extra + 1, most_tokens(transformer)
-    check_length("query_length", settings.query_length, shortest, longest)
-    check_length("passage_length", settings.passage_length, shortest, longest)
+    shortest = load_template(base_model).extra + 1
+    check_length("query_length", settings.query_length, shortest, transformer)
+    check_length("passage_length", settings.passage_length, shortest, transformer)
     torch.manual_seed(seed)
     encoder = Encoder(transformer, settings)
     if start is not None:

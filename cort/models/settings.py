@@ -23,6 +23,7 @@ class EncoderSettings:
     passage_length: int = optional(512, "tokens, special ones included")
     similarity: Literal["angular", "cosine", "inner_product"] = optional("angular")
     projection: bool = optional(True, "False: vectors are the model's own states")
+    #: segment ids (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone
     query_segment: Literal[0, 1] = optional(1)
     passage_segment: Literal[0, 1] = optional(0)
 
@@ -30,14 +31,6 @@ class EncoderSettings:
     def unit_length(self) -> bool:
         """Whether vectors are stored with length 1: angle and cosine do not see their length."""
         return self.similarity != "inner_product"
-
-    def segment(self, kind: str) -> int:
-        """Segment id (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone."""
-        return self.query_segment if kind == "query" else self.passage_segment
-
-    def length(self, kind: str) -> int:
-        """Tokens a text of `kind` ("query" or "passage") is cut to."""
-        return self.query_length if kind == "query" else self.passage_length
 
 
 @dataclass(frozen=True)

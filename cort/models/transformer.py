@@ -8,9 +8,10 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +23,15 @@ from torch import Tensor, nn
 from cort.models.batching import Sequences, by_length, pad
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import atomic_folder
+from cort.system.files import atomic_folder, checksum
+from cort.system.program import program_of
 
 log = logging.getLogger(__name__)
 
 Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 
+#: libraries whose release can change what a model computes
+LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 HALF_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU, more pad more
@@ -83,8 +87,9 @@ def most_tokens(transformer: nn.Module) -> int:
     return limit - (0 if padding is None else padding + 1)
 
 
-def check_length(name: str, length: int, shortest: int, longest: int) -> None:
+def check_length(name: str, length: int, shortest: int, transformer: nn.Module) -> None:
     """Refuse a length in tokens that leaves no room for text or has no position embeddings."""
+    longest = most_tokens(transformer)
     if not shortest <= length <= longest:
         raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
 
@@ -135,6 +140,24 @@ def model_fingerprint(folder: str | Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
+    """Name a computation by all that decides its result.
+
+    :param module: the stage; what it and all that it imports does counts.
+    :param options: those that change the result, without paths.
+    :param files: paths whose content counts, in a fixed order.
+    :param model: folder of the model it works with or starts from.
+    """
+    parts = {
+        "options": dict(options),
+        "files": [checksum(path) for path in files],
+        "model": model_fingerprint(model),
+        "source": program_of(module),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
 def forward_by_length(
     model: Callable[[dict[str, Tensor]], Tensor],
     sequences: Sequences,
@@ -146,23 +169,17 @@ def forward_by_length(
     :param token_budget: padded tokens that go through the transformer at once; None takes those of `TOKEN_BUDGETS`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
-    if token_budget is None:
-        token_budget = TOKEN_BUDGETS[device.type]
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
-    for members in by_length(sequences.lengths, token_budget):
+    for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
         batch = pad([sequences.frame(int(row)) for row in members], sequences.pad_id)
-        parts.append(model(_on_device(batch, device)))  # (members, ...)
+        if device.type == "cuda":
+            # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
+            batch = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+        parts.append(model(batch))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")
     return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
-
-
-def _on_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    if device.type != "cuda":
-        return batch
-    # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
-    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:

@@ -12,7 +12,7 @@ import yaml
 
 from cort import __version__
 from cort.evaluation.measures import Measures
-from cort.models.export.layout import RELEASE, TRANSFORMER
+from cort.models.export import RELEASE, TRANSFORMER
 from cort.reporting.inputs import Filter
 from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from cort.models.cache_key import identity
-from cort.models.transformer import model_fingerprint
+from cort.models.transformer import identity, model_fingerprint
 from cort.system.options import read_options
 from cort.training.checkpoints import Checkpoints
 from cort.training.curve import write_curve
