@@ -83,9 +83,8 @@ def stage(options: Options) -> None:
     with atomic_folder(options.output) as folder:
         more = _write_model(kind, model, options.cleaning, folder)
         (folder / CARD).write_text(card_text(Card(**said, **more)), encoding="utf-8", newline="\n")
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        size = sum(path.stat().st_size for path in files)
-        log.info("%s %s: %d files, %d bytes", kind, options.name, len(files), size)
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        log.info("%s %s: %d files, %d bytes", kind, options.name, len(sizes), sum(sizes))
 
 
 def _write_model(kind: str, model: Path, text: str, folder: Path) -> dict[str, Any]:

@@ -96,9 +96,8 @@ def score_blocks(
             raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
         return rows.append_column("score", pa.array(scores.numpy())).combine_chunks().to_batches()[0]
 
-    starts = range(0, len(queries), BLOCK)
-    numbered = ((start // BLOCK, start) for start in starts)
-    yield from track(finished.each(numbered, score_block), len(starts), f"blocks of {BLOCK} pairs")
+    numbered = list(enumerate(range(0, len(queries), BLOCK)))
+    yield from track(finished.each(numbered, score_block), len(numbered), f"blocks of {BLOCK} pairs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +141,8 @@ def stage(options: Options) -> None:
         files = [options.triples] if options.triples else sorted(options.candidates)
         identify = partial(identity, "cort.score", decisive, [*files, options.queries, options.passages], options.model)
         finished = FinishedBlocks(options.checkpoints, identify)
-        placed = model.place(device, options.precision)
-        for block in score_blocks(placed, pairs, table, source, device, options.precision, finished):
+        model.place(device, options.precision)
+        for block in score_blocks(model, pairs, table, source, device, options.precision, finished):
             writer.write_batch(block)
     finished.remove(range(-(-table.num_rows // BLOCK)))
 

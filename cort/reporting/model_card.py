@@ -30,17 +30,10 @@ OBJECTIVES = {
     "margin_mse": "Margin MSE: the differences between the scores of a relevant and another passage are those that a "
     "cross-encoder, `teacher`, gives.",
 }
-HEADERS: Mapping[str, dict[str, Any]] = {
-    "encoder": {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
-    },
-    "reranker": {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "text-ranking",
-        "tags": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
-    },
+TASKS = {"encoder": "sentence-similarity", "reranker": "text-ranking"}
+TAGS = {
+    "encoder": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
+    "reranker": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
 }
 SNIPPETS = {
     "encoder": """from sentence_transformers import SentenceTransformer
@@ -57,16 +50,11 @@ query = "what is a dense ranker"
 print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))
 """,
 }
-OWN_SNIPPETS = {
-    "encoder": """from cort.models.encoder import load_encoder
+OWN_SNIPPET = """from cort.models.{module} import load_{module}
 
-encoder, template = load_encoder({path})
-""",
-    "reranker": """from cort.models.cross_encoder import load_cross_encoder
-
-reranker, template = load_cross_encoder({path})
-""",
-}
+{kind}, template = load_{module}({path})
+"""
+OWN_MODULES = {"encoder": "encoder", "reranker": "cross_encoder"}
 CITATIONS = {
     "cort": """@inproceedings{wrzalik-krechel-2021-cort,
   title     = {{CoRT}: Complementary Rankings from Transformers},
@@ -119,7 +107,9 @@ class Card:
 
 def card_text(card: Card) -> str:
     """Write the whole file."""
-    header = {**HEADERS[card.kind], **({"base_model": card.base} if card.base else {})}
+    header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[card.kind], "tags": TAGS[card.kind]}
+    header |= {"base_model": card.base} if card.base else {}
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     parts = [
         f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n",
         f"# {_plain(card.name)}\n",
@@ -129,7 +119,7 @@ def card_text(card: Card) -> str:
         *_training(card),
         *_quality(card),
         "## Versions\n",
-        f"Made by the CoRT workflow {__version__} with {_packages()}, for sentence-transformers {RELEASE}.\n",
+        f"Made by the CoRT workflow {__version__} with {packages}, for sentence-transformers {RELEASE}.\n",
         "## Citation\n",
         *(f"```bibtex\n{CITATIONS[name]}```\n" for name in _cited(card)),
     ]
@@ -158,7 +148,8 @@ def _use(card: Card) -> Iterator[str]:
         yield "The tokenizer leaves out all characters but ASCII letters, digits and `.,!?;/:`, as in training.\n"
     yield from (f"{note}\n" for note in card.notes)
     yield "With this project, whose `encode` and `score` give the same numbers:\n"
-    yield f"```python\n{OWN_SNIPPETS[card.kind].format(path=json.dumps(f'{card.name}/{TRANSFORMER}'))}```\n"
+    path = json.dumps(f"{card.name}/{TRANSFORMER}")
+    yield f"```python\n{OWN_SNIPPET.format(module=OWN_MODULES[card.kind], kind=card.kind, path=path)}```\n"
 
 
 def _training(card: Card) -> Iterator[str]:
@@ -167,21 +158,21 @@ def _training(card: Card) -> Iterator[str]:
     if card.settings.get("loss") in OBJECTIVES:
         yield f"{OBJECTIVES[card.settings['loss']]}\n"
     if card.filters:
-        columns = [Column("split", "split"), Column("what", "what"), Column("number", "number")]
-        rows: list[list[Cell]] = [[one.name, what, number] for one in card.filters for what, number in one.counts]
-        yield to_markdown(Table(columns, rows))
-    settings = list(_flat(card.settings))
-    if settings:
+        yield _table("split what number", [[one.name, *count] for one in card.filters for count in one.counts])
+    if settings := [list(setting) for setting in _flat(card.settings)]:
         yield "Settings, as in the experiment file:\n"
-        columns = [Column("key", "key"), Column("value", "value")]
-        yield to_markdown(Table(columns, [[key, value] for key, value in settings]))
+        yield _table("key value", settings)
+
+
+def _table(columns: str, rows: Sequence[Sequence[Cell]]) -> str:
+    return to_markdown(Table([Column(name) for name in columns.split()], rows))
 
 
 def _quality(card: Card) -> Iterator[str]:
     if card.measures:
-        how = "retrieves with it" if card.kind == "encoder" else "re-ranks with it"
+        how = "retrieves" if card.kind == "encoder" else "re-ranks"
         yield "## Quality\n"
-        yield f"Means over all judged queries of a split, of each system that {how}:\n"
+        yield f"Means over all judged queries of a split, of each system that {how} with it:\n"
         yield to_markdown(systems_table(card.measures))
 
 
@@ -197,10 +188,6 @@ def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, s
             yield from _flat(value, f"{place}{key}.")
         else:
             yield f"{place}{key}", str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _packages() -> str:
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
 
 
 def _plain(text: str) -> str:
