@@ -38,7 +38,6 @@ DROPPED = re.compile(r"transformer\.(pooler\..+|cls\..+|predictions\..+|embeddin
 PREFIX = "transformer."
 CODE = re.compile(r"GLOBAL (\S+)")
 COMPLAINT_LENGTH = 160
-PIECES = ("best", "last")
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -134,7 +133,7 @@ def stage(options: Options) -> None:
     encoder = new_encoder(options.base_model, read_options(EncoderSettings, options), seed=0)
     tensors = rename(tensors, encoder.transformer.base_model_prefix)
     encoder.load_state_dict(fit(options.weights, tensors, encoder.state_dict()))
-    for piece in PIECES:
+    for piece in ("best", "last"):
         save_encoder(encoder, options.base_model, Path(options.output) / piece)
     count = sum(weights.numel() for weights in encoder.parameters())
     log.info("took %d weights from %s", count, options.weights)

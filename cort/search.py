@@ -18,10 +18,11 @@ import logging
 import os
 import shutil
 import sys
+import textwrap
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -104,45 +105,13 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def ask(opening: Future[Searcher], worker: ThreadPoolExecutor, depth: int) -> None:
-    """Ask for queries and show their answers until the input ends.
-
-    :param opening: what may not be open yet; who types does not notice.
-    :param worker: the thread that opens and searches.
-    :raises InputError: what was wrong when the systems were opened; what is wrong with a query is told, and no more.
-    """
-    # Makes input() editable.
-    import readline  # noqa: F401
-
-    while True:
-        try:
-            query = input(PROMPT).strip()
-            if not query:
-                continue
-            if not opening.done():
-                log.info("still opening")
-            searcher = opening.result()
-            found = worker.submit(side_by_side, searcher, query, depth, shutil.get_terminal_size().columns)
-            if isinstance(error := found.exception(), InputError):
-                log.error("%s", error)
-            else:
-                _say(found.result())
-        except (EOFError, KeyboardInterrupt):
-            _say("")
-            return
-
-
 def side_by_side(searcher: Searcher, query: str, depth: int, width: int) -> str:
     """Answer a query with all systems, in columns."""
     return show([answer_with_texts(searcher, name, query, depth) for name in searcher.systems], width)
 
 
 def show(answers: Sequence[tuple[Answer, Sequence[str]]], width: int) -> str:
-    """Set one column per answer, or the answers one below the other where the terminal is too narrow.
-
-    :param answers: with the texts of their documents.
-    :param width: characters of a line.
-    """
+    """Set one column per answer, with its texts, or one below the other where a line has too few characters."""
     column = (width - len(BETWEEN) * (len(answers) - 1)) // len(answers)
     if column < NARROWEST:
         lines = [line for answer, texts in answers for line in (*_cells(answer, texts, width), "")]
@@ -158,23 +127,16 @@ def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
     rank, score = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
     body = [f"{number:>{rank}} {_fit(text, width - rank - score - 2)} {value:>{score}}" for number, text, value in rows]
     title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
-    return [title, line, *(body or ["(nothing found)"]), line, *_wrap(timings(answer.milliseconds), width)]
+    # A comma ends each line, and is cut off; a name and its number stay together.
+    words = " ".join(f"{one},".replace(" ", "\xa0") for one in timings(answer.milliseconds))
+    wrapped = textwrap.wrap(words, width + 1, break_long_words=False)
+    times = [one.replace("\xa0", " ").removesuffix(",") for one in wrapped]
+    return [title, line, *(body or ["(nothing found)"]), line, *times]
 
 
 def timings(milliseconds: dict[str, float]) -> list[str]:
     """Words for the parts that ran, and for the total."""
     return [f"{name} {milliseconds[name]:.1f}" for name in (*PARTS, "total") if name in milliseconds]
-
-
-def _wrap(words: Sequence[str], width: int) -> list[str]:
-    lines = [""]
-    for word in words:
-        joined = f"{lines[-1]}, {word}" if lines[-1] else word
-        if len(joined) > width and lines[-1]:
-            lines.append(word)
-        else:
-            lines[-1] = joined
-    return lines
 
 
 def _fit(text: str, width: int) -> str:
@@ -230,12 +192,31 @@ def stage(options: Options) -> None:
 
 
 def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
-    """Show the prompt at once and open the systems behind it."""
+    """Ask for queries at once, open the systems behind the prompt, and show answers until the input ends.
+
+    :raises InputError: what was wrong when the systems were opened; what is wrong with a query is told, and no more.
+    """
+    # Makes input() editable.
+    import readline  # noqa: F401
+
     # One thread for both: torch keeps the number of its own threads by thread.
     with ThreadPoolExecutor(1, "searching") as worker:
         opening = worker.submit(open_systems)
         try:
-            ask(opening, worker, depth)
+            while True:
+                query = input(PROMPT).strip()
+                if not query:
+                    continue
+                if not opening.done():
+                    log.info("still opening")
+                searcher, width = opening.result(), shutil.get_terminal_size().columns
+                found = worker.submit(side_by_side, searcher, query, depth, width)
+                if isinstance(error := found.exception(), InputError):
+                    log.error("%s", error)
+                else:
+                    _say(found.result())
+        except (EOFError, KeyboardInterrupt):
+            _say("")
         finally:
             opening.result().close()
 

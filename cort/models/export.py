@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
+from tokenizers import Tokenizer
 
 from cort.formats.cleaning import OTHERS
-from cort.models.cross_encoder import SETTINGS as PAIR_SETTINGS
 from cort.models.cross_encoder import CrossEncoder
-from cort.models.encoder import PROJECTION, SETTINGS, Encoder
+from cort.models.encoder import PROJECTION, Encoder
 from cort.models.tokenizer import Template
 from cort.system.errors import input_error
 
@@ -59,7 +60,7 @@ class Source:
 def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
     """Write an encoder to be loaded as a ``SentenceTransformer``; `folder` is empty."""
     settings, segments = encoder.settings, "token_type_ids" in encoder.inputs
-    transformer = _copy_model(source.folder, folder, (WEIGHTS, PROJECTION, SETTINGS))
+    transformer = _copy_model(source.folder, folder, (WEIGHTS, PROJECTION, settings.FILE))
     segment = settings.passage_segment if segments else 0
     _write_tokenizer(source, transformer, settings.passage_length, segment, segments)
     more: dict[str, Any] = {"document_length": settings.passage_length, "query_length": settings.query_length}
@@ -76,7 +77,7 @@ def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
 def write_cross_encoder(model: CrossEncoder, source: Source, folder: Path) -> None:
     """Write a re-ranker to be loaded as a ``CrossEncoder`` that gives logits; `folder` is empty."""
     settings, template = model.settings, source.template
-    transformer = _copy_model(source.folder, folder, (WEIGHTS, PAIR_SETTINGS))
+    transformer = _copy_model(source.folder, folder, (WEIGHTS, settings.FILE))
     _write_tokenizer(source, transformer, settings.max_length, 0, "token_type_ids" in model.inputs)
     more: dict[str, Any] = {"transformer_task": "sequence-classification"}
     # Cutting the longer text never cuts a query that leaves half of the room to the passage, and never fails.
@@ -115,22 +116,16 @@ def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
     from transformers import BertConfig, BertModel
 
     settings, query = encoder.settings, folder / "query"
-    config = BertConfig(
-        vocab_size=encoder.transformer.config.vocab_size,
-        hidden_size=1,
-        num_hidden_layers=0,
-        num_attention_heads=1,
-        intermediate_size=1,
-        max_position_embeddings=settings.query_length,
-        pad_token_id=source.template.pad,
-    )
-    names = BertModel(config, add_pooling_layer=False).state_dict()
+    vocabulary, length, pad = encoder.transformer.config.vocab_size, settings.query_length, source.template.pad
+    sizes = {"hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1}
+    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=length, pad_token_id=pad, **sizes)
+    weights = BertModel(config, add_pooling_layer=False).state_dict()
     query.mkdir()
     config.architectures, config.dtype = ["BertModel"], "float32"
     config.save_pretrained(query)
-    _save({name: torch.zeros_like(value) for name, value in names.items()}, query / WEIGHTS)
-    _write_tokenizer(source, query, settings.query_length, settings.query_segment)
-    more = {"query_length": settings.query_length, "model_kwargs": {"add_pooling_layer": False}}
+    _save({name: torch.zeros_like(value) for name, value in weights.items()}, query / WEIGHTS)
+    _write_tokenizer(source, query, length, settings.query_segment)
+    more = {"query_length": length, "model_kwargs": {"add_pooling_layer": False}}
     _write_transformer_settings(query, "last_hidden_state", "no_embeddings", **more)
     routes = {
         "types": {"query": _TYPES["transformer"], TRANSFORMER: _TYPES["transformer"]},
@@ -162,8 +157,6 @@ def _write_head(encoder: Encoder, folder: Path) -> list[str]:
 
 
 def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
-    from safetensors.torch import save
-
     # The library's own file would be for its owner's eyes alone.
     path.write_bytes(save(weights, metadata={"format": "pt"}))
 
@@ -195,8 +188,6 @@ def _write_tokenizer(source: Source, target: Path, length: int, segment: int, se
     :param segment: segment id of a single text; that of pairs is as before.
     :param segments: whether the model takes segment ids.
     """
-    from tokenizers import Tokenizer
-
     path = source.folder / "tokenizer.json"
     try:
         tokenizer = json.loads(path.read_text(encoding="utf-8"))

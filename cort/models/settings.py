@@ -14,6 +14,8 @@ Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 class EncoderSettings:
     """What makes a transformer a CoRT encoder; lengths count special tokens. The defaults are the paper's."""
 
+    #: of a model folder: file of the settings, what the model is called, and which stage makes it
+    FILE, MODEL, STAGE = "cort.json", "CoRT encoder", "train"
     #: what every model folder says; for the other settings, models older than them have the default
     WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
 
@@ -37,6 +39,7 @@ class EncoderSettings:
 class PairSettings:
     """What makes a transformer a re-ranker: the lengths of its input, and its kind."""
 
+    FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
     WRITTEN: ClassVar = ("query_length", "max_length")
 
     query_length: int = optional(64, "tokens of the query, special ones included")

@@ -8,8 +8,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cort.models.batching import Sequences, by_length, pad
@@ -33,7 +34,7 @@ Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 #: libraries whose release can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-HALF_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU, more pad more
 # (in length order .1 % of SQuAD's passages at 1,024, 2 % at 16,384, 7 % at 65,536; 67 % as they come). Part of the
 # result, as padding changes the last bits: not a setting.
@@ -46,24 +47,14 @@ def load_transformer(folder: str | Path, kind: str = "AutoModel", **changes: Any
     :param kind: transformers' class; `changes` are settings of the model to replace.
     """
     import transformers
-    from safetensors import SafetensorError
 
+    options = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True, "dtype": torch.float32}
     try:
-        model: nn.Module = getattr(transformers, kind).from_pretrained(
-            str(folder),
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            dtype=torch.float32,
-            **changes,
-        )
+        model: nn.Module = getattr(transformers, kind).from_pretrained(str(folder), **options, **changes)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise input_error(
-            folder,
-            f"no whole model ({shorten(str(error), 200)})",
-            "a transformers folder with config.json and model.safetensors",
-            "name it, or build it again",
-        ) from error
+        found = f"no whole model ({shorten(str(error), 200)})"
+        expected = "a transformers folder with config.json and model.safetensors"
+        raise input_error(folder, found, expected, "name it, or build it again") from error
     return model
 
 
@@ -94,38 +85,38 @@ def check_length(name: str, length: int, shortest: int, transformer: nn.Module) 
         raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
 
 
-@contextmanager
-def new_model_folder(
-    folder: str | Path, transformer: Any, tokenizer_folder: str | Path, settings_name: str, settings: Any
-) -> Iterator[Path]:
-    """Write transformer, tokenizer and a dataclass of settings; yield the folder for more, then put it in place."""
+def save_model(
+    folder: str | Path,
+    transformer: Any,
+    tokenizer_folder: str | Path,
+    settings: EncoderSettings | PairSettings,
+    weights: Mapping[str, dict[str, Tensor]] | None = None,
+) -> None:
+    """Write transformer, tokenizer, settings, and other weights by file; whole or not at all."""
     with atomic_folder(folder) as temporary:
         transformer.save_pretrained(temporary)
-        text = json.dumps(asdict(settings), indent=2) + "\n"
-        (temporary / settings_name).write_text(text, encoding="utf-8")
+        (temporary / settings.FILE).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         for name in TOKENIZER_FILES:
             shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
-        yield temporary
+        for name, tensors in (weights or {}).items():
+            save_file(tensors, temporary / name)
 
 
-def read_settings(path: Path, kind: type[Settings], what: str, stage: str) -> Settings:
-    """Read back a dataclass of settings.
-
-    :param kind: its ``WRITTEN`` names settings that may not be missing.
-    :param what: the model, and `stage` what makes it, as the error names them.
-    """
+def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
+    """Read back the settings of a model."""
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = json.loads((Path(folder) / kind.FILE).read_text(encoding="utf-8"))
         if missing := set(kind.WRITTEN) - set(written):
-            raise TypeError(f"{path.name} without {min(missing)}")
+            raise TypeError(f"{kind.FILE} without {min(missing)}")
         return kind(**written)
     except (OSError, TypeError, json.JSONDecodeError) as error:
-        raise wrong_model(path.parent, what, stage, error) from error
+        raise wrong_model(folder, kind, error) from error
 
 
-def wrong_model(folder: str | Path, what: str, stage: str, error: Exception) -> InputError:
+def wrong_model(folder: str | Path, kind: type[EncoderSettings] | type[PairSettings], error: Exception) -> InputError:
     """Say that a folder does not hold the model it should."""
-    return input_error(folder, f"no {what} ({error})", f"a folder that `{stage}` wrote", "name it, or train again")
+    found, expected = f"no {kind.MODEL} ({error})", f"a folder that `{kind.STAGE}` wrote"
+    return input_error(folder, found, expected, "name it, or train again")
 
 
 def model_fingerprint(folder: str | Path) -> str:
@@ -200,12 +191,9 @@ def place(model: nn.Module, transformer: nn.Module, device: torch.device, precis
     """Move a model to a device to be used, not trained: its transformer in `precision`, what follows in fp32.
 
     Rounded weights are faster than autocast, which rounds them again for each sub-batch and normalises in fp32.
-
-    :param precision: "fp32", "bf16" or "fp16".
     """
     model.to(device)
-    if precision in HALF_PRECISIONS:
-        transformer.to(HALF_PRECISIONS[precision])
+    transformer.to(PRECISIONS[precision])
 
 
 def single(states: Tensor) -> Tensor:

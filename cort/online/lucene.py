@@ -82,8 +82,7 @@ class LuceneProcess:
     def __init__(self, index: str | Path, threads: int, memory_mb: int) -> None:
         """Start the process and wait until the index is open.
 
-        :param threads: queries of a batch that are searched at a time.
-        :param memory_mb: heap of Java.
+        :param threads: queries of a batch that are searched at a time; `memory_mb` is the heap of Java.
         :raises InputError: an index that is not whole, no Java.
         """
         self._connection, theirs = Pipe()

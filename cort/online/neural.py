@@ -23,7 +23,6 @@ from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
-from cort.online.searcher import Models
 from cort.retrieval.audits import audited_width
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph import Graph, to_ranking
@@ -73,13 +72,12 @@ class QueryEncoder:
 
 
 class ExactSearch:
-    """The vectors of all passages, open on some devices; results are those of the stage `retrieve`."""
+    """The vectors of all passages, open on devices that work side by side; results are those of the stage `retrieve`.
+
+    They are held in memory if they take no more than a part of it, else their files are mapped.
+    """
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
-        """Hold the vectors in memory if they take no more than a part of it, else map their files.
-
-        :param devices: torch's names; they work side by side.
-        """
         self._shards, self._threads = shards, threads
         self.place(devices)
 
@@ -127,8 +125,11 @@ class Reranker:
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
 
 
-def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
-    """Load encoders, re-rankers and the vectors or graphs of the systems that are needed.
+Opened = tuple[dict[str, QueryEncoder], dict[str, ExactSearch], dict[str, GraphSearch], dict[str, Reranker]]
+
+
+def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Opened:
+    """Load encoders, vectors, graphs and re-rankers of the systems that are needed, as `searcher.Models` has them.
 
     :raises InputError: files of another model, or an audit that does not reach the recall.
     """
@@ -153,9 +154,6 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
         width = system["width"] if given else audited_width(system["audit"], kind, model, float(system["recall"]))
         return GraphSearch(graph, float(width))
 
-    return Models(
-        encoders,
-        {name: ExactSearch(shards, devices, threads) for name, shards in exact.items()},
-        {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS},
-        {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]},
-    )
+    searches = {name: ExactSearch(shards, devices, threads) for name, shards in exact.items()}
+    graphs = {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS}
+    return encoders, searches, graphs, {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}

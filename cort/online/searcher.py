@@ -46,8 +46,7 @@ class Result(NamedTuple):
 class Answer:
     """What a system found for one query, best first.
 
-    `milliseconds` has the parts that ran (see `timing.PARTS`) and `total`, which is less than their sum where some
-    ran side by side.
+    `milliseconds` has the parts that ran (`timing.PARTS`) and `total`, less than their sum where some ran side by side.
     """
 
     system: str
@@ -180,12 +179,7 @@ class Searcher:
         return found
 
     def _combine(
-        self,
-        name: str,
-        depth: int,
-        found: Mapping[str, list[Ranking]],
-        texts: Sequence[str],
-        times: dict[str, float],
+        self, name: str, depth: int, found: Mapping[str, list[Ranking]], texts: Sequence[str], times: dict[str, float]
     ) -> list[Ranking]:
         system, needed = self._known[name], self._needed(name, depth)
         parts = [self._combine(part, needed, found, texts, times) for part in self.manifest.parts_of(name)]
@@ -218,7 +212,6 @@ def open_searcher(
     Java starts in its process while torch is imported, and ids are sorted.
 
     :param devices: torch's names, for the vectors; the first one also has the models.
-    :param threads: of the CPU.
     :param memory_mb: heap of Java.
     :raises InputError: an unknown system; a file that is missing or not what it was.
     """
@@ -235,7 +228,7 @@ def open_searcher(
                 from cort.online.neural import open_models
 
                 # A core is left for BM25, which runs beside.
-                models = open_models(manifest, needed, devices, max(1, threads - ("bm25" in kinds)))
+                models = Models(*open_models(manifest, needed, devices, max(1, threads - ("bm25" in kinds))))
             searcher = Searcher(manifest, systems, lucene.result() if lucene else None, models, passages.result())
             opened.callback(searcher.close)
             for name in systems:
