@@ -1,4 +1,4 @@
-"""What the encoder and the re-ranker share: loading, saving and running a transformer on batches of similar length."""
+"""What the encoder and the re-ranker share: loading, saving, running on batches of similar length, and fingerprints."""
 
 from __future__ import annotations
 
