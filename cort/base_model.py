@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def train_tokenizer(texts: Callable[[], Iterator[list[str]]], vocabulary_size: i
     alphabet = _alphabet(texts(), draft)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
-        special_tokens=[*SPECIAL_TOKENS, *(f"##{character}" for character in alphabet if _continues(character, draft))],
+        special_tokens=[*SPECIAL_TOKENS, *(f"##{letter}" for letter in alphabet if _continues(letter, draft))],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
@@ -66,12 +67,9 @@ def train_tokenizer(texts: Callable[[], Iterator[list[str]]], vocabulary_size: i
     draft.train_from_iterator(texts(), trainer)
     tokenizer = _wordpiece(draft.get_vocab())
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
-    )
+    single, pair = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
+    special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
     return tokenizer
 
 
@@ -87,10 +85,7 @@ def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
 
 def _alphabet(texts: Iterator[list[str]], tokenizer: Tokenizer) -> list[str]:
     """Return the most frequent characters of the normalised texts, by (-count, character)."""
-    counts: Counter[str] = Counter()
-    for batch in texts:
-        for text in batch:
-            counts.update(tokenizer.normalizer.normalize_str(text))
+    counts = Counter(chain.from_iterable(map(tokenizer.normalizer.normalize_str, chain.from_iterable(texts))))
     characters = [character for character in counts if not character.isspace()]
     return sorted(characters, key=lambda character: (-counts[character], character))[:ALPHABET]
 
@@ -100,26 +95,22 @@ def _continues(character: str, tokenizer: Tokenizer) -> bool:
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{character}"))) == 1
 
 
-def build_from_scratch(
-    architecture: dict[str, Any], vocabulary_size: int, passages: str, form: Form, seed: int, folder: Path
-) -> None:
+def build_from_scratch(architecture: dict[str, Any], passages: str, options: Options, folder: Path) -> None:
     """Train a tokenizer on the passages, draw weights, save both."""
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = train_tokenizer(lambda: _texts(passages, form), vocabulary_size)
+    def texts() -> Iterator[list[str]]:
+        for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
+            yield convert(batch["text"], options.cleaning).to_pylist()
+
+    tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
-    model = draw_model(architecture, tokenizer.get_vocab_size(), seed)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",  # noqa: S106
-        unk_token="[UNK]",  # noqa: S106
-        cls_token="[CLS]",  # noqa: S106
-        sep_token="[SEP]",  # noqa: S106
-        mask_token="[MASK]",  # noqa: S106
-        model_max_length=model.config.max_position_embeddings,
-    ).save_pretrained(folder)
+    model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
+    special = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
+    longest = model.config.max_position_embeddings
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **special).save_pretrained(folder)
     model.save_pretrained(folder)
-    log.info("drew %d weights of a %s with seed %d", model.num_parameters(), model.config.model_type, seed)
+    log.info("drew %d weights of a %s with seed %d", model.num_parameters(), model.config.model_type, options.seed)
 
 
 def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) -> PreTrainedModel:
@@ -155,12 +146,8 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     if Path(name).is_dir():
         _check_folder(Path(name))
     elif revision is None:
-        raise input_error(
-            "--pretrained",
-            f"{name!r}, no folder, without a revision",
-            "a folder, or a hub name with its revision",
-            "name the commit to use",
-        )
+        found, expected = f"{name!r}, no folder, without a revision", "a folder, or a hub name with its revision"
+        raise input_error("--pretrained", found, expected, "name the commit to use")
     options = {"revision": revision, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
@@ -168,19 +155,16 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
         model, found = AutoModel.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
     except Exception as error:  # transformers, tokenizers and safetensors have errors of many kinds
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"--pretrained: cannot load {name!r} at revision {revision} ({reason}); "
-            "check name, revision and network, or name a local folder"
-        ) from error
+        fix = "check name, revision and network, or name a local folder"
+        raise InputError(f"--pretrained: cannot load {name!r} at revision {revision} ({reason}); {fix}") from error
     missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise input_error(name, f"no weights {missing[0]!r}", "all weights of its config.json", "use a whole model")
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise input_error(name, "no vocabulary", "a tokenizer beside the weights", "save it there")
     if len(tokenizer) > model.config.vocab_size:
-        raise input_error(
-            name, f"{len(tokenizer)} tokens", f"at most the model's {model.config.vocab_size}", "use its own tokenizer"
-        )
+        expected = f"at most the model's {model.config.vocab_size}"
+        raise input_error(name, f"{len(tokenizer)} tokens", expected, "use its own tokenizer")
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
@@ -190,17 +174,8 @@ def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").exists():
         raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
     if not any(folder.glob("*.safetensors")):
-        raise input_error(
-            folder,
-            "no safetensors weights",
-            "model.safetensors",
-            "convert it with save_pretrained; pickles are refused",
-        )
-
-
-def _texts(passages: str, form: Form) -> Iterator[list[str]]:
-    for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
-        yield convert(batch["text"], form).to_pylist()
+        fix = "convert it with save_pretrained; pickles are refused"
+        raise input_error(folder, "no safetensors weights", "model.safetensors", fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,8 +206,7 @@ def stage(options: Options) -> None:
         architecture = cli.json_object("--architecture", options.architecture or "")
         if options.passages is None:
             raise input_error("--passages", "nothing", "the table to train the tokenizer on", "name it")
-        size, form = options.vocabulary_size, options.cleaning
-        build_from_scratch(architecture, size, options.passages, form, options.seed, folder)
+        build_from_scratch(architecture, options.passages, options, folder)
 
 
 main = cli.main_of(Options, stage)

@@ -52,9 +52,9 @@ def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
     number, shards = (int(part) for part in match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
         raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "fix it")
-    blocks = -(-rows // BLOCK)
-    first, last = blocks * (number - 1) // shards, blocks * number // shards
-    return [(block * BLOCK, min((block + 1) * BLOCK, rows)) for block in range(first, last)]
+    starts = range(0, rows, BLOCK)
+    first, last = len(starts) * (number - 1) // shards, len(starts) * number // shards
+    return [(start, min(start + BLOCK, rows)) for start in starts[first:last]]
 
 
 def encode_block(
@@ -95,9 +95,8 @@ class Options:
 
 def stage(options: Options) -> None:
     """Encode and write."""
-    from cort.models.cache_key import identity
     from cort.models.encoder import load_encoder, texts_of
-    from cort.models.transformer import choose_device, model_fingerprint
+    from cort.models.transformer import choose_device, identity, model_fingerprint
 
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
@@ -109,20 +108,16 @@ def stage(options: Options) -> None:
         decisive = {name: getattr(options, name) for name in ("kind", "precision", "storage")} | {"device": device.type}
         identify = partial(identity, "cort.encode", decisive, [options.tokens], options.model)
         finished = FinishedBlocks(options.checkpoints, identify)
-        placed, precision, storage = encoder.place(device, options.precision), options.precision, options.storage
+        encoder.place(device, options.precision)
 
         def make(rows: tuple[int, int]) -> pa.RecordBatch:
-            return encode_block(rows, placed, texts, device, precision, storage)
+            return encode_block(rows, encoder, texts, device, options.precision, options.storage)
 
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
-        write_shard(
-            options.output,
-            map(from_batch, track(finished.each(numbered, make), len(blocks), f"blocks of {BLOCK} texts")),
-            model=model_fingerprint(options.model),
-            dimension=encoder.settings.dimension,
-            count=count,
-            storage=storage,
-        )
+        made = track(finished.each(numbered, make), len(blocks), f"blocks of {BLOCK} texts")
+        model, dimension = model_fingerprint(options.model), encoder.settings.dimension
+        vectors = map(from_batch, made)
+        write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=options.storage)
     finished.remove(number for number, _ in numbered)
     log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)
 

@@ -38,7 +38,6 @@ DROPPED = re.compile(r"transformer\.(pooler\..+|cls\..+|predictions\..+|embeddin
 PREFIX = "transformer."
 CODE = re.compile(r"GLOBAL (\S+)")
 COMPLAINT_LENGTH = 160
-PIECES = ("best", "last")
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -56,12 +55,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             return load_file(path)
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch has errors of many kinds for files that are none of its own
-        raise input_error(
-            path,
-            f"what is no file of tensors and plain values ({shorten(_reason(error), COMPLAINT_LENGTH)})",
-            "a Lightning checkpoint or a state_dict",
-            "fetch it again, or get its state_dict alone from who made it",
-        ) from error
+        complaint = f"what is no file of tensors and plain values ({shorten(_reason(error), COMPLAINT_LENGTH)})"
+        fix = "fetch it again, or get its state_dict alone from who made it"
+        raise input_error(path, complaint, "a Lightning checkpoint or a state_dict", fix) from error
     tensors = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(tensors, dict) or not tensors:
         raise _wrong(path, f"a {type(tensors).__name__} without tensors", "a state_dict")
@@ -104,16 +100,12 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     for names, what in ((wanted.keys() - found, "no tensor"), (found.keys() - wanted, "the unknown tensor")):
         if names:
             more = f" ({len(names)} such)" if len(names) > 1 else ""
-            raise _wrong(
-                path,
-                f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}",
-                f"the {len(wanted)} tensors of this model",
-            )
+            complaint = f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}"
+            raise _wrong(path, complaint, f"the {len(wanted)} tensors of this model")
     for name, value in found.items():
         if value.shape != wanted[name].shape:
-            shapes = [str(tuple(one.shape)) for one in (value, wanted[name])]
             fix = f"set dimension to {len(value)}" if name.startswith("f1.") and value.ndim else ""
-            raise _wrong(path, f"{name} of shape {shapes[0]}", shapes[1], fix)
+            raise _wrong(path, f"{name} of shape {tuple(value.shape)}", str(tuple(wanted[name].shape)), fix)
         if not value.dtype.is_floating_point or not bool(torch.isfinite(value).all()):
             raise _wrong(path, f"{name} with other than finite numbers", "weights")
     return {re.sub(r"^f1\.", "projection.", name): found[name].to(torch.float32) for name in found}
@@ -141,7 +133,7 @@ def stage(options: Options) -> None:
     encoder = new_encoder(options.base_model, read_options(EncoderSettings, options), seed=0)
     tensors = rename(tensors, encoder.transformer.base_model_prefix)
     encoder.load_state_dict(fit(options.weights, tensors, encoder.state_dict()))
-    for piece in PIECES:
+    for piece in ("best", "last"):
         save_encoder(encoder, options.base_model, Path(options.output) / piece)
     count = sum(weights.numel() for weights in encoder.parameters())
     log.info("took %d weights from %s", count, options.weights)

@@ -11,25 +11,25 @@ Usage:  python -m cort.latency --manifest manifest.json --queries queries.dev.pa
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.online.manifest import Manifest, read_manifest
-from cort.online.timing import PARTS, in_sequence
+from cort.online.timing import PARTS
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
-from cort.system.files import write_text
 from cort.system.machine import describe_hardware, describe_software
 from cort.system.options import optional, required
 
@@ -64,7 +64,8 @@ def measure(searcher: Searcher, system: str, batches: Sequence[Sequence[str]], d
     beside: list[Times] = []
     for batch in batches:
         _, times = searcher.search_batch(system, batch, depth, concurrent=False)
-        apart.append({name: times[name] for name in PARTS if name in times} | {"sequential": in_sequence(times)})
+        parts = {name: times[name] for name in PARTS if name in times}
+        apart.append(parts | {"sequential": sum(parts.values())})
         if "bm25" in times and "search" in times:
             _, times = searcher.search_batch(system, batch, depth)
             beside.append({"concurrent": times["total"]})
@@ -90,28 +91,23 @@ def rows_of(
 
     :param device: where the vectors are, in words.
     """
-    manifest = searcher.manifest
     for system in systems:
-        kinds = {manifest.systems[part]["kind"] for part in manifest.within(system)}
+        kinds = {one["kind"] for one in searcher.manifest.needed([system]).values()}
         for size in (1, batch) if "rerank" not in kinds else (1,):
-            batches = [texts[at : at + size] for at in range(0, len(texts), size)]
-            # The last one may have fewer queries.
-            batches = [one for one in batches if len(one) == size]
+            # The last ones may be fewer than a batch.
+            batches = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
             if not batches:
                 continue
             found = measure(searcher, system, batches, depth)
             ratio = overlap(found)
-            row = {"system": system, "kind": manifest.systems[system]["kind"], "device": device, "batch": size}
-            yield row | {"searches": len(batches), "overlap": ratio, "milliseconds": found}
-            _tell(row, found, ratio)
-
-
-def _tell(row: Mapping[str, Any], found: Mapping[str, Times], ratio: float | None) -> None:
-    words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in found.items())
-    log.info("%s on %s, %d at a time, median ms: %s", row["system"], row["device"], row["batch"], words)
-    if ratio is not None:
-        verdict = "within" if ratio <= ALLOWED else "above"
-        log.info("%s: concurrent / slower part and merge = %.2f, %s %g", row["system"], ratio, verdict, ALLOWED)
+            words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in found.items())
+            log.info("%s on %s, %d at a time, median ms: %s", system, device, size, words)
+            if ratio is not None:
+                verdict = "within" if ratio <= ALLOWED else "above"
+                log.info("%s: concurrent / slower part and merge = %.2f, %s %g", system, ratio, verdict, ALLOWED)
+            kind = searcher.manifest.systems[system]["kind"]
+            row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": len(batches)}
+            yield row | {"overlap": ratio, "milliseconds": found}
 
 
 def device_sets(gpus: int) -> dict[str, list[str]]:
@@ -124,8 +120,7 @@ def device_sets(gpus: int) -> dict[str, list[str]]:
 
 def with_vectors(manifest: Manifest, systems: Sequence[str]) -> list[str]:
     """Choose the systems whose time depends on where the vectors are."""
-    exact = {name for name, system in manifest.systems.items() if system["kind"] == "exact"}
-    return [name for name in systems if exact.intersection(manifest.within(name))]
+    return [name for name in systems if any(one["kind"] == "exact" for one in manifest.needed([name]).values())]
 
 
 def published_form(manifest: Manifest, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -185,6 +180,7 @@ def stage(options: Options) -> None:
     with lease(min(options.gpus, len(visible_devices()))) as leased:
         rows = measure_all(options, manifest, texts, len(leased))
     software = describe_software()
+    libraries = {name: version for name, version in software["packages"].items() if name.lower() in LIBRARIES}
     found = {
         "split": options.split,
         "queries": len(texts),
@@ -193,41 +189,35 @@ def stage(options: Options) -> None:
         "latencies": published_form(manifest, options.split, rows),
         "rows": rows,
         "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
-        "software": {key: software[key] for key in ("python", "java", "system")}
-        | {name: version for name, version in software["packages"].items() if name.lower() in LIBRARIES},
+        "software": {key: software[key] for key in ("python", "java", "system")} | libraries,
     }
-    write_text(options.output, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    write_artifact(options.output, found)
 
 
 def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
-    from cort.online.open_searcher import open_searcher
+    from cort.online.searcher import open_searcher
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
-    (first, devices), *others = sets.items()
-    searcher = open_searcher(
-        manifest, options.systems, devices=devices, threads=options.threads, memory_mb=options.memory_mb
-    )
-    warm_up = [texts[number % len(texts)] for number in range(options.warm_up)]
+    first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb
+    opened = open_searcher(manifest, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
+    systems: Sequence[str] = options.systems
+    warm_up: Sequence[str] = [texts[number % len(texts)] for number in range(options.warm_up)]
     rows: list[dict[str, Any]] = []
-    try:
-        for name in options.systems:
-            for text in warm_up:
-                searcher.search(name, text, options.depth)
-        rows += rows_of(searcher, options.systems, texts, options.depth, options.batch, first)
-        for device, devices in others:
-            for index in searcher.models.exact.values():
-                index.place(devices)
-            # On the CPU the search alone is of interest.
-            systems = with_vectors(manifest, options.systems)
-            systems = [name for name in systems if device != "cpu" or manifest.systems[name]["kind"] == "exact"]
+    with closing(opened) as searcher:
+        for device, devices in sets.items():
+            if device != first:
+                for index in searcher.models.exact.values():
+                    index.place(devices)
+                systems, warm_up = with_vectors(manifest, options.systems), texts[:1]
+                # On the CPU the search alone is of interest.
+                systems = [one for one in systems if device != "cpu" or manifest.systems[one]["kind"] == "exact"]
             for name in systems:
-                searcher.search(name, texts[0], options.depth)
+                for text in warm_up:
+                    searcher.search(name, text, options.depth)
             rows += rows_of(searcher, systems, texts, options.depth, options.batch, device)
-    finally:
-        searcher.close()
     return rows
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 # Pairs sorted by length together. Part of the result, as padding changes the last bits: not a setting.
 BLOCK = 8_192
-SIDES = ("positive", "negative")
 
 
 def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
@@ -56,7 +55,8 @@ def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:
     """Collect the pairs of a query and its positive or negative, each once, by query and document id."""
-    parts = [triples.select(["query_id", name]).rename_columns(["query_id", "doc_id"]) for name in SIDES]
+    columns = ["query_id", "doc_id"]
+    parts = [triples.select(["query_id", one]).rename_columns(columns) for one in ("positive", "negative")]
     return _each_once(pa.concat_tables(parts))
 
 
@@ -65,16 +65,10 @@ def _each_once(pairs: pa.Table) -> pa.Table:
     return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
 
 
-def score_blocks(
-    model: CrossEncoder,
-    pairs: Pairs,
-    table: pa.Table,
-    source: str,
-    device: torch.device,
-    precision: str,
-    finished: FinishedBlocks,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the scored pairs block by block.
+def make_scorer(
+    model: CrossEncoder, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
+) -> Callable[[int], pa.RecordBatch]:
+    """Look up all pairs; return what scores the block that starts at a row.
 
     :param precision: of the model, for messages.
     :raises InputError: unknown ids, for which `source` is to blame; scores that are not finite.
@@ -96,9 +90,7 @@ def score_blocks(
             raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
         return rows.append_column("score", pa.array(scores.numpy())).combine_chunks().to_batches()[0]
 
-    starts = range(0, len(queries), BLOCK)
-    numbered = ((start // BLOCK, start) for start in starts)
-    yield from track(finished.each(numbered, score_block), len(starts), f"blocks of {BLOCK} pairs")
+    return score_block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +111,9 @@ class Options:
 
 def stage(options: Options) -> None:
     """Score and write."""
-    from cort.models.cache_key import identity
     from cort.models.cross_encoder import Pairs
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import choose_device
+    from cort.models.transformer import choose_device, identity
 
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
@@ -143,10 +134,12 @@ def stage(options: Options) -> None:
         files = [options.triples] if options.triples else sorted(options.candidates)
         identify = partial(identity, "cort.score", decisive, [*files, options.queries, options.passages], options.model)
         finished = FinishedBlocks(options.checkpoints, identify)
-        placed = model.place(device, options.precision)
-        for block in score_blocks(placed, pairs, table, source, device, options.precision, finished):
+        model.place(device, options.precision)
+        score_block = make_scorer(model, pairs, table, source, device, options.precision)
+        numbered = list(enumerate(range(0, table.num_rows, BLOCK)))
+        for block in track(finished.each(numbered, score_block), len(numbered), f"blocks of {BLOCK} pairs"):
             writer.write_batch(block)
-    finished.remove(range(-(-table.num_rows // BLOCK)))
+    finished.remove(number for number, _ in numbered)
 
 
 main = cli.main_of(Options, stage)

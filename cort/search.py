@@ -12,20 +12,24 @@ Usage:  python -m cort.search --experiment config/pydocs.yaml
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import shutil
 import sys
+import textwrap
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cort.online.timing import PARTS
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROMPT = "query> "
+BETWEEN = "  "
+#: what a column needs for rank, score and a word or two
+NARROWEST = 24
 
 
 def manifest_of(experiment: str | Path) -> Path:
@@ -58,16 +65,11 @@ def manifest_of(experiment: str | Path) -> Path:
 
 def choose_systems(manifest: Manifest) -> list[str]:
     """Take the first BM25, the first dense and the first fused system, as far as there are such."""
-    first = (manifest.first("bm25"), manifest.first("exact", *GRAPHS), manifest.first(*FUSIONS))
-    return [name for name in first if name is not None] or list(manifest.systems)[:1]
-
-
-def as_json(query: str, answer: Answer, texts: Sequence[str]) -> str:
-    """Write one answer as a line."""
-    results = [one._asdict() | {"text": text} for one, text in zip(answer.results, texts, strict=True)]
-    milliseconds = {name: round(value, 3) for name, value in answer.milliseconds.items()}
-    line = {"query": query, "system": answer.system, "results": results, "milliseconds": milliseconds}
-    return json.dumps(line, ensure_ascii=False)
+    kinds = {name: system["kind"] for name, system in manifest.systems.items()}
+    chosen = []
+    for wanted in (("bm25",), ("exact", *GRAPHS), tuple(FUSIONS)):
+        chosen += [name for name, kind in kinds.items() if kind in wanted][:1]
+    return chosen or list(kinds)[:1]
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -85,9 +87,17 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int) -> None:
     """Answer queries in JSON lines."""
     for query in queries:
         for name in searcher.systems:
-            answer = searcher.search(name, query, depth)
-            texts = searcher.passages.texts([one.doc_id for one in answer.results])
-            _say(as_json(query, answer, texts))
+            answer, texts = answer_with_texts(searcher, name, query, depth)
+            results = [one._asdict() | {"text": text} for one, text in zip(answer.results, texts, strict=True)]
+            milliseconds = {part: round(value, 3) for part, value in answer.milliseconds.items()}
+            line = {"query": query, "system": name, "results": results, "milliseconds": milliseconds}
+            _say(json.dumps(line, ensure_ascii=False))
+
+
+def answer_with_texts(searcher: Searcher, system: str, query: str, depth: int) -> tuple[Answer, list[str]]:
+    """Answer a query, and read the texts of what was found."""
+    answer = searcher.search(system, query, depth)
+    return answer, searcher.passages.texts([one.doc_id for one in answer.results])
 
 
 def _say(text: str) -> None:
@@ -95,41 +105,50 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def ask(opening: Future[Searcher], worker: ThreadPoolExecutor, depth: int) -> None:
-    """Ask for queries and show their answers until the input ends.
-
-    :param opening: what may not be open yet; who types does not notice.
-    :param worker: the thread that opens and searches.
-    :raises InputError: what was wrong when the systems were opened; what is wrong with a query is told, and no more.
-    """
-    # Makes input() editable.
-    import readline  # noqa: F401
-
-    while True:
-        try:
-            query = input(PROMPT).strip()
-            if not query:
-                continue
-            if not opening.done():
-                log.info("still opening")
-            searcher = opening.result()
-            found = worker.submit(side_by_side, searcher, query, depth, shutil.get_terminal_size().columns)
-            if isinstance(error := found.exception(), InputError):
-                log.error("%s", error)
-            else:
-                _say(found.result())
-        except (EOFError, KeyboardInterrupt):
-            _say("")
-            return
-
-
 def side_by_side(searcher: Searcher, query: str, depth: int, width: int) -> str:
     """Answer a query with all systems, in columns."""
-    from cort.online.terminal import show
+    return show([answer_with_texts(searcher, name, query, depth) for name in searcher.systems], width)
 
-    answers = [searcher.search(name, query, depth) for name in searcher.systems]
-    texts = [searcher.passages.texts([one.doc_id for one in answer.results]) for answer in answers]
-    return show(answers, texts, width)
+
+def show(answers: Sequence[tuple[Answer, Sequence[str]]], width: int) -> str:
+    """Set one column per answer, with its texts, or one below the other where a line has too few characters."""
+    column = (width - len(BETWEEN) * (len(answers) - 1)) // len(answers)
+    if column < NARROWEST:
+        lines = [line for answer, texts in answers for line in (*_cells(answer, texts, width), "")]
+        return "\n".join(_fit(line, width).rstrip() for line in lines)
+    sides = [_cells(answer, texts, column) for answer, texts in answers]
+    rows = itertools.zip_longest(*sides, fillvalue="")
+    return "\n".join(BETWEEN.join(_fit(cell, column) for cell in row).rstrip() for row in rows)
+
+
+def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
+    """Lines of an answer: its title, what was found, and the times of the parts."""
+    rows = [(str(one.rank), text, f"{one.score:.4g}") for one, text in zip(answer.results, texts, strict=True)]
+    rank, score = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
+    body = [f"{number:>{rank}} {_fit(text, width - rank - score - 2)} {value:>{score}}" for number, text, value in rows]
+    title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
+    # A comma ends each line, and is cut off; a name and its number stay together.
+    words = " ".join(f"{one},".replace(" ", "\xa0") for one in timings(answer.milliseconds))
+    wrapped = textwrap.wrap(words, width + 1, break_long_words=False)
+    times = [one.replace("\xa0", " ").removesuffix(",") for one in wrapped]
+    return [title, line, *(body or ["(nothing found)"]), line, *times]
+
+
+def timings(milliseconds: dict[str, float]) -> list[str]:
+    """Words for the parts that ran, and for the total."""
+    return [f"{name} {milliseconds[name]:.1f}" for name in (*PARTS, "total") if name in milliseconds]
+
+
+def _fit(text: str, width: int) -> str:
+    """Cut or pad a text to columns of a terminal; some characters take two, others none or would move the cursor."""
+    shown, used = "", 0
+    for character in text:
+        printable = character if character.isprintable() else " "
+        size = 0 if unicodedata.combining(printable) else 2 if unicodedata.east_asian_width(printable) in "WF" else 1
+        if used + size > width:
+            break
+        shown, used = shown + printable, used + size
+    return shown + " " * (width - used)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +167,7 @@ class Options(JavaOptions):
 def stage(options: Options) -> None:
     """Open the systems, answer."""
     from cort.online.manifest import read_manifest
-    from cort.online.open_searcher import open_searcher
+    from cort.online.searcher import open_searcher
 
     if (options.experiment is None) == (options.manifest is None):
         found = "neither" if options.manifest is None else "both"
@@ -159,14 +178,8 @@ def stage(options: Options) -> None:
     manifest = read_manifest(options.manifest or manifest_of(str(options.experiment)))
     systems = options.systems or choose_systems(manifest)
 
-    open_systems = partial(
-        open_searcher,
-        manifest,
-        systems,
-        devices=[options.device],
-        threads=options.threads,
-        memory_mb=options.memory_mb,
-    )
+    devices, threads, memory_mb = [options.device], options.threads, options.memory_mb
+    open_systems = partial(open_searcher, manifest, systems, devices=devices, threads=threads, memory_mb=memory_mb)
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():
             interact(open_systems, options.depth)
@@ -179,12 +192,31 @@ def stage(options: Options) -> None:
 
 
 def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
-    """Show the prompt at once and open the systems behind it."""
+    """Ask for queries at once, open the systems behind the prompt, and show answers until the input ends.
+
+    :raises InputError: what was wrong when the systems were opened; what is wrong with a query is told, and no more.
+    """
+    # Makes input() editable.
+    import readline  # noqa: F401
+
     # One thread for both: torch keeps the number of its own threads by thread.
     with ThreadPoolExecutor(1, "searching") as worker:
         opening = worker.submit(open_systems)
         try:
-            ask(opening, worker, depth)
+            while True:
+                query = input(PROMPT).strip()
+                if not query:
+                    continue
+                if not opening.done():
+                    log.info("still opening")
+                searcher, width = opening.result(), shutil.get_terminal_size().columns
+                found = worker.submit(side_by_side, searcher, query, depth, width)
+                if isinstance(error := found.exception(), InputError):
+                    log.error("%s", error)
+                else:
+                    _say(found.result())
+        except (EOFError, KeyboardInterrupt):
+            _say("")
         finally:
             opening.result().close()
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from cort.models.tokenizer import Template
-
-if TYPE_CHECKING:
-    import torch
 
 Ids = npt.NDArray[np.int32]
 Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segment ids
@@ -25,9 +22,6 @@ class Sequences:
     lengths: npt.NDArray[np.integer]
     frame: Callable[[int], Frame]
     pad_id: int
-
-    def __len__(self) -> int:
-        return len(self.lengths)
 
     def take(self, rows: npt.NDArray[np.integer]) -> Sequences:
         """Choose some, in this order."""
@@ -55,22 +49,15 @@ def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, 
 
 def pad(frames: Sequence[Frame], pad_id: int) -> dict[str, torch.Tensor]:
     """Stack frames to ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
-    import torch
-
-    longest = max(len(ids) for ids, _ in frames)
-    shape = (len(frames), longest)
+    shape = len(frames), max(len(ids) for ids, _ in frames)
     input_ids = np.full(shape, pad_id, dtype=np.int64)
-    mask = np.zeros(shape, dtype=np.int64)
-    segments = np.zeros(shape, dtype=np.int64)
+    mask, segments = np.zeros((2, *shape), dtype=np.int64)
     for row, (ids, types) in enumerate(frames):
         input_ids[row, : len(ids)] = ids
         mask[row, : len(ids)] = 1
         segments[row, : len(ids)] = types
-    return {
-        "input_ids": torch.from_numpy(input_ids),
-        "attention_mask": torch.from_numpy(mask),
-        "token_type_ids": torch.from_numpy(segments),
-    }
+    batch = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": segments}
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
 def by_length(lengths: npt.NDArray[np.integer], token_budget: int) -> Iterator[npt.NDArray[np.intp]]:

@@ -23,16 +23,14 @@ from cort.models.transformer import (
     check_length,
     forward_by_length,
     load_transformer,
-    most_tokens,
-    new_model_folder,
     place,
     read_settings,
+    save_model,
     single,
 )
 
 Rows = npt.NDArray[np.int64]
 CLASSIFIER = "AutoModelForSequenceClassification"
-SETTINGS = "reranker.json"
 
 
 class CrossEncoder(nn.Module):
@@ -45,21 +43,16 @@ class CrossEncoder(nn.Module):
         self.inputs = accepted_inputs(classifier)
         for head in classifier.children():
             if head is not classifier.base_model:
-                head.register_forward_pre_hook(_single)
+                head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
         logits: Tensor = self.classifier(**{name: batch[name] for name in self.inputs}).logits  # (batch, 1)
         return logits.squeeze(-1)
 
-    def place(self, device: torch.device, precision: str) -> CrossEncoder:
+    def place(self, device: torch.device, precision: str) -> None:
         """Move to a device to be used, the transformer in `precision`, the head in fp32: bf16 logits would tie."""
         place(self, self.classifier.base_model, device, precision)
-        return self
-
-
-def _single(head: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(map(single, inputs))
 
 
 @dataclass(frozen=True)
@@ -74,10 +67,7 @@ class Pairs:
     def score(
         self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
     ) -> Tensor:
-        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,).
-
-        :param token_budget: as for `forward_by_length`.
-        """
+        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
         return forward_by_length(model, self.sequences(queries, passages), device, token_budget)  # (pairs,)
 
     def sequences(self, queries: Rows, passages: Rows) -> Sequences:
@@ -100,25 +90,19 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int)
     """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder."""
     torch.manual_seed(seed)
     classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
-    template, longest = load_template(base_model), most_tokens(classifier)
-    check_length("query_length", settings.query_length, template.extra + 1, longest)
+    template = load_template(base_model)
+    check_length("query_length", settings.query_length, template.extra + 1, classifier)
     # A query of full length still leaves one token for the passage.
-    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, longest)
+    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, classifier)
     return CrossEncoder(classifier, settings)
 
 
 def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
     """Write the model folder, whole or not at all."""
-    with new_model_folder(folder, model.classifier, tokenizer_folder, SETTINGS, model.settings):
-        pass
+    save_model(folder, model.classifier, tokenizer_folder, model.settings)
 
 
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_pair_settings(folder)
+    settings = read_settings(folder, PairSettings)
     return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)
-
-
-def read_pair_settings(folder: str | Path) -> PairSettings:
-    """Read the settings of a re-ranker of any kind."""
-    return read_settings(Path(folder) / SETTINGS, PairSettings, "re-ranker", "train_reranker")

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,16 +28,14 @@ from cort.models.transformer import (
     check_length,
     forward_by_length,
     load_transformer,
-    most_tokens,
-    new_model_folder,
     place,
     read_settings,
+    save_model,
     single,
     wrong_model,
 )
 from cort.system.errors import input_error
 
-SETTINGS = "cort.json"
 PROJECTION = "projection.safetensors"
 
 
@@ -45,11 +45,14 @@ class Encoder(nn.Module):
     def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.transformer = without_pooler(transformer)
+        if getattr(transformer, "pooler", None) is not None:
+            # Neither pooling uses it, and unused weights are neither trained nor saved.
+            transformer.pooler = None
+        self.transformer = transformer
         hidden = transformer.config.hidden_size
         if not settings.projection and settings.dimension != hidden:
-            fix = f"set it to {hidden}, or use a projection"
-            raise input_error("dimension", str(settings.dimension), f"the model's {hidden} without a projection", fix)
+            expected, fix = f"the model's {hidden} without a projection", f"set it to {hidden}, or use a projection"
+            raise input_error("dimension", str(settings.dimension), expected, fix)
         self.projection = nn.Linear(hidden, settings.dimension) if settings.projection else None
         self.inputs = accepted_inputs(transformer)
 
@@ -60,10 +63,9 @@ class Encoder(nn.Module):
         pooled = single(states[:, 0]) if self.settings.pooling == "cls" else mean_pool(states, mask)  # (batch, h)
         return torch.tanh(self.projection(pooled)) if self.projection else pooled  # (batch, e)
 
-    def place(self, device: torch.device, precision: str) -> Encoder:
+    def place(self, device: torch.device, precision: str) -> None:
         """Move to a device to be used, the transformer in `precision`, pooling and projection in fp32."""
         place(self, self.transformer, device, precision)
-        return self
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,7 @@ class Texts:
     def encode(
         self, model: nn.Module, rows: npt.NDArray[np.int64], device: torch.device, token_budget: int | None = None
     ) -> Tensor:
-        """Encode rows in sub-batches of similar length; returns (len(rows), e) in the order of `rows`.
-
-        :param token_budget: as for `forward_by_length`.
-        """
+        """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
         return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
 
     def vectors(self, encoder: Encoder, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
@@ -105,7 +104,9 @@ class Texts:
 
 def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
     """Texts of a kind ("query" or "passage") as an encoder takes them."""
-    return Texts(tokens, template, settings.length(kind), settings.segment(kind))
+    if kind == "query":
+        return Texts(tokens, template, settings.query_length, settings.query_segment)
+    return Texts(tokens, template, settings.passage_length, settings.passage_segment)
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
@@ -113,14 +114,6 @@ def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
     states = single(states)
     weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
     return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
-
-
-def without_pooler(transformer: Any) -> Any:
-    """Drop the pretrained pooler: neither pooling uses it, and unused weights are neither trained nor saved."""
-    if getattr(transformer, "pooler", None) is not None:
-        transformer.pooler = None
-    model: nn.Module = transformer
-    return model
 
 
 def new_encoder(
@@ -131,9 +124,9 @@ def new_encoder(
     :param start: folder of a trained encoder, whose weights take the place of both.
     """
     transformer = load_transformer(base_model if start is None else start)
-    shortest, longest = load_template(base_model).extra + 1, most_tokens(transformer)
-    check_length("query_length", settings.query_length, shortest, longest)
-    check_length("passage_length", settings.passage_length, shortest, longest)
+    shortest = load_template(base_model).extra + 1
+    check_length("query_length", settings.query_length, shortest, transformer)
+    check_length("passage_length", settings.passage_length, shortest, transformer)
     torch.manual_seed(seed)
     encoder = Encoder(transformer, settings)
     if start is not None:
@@ -143,29 +136,22 @@ def new_encoder(
 
 def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
     """Write the model folder, whole or not at all."""
-    from safetensors.torch import save_file
-
-    projection = encoder.projection.state_dict() if encoder.projection else {}
-    weights = {name: value.contiguous() for name, value in projection.items()}
-    with new_model_folder(folder, encoder.transformer, tokenizer_folder, SETTINGS, encoder.settings) as temporary:
-        save_file(weights, temporary / PROJECTION)
+    weights = {PROJECTION: encoder.projection.state_dict() if encoder.projection else {}}
+    save_model(folder, encoder.transformer, tokenizer_folder, encoder.settings, weights)
 
 
 def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(Path(folder) / SETTINGS, EncoderSettings, "CoRT encoder", "train")
+    settings = read_settings(folder, EncoderSettings)
     encoder = Encoder(load_transformer(folder), settings)
     _load_projection(encoder, folder)
     return encoder.eval(), load_template(folder)
 
 
 def _load_projection(encoder: Encoder, folder: str | Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         weights = load_file(Path(folder) / PROJECTION)
         if encoder.projection:
             encoder.projection.load_state_dict(weights)
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise wrong_model(folder, "CoRT encoder", "train", error) from error
+        raise wrong_model(folder, EncoderSettings, error) from error

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from cort.models import cross_encoder
-from cort.models.cross_encoder import CrossEncoder
+from cort.models.cross_encoder import CrossEncoder, load_cross_encoder, new_cross_encoder
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
+from cort.models.transformer import read_settings
 from cort.system.errors import input_error
 
 
@@ -20,7 +20,7 @@ class Kind(NamedTuple):
     load: Callable[[str | Path], tuple[CrossEncoder, Template]]
 
 
-RERANKERS = {"cross_encoder": Kind(cross_encoder.new_cross_encoder, cross_encoder.load_cross_encoder)}
+RERANKERS = {"cross_encoder": Kind(new_cross_encoder, load_cross_encoder)}
 
 
 def new_reranker(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
@@ -30,8 +30,8 @@ def new_reranker(base_model: str | Path, settings: PairSettings, seed: int) -> C
 
 def load_reranker(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder of any kind in evaluation mode, with its tokenizer's template."""
-    settings = cross_encoder.read_pair_settings(folder)
-    return _kind(Path(folder) / cross_encoder.SETTINGS, settings.kind).load(folder)
+    settings = read_settings(folder, PairSettings)
+    return _kind(Path(folder) / PairSettings.FILE, settings.kind).load(folder)
 
 
 def _kind(source: str | Path, name: str) -> Kind:

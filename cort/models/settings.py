@@ -14,6 +14,8 @@ Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 class EncoderSettings:
     """What makes a transformer a CoRT encoder; lengths count special tokens. The defaults are the paper's."""
 
+    #: of a model folder: file of the settings, what the model is called, and which stage makes it
+    FILE, MODEL, STAGE = "cort.json", "CoRT encoder", "train"
     #: what every model folder says; for the other settings, models older than them have the default
     WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
 
@@ -23,6 +25,7 @@ class EncoderSettings:
     passage_length: int = optional(512, "tokens, special ones included")
     similarity: Literal["angular", "cosine", "inner_product"] = optional("angular")
     projection: bool = optional(True, "False: vectors are the model's own states")
+    #: segment ids (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone
     query_segment: Literal[0, 1] = optional(1)
     passage_segment: Literal[0, 1] = optional(0)
 
@@ -31,19 +34,12 @@ class EncoderSettings:
         """Whether vectors are stored with length 1: angle and cosine do not see their length."""
         return self.similarity != "inner_product"
 
-    def segment(self, kind: str) -> int:
-        """Segment id (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone."""
-        return self.query_segment if kind == "query" else self.passage_segment
-
-    def length(self, kind: str) -> int:
-        """Tokens a text of `kind` ("query" or "passage") is cut to."""
-        return self.query_length if kind == "query" else self.passage_length
-
 
 @dataclass(frozen=True)
 class PairSettings:
     """What makes a transformer a re-ranker: the lengths of its input, and its kind."""
 
+    FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
     WRITTEN: ClassVar = ("query_length", "max_length")
 
     query_length: int = optional(64, "tokens of the query, special ones included")

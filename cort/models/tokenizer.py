@@ -13,7 +13,7 @@ from cort.system.errors import input_error
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# A text whose tokens are easily found again between the special tokens.
+# Any text.
 PROBE = "a"
 
 
@@ -47,9 +47,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
     path = Path(folder) / "tokenizer.json"
     if not path.exists():
-        raise input_error(
-            folder, "no tokenizer.json", "a model folder with a fast tokenizer", "save the tokenizer there"
-        )
+        expected = "a model folder with a fast tokenizer"
+        raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -66,21 +65,12 @@ def fingerprint(folder: str | Path) -> str:
 def load_template(folder: str | Path) -> Template:
     """Find out which special tokens the tokenizer of a model folder puts where."""
     tokenizer = load_tokenizer(folder)
-    probe = tokenizer.encode(PROBE, add_special_tokens=False).ids
-    single = tokenizer.encode(PROBE).ids
-    start = _find(single, probe, 0)
-    before, after = single[:start], single[start + len(probe) :]
-    pair = tokenizer.encode(PROBE, PROBE)
-    second = _find(pair.ids, probe, len(before) + len(probe))
-    between = pair.ids[len(before) + len(probe) : second]
+    count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)
+    single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
+    # Special tokens belong to no text.
+    start, second = (pair.sequence_ids.index(text) for text in (0, 1))
+    before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
     return Template(tuple(before), tuple(after), tuple(between), pair.type_ids[second], _pad_id(folder, tokenizer))
-
-
-def _find(sequence: list[int], part: list[int], start: int) -> int:
-    for position in range(start, len(sequence) - len(part) + 1):
-        if sequence[position : position + len(part)] == part:
-            return position
-    raise RuntimeError(f"the tokens {part} are not in {sequence}")
 
 
 def _pad_id(folder: str | Path, tokenizer: Tokenizer) -> int:

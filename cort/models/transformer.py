@@ -1,4 +1,4 @@
-"""What the encoder and the re-ranker share: loading, saving and running a transformer on batches of similar length."""
+"""What the encoder and the re-ranker share: loading, saving, running on batches of similar length, and fingerprints."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cort.models.batching import Sequences, by_length, pad
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import atomic_folder
+from cort.system.files import atomic_folder, checksum
+from cort.system.program import program_of
 
 log = logging.getLogger(__name__)
 
 Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 
+#: libraries whose release can change what a model computes
+LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-HALF_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU, more pad more
 # (in length order .1 % of SQuAD's passages at 1,024, 2 % at 16,384, 7 % at 65,536; 67 % as they come). Part of the
 # result, as padding changes the last bits: not a setting.
@@ -42,24 +47,14 @@ def load_transformer(folder: str | Path, kind: str = "AutoModel", **changes: Any
     :param kind: transformers' class; `changes` are settings of the model to replace.
     """
     import transformers
-    from safetensors import SafetensorError
 
+    options = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True, "dtype": torch.float32}
     try:
-        model: nn.Module = getattr(transformers, kind).from_pretrained(
-            str(folder),
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            dtype=torch.float32,
-            **changes,
-        )
+        model: nn.Module = getattr(transformers, kind).from_pretrained(str(folder), **options, **changes)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise input_error(
-            folder,
-            f"no whole model ({shorten(str(error), 200)})",
-            "a transformers folder with config.json and model.safetensors",
-            "name it, or build it again",
-        ) from error
+        found = f"no whole model ({shorten(str(error), 200)})"
+        expected = "a transformers folder with config.json and model.safetensors"
+        raise input_error(folder, found, expected, "name it, or build it again") from error
     return model
 
 
@@ -83,44 +78,45 @@ def most_tokens(transformer: nn.Module) -> int:
     return limit - (0 if padding is None else padding + 1)
 
 
-def check_length(name: str, length: int, shortest: int, longest: int) -> None:
+def check_length(name: str, length: int, shortest: int, transformer: nn.Module) -> None:
     """Refuse a length in tokens that leaves no room for text or has no position embeddings."""
+    longest = most_tokens(transformer)
     if not shortest <= length <= longest:
         raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
 
 
-@contextmanager
-def new_model_folder(
-    folder: str | Path, transformer: Any, tokenizer_folder: str | Path, settings_name: str, settings: Any
-) -> Iterator[Path]:
-    """Write transformer, tokenizer and a dataclass of settings; yield the folder for more, then put it in place."""
+def save_model(
+    folder: str | Path,
+    transformer: Any,
+    tokenizer_folder: str | Path,
+    settings: EncoderSettings | PairSettings,
+    weights: Mapping[str, dict[str, Tensor]] | None = None,
+) -> None:
+    """Write transformer, tokenizer, settings, and other weights by file; whole or not at all."""
     with atomic_folder(folder) as temporary:
         transformer.save_pretrained(temporary)
-        text = json.dumps(asdict(settings), indent=2) + "\n"
-        (temporary / settings_name).write_text(text, encoding="utf-8")
+        (temporary / settings.FILE).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         for name in TOKENIZER_FILES:
             shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
-        yield temporary
+        for name, tensors in (weights or {}).items():
+            save_file(tensors, temporary / name)
 
 
-def read_settings(path: Path, kind: type[Settings], what: str, stage: str) -> Settings:
-    """Read back a dataclass of settings.
-
-    :param kind: its ``WRITTEN`` names settings that may not be missing.
-    :param what: the model, and `stage` what makes it, as the error names them.
-    """
+def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
+    """Read back the settings of a model."""
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = json.loads((Path(folder) / kind.FILE).read_text(encoding="utf-8"))
         if missing := set(kind.WRITTEN) - set(written):
-            raise TypeError(f"{path.name} without {min(missing)}")
+            raise TypeError(f"{kind.FILE} without {min(missing)}")
         return kind(**written)
     except (OSError, TypeError, json.JSONDecodeError) as error:
-        raise wrong_model(path.parent, what, stage, error) from error
+        raise wrong_model(folder, kind, error) from error
 
 
-def wrong_model(folder: str | Path, what: str, stage: str, error: Exception) -> InputError:
+def wrong_model(folder: str | Path, kind: type[EncoderSettings] | type[PairSettings], error: Exception) -> InputError:
     """Say that a folder does not hold the model it should."""
-    return input_error(folder, f"no {what} ({error})", f"a folder that `{stage}` wrote", "name it, or train again")
+    found, expected = f"no {kind.MODEL} ({error})", f"a folder that `{kind.STAGE}` wrote"
+    return input_error(folder, found, expected, "name it, or train again")
 
 
 def model_fingerprint(folder: str | Path) -> str:
@@ -135,6 +131,24 @@ def model_fingerprint(folder: str | Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
+    """Name a computation by all that decides its result.
+
+    :param module: the stage; what it and all that it imports does counts.
+    :param options: those that change the result, without paths.
+    :param files: paths whose content counts, in a fixed order.
+    :param model: folder of the model it works with or starts from.
+    """
+    parts = {
+        "options": dict(options),
+        "files": [checksum(path) for path in files],
+        "model": model_fingerprint(model),
+        "source": program_of(module),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
 def forward_by_length(
     model: Callable[[dict[str, Tensor]], Tensor],
     sequences: Sequences,
@@ -146,23 +160,17 @@ def forward_by_length(
     :param token_budget: padded tokens that go through the transformer at once; None takes those of `TOKEN_BUDGETS`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
-    if token_budget is None:
-        token_budget = TOKEN_BUDGETS[device.type]
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
-    for members in by_length(sequences.lengths, token_budget):
+    for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
         batch = pad([sequences.frame(int(row)) for row in members], sequences.pad_id)
-        parts.append(model(_on_device(batch, device)))  # (members, ...)
+        if device.type == "cuda":
+            # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
+            batch = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+        parts.append(model(batch))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")
     return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
-
-
-def _on_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    if device.type != "cuda":
-        return batch
-    # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
-    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
@@ -183,12 +191,9 @@ def place(model: nn.Module, transformer: nn.Module, device: torch.device, precis
     """Move a model to a device to be used, not trained: its transformer in `precision`, what follows in fp32.
 
     Rounded weights are faster than autocast, which rounds them again for each sub-batch and normalises in fp32.
-
-    :param precision: "fp32", "bf16" or "fp16".
     """
     model.to(device)
-    if precision in HALF_PRECISIONS:
-        transformer.to(HALF_PRECISIONS[precision])
+    transformer.to(PRECISIONS[precision])
 
 
 def single(states: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""BM25 with Lucene in this process: Anserini's analyser, query and ties, called through pyjnius.
+"""BM25 with Lucene, in a process of its own: Anserini's analyser, query and ties, called through pyjnius.
 
-pyjnius lets other Python threads run while a Java method does (its calls are made without Python's lock), so a search
-overlaps with whatever Python does. The Java classes are described here by hand: pyjnius would find out the same by
+In one process BM25 and the dense ranker would hold Python's lock by turns: at 1,000 results both took half as long
+again as the slower one alone. The Java classes are described here by hand: pyjnius would find out the same by
 reflection, which takes seconds for those of Anserini, and pyserini loads more of them still.
 """
 
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-import threading
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,47 +31,127 @@ from cort.formats.runs import order
 from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.options import HEAP_MB
-from cort.system.errors import input_error
+from cort.system.errors import InputError, input_error
 from cort.system.java import java_home
 
-INDEX = "Lorg/apache/lucene/"
-SEARCH = "org/apache/lucene/search/"
+ROOT = Path(__file__).parents[2]
 # Score and, in hexadecimal bytes, id of a result, as Lucene describes one sorted by both.
 RESULT = re.compile(r"fields=\[([^,]*), \[([^\]]*)\]\]")
 BREAK = " 0a "
-# Of a number in single precision, several times over.
-ROUNDING = np.float32(2.0**-22)
+# Scores that Anserini takes for tied are no further apart; it lowers each by so much more than the one before.
+TIE, STEP = np.float32(1e-4), np.float32(1e-6)
 
-_starting = threading.Lock()
+LUCENE = "org/apache/lucene/"
+#: what is used of each Java class; those of which nothing is used only pass through
+CLASSES: dict[str, dict[str, str]] = {
+    "io/anserini/analysis/DefaultEnglishAnalyzer": {"static newDefaultInstance": "()DefaultEnglishAnalyzer"},
+    "io/anserini/search/query/BagOfWordsQueryGenerator": {
+        "new": "()void",
+        "buildQuery": "(String, Analyzer, String)Query",
+    },
+    "java/io/File": {"new": "(String)void", "toPath": "()Path"},
+    "java/nio/file/Path": {},
+    "java/util/logging/Level": {"static WARNING": "Level"},
+    "java/util/logging/Logger": {"static getLogger": "(String)Logger", "setLevel": "(Level)void"},
+    "org/apache/commons/lang3/builder/ToStringBuilder": {"static reflectionToString": "(Object)String"},
+    f"{LUCENE}index/DirectoryReader": {"static open": "(Directory)DirectoryReader"},
+    f"{LUCENE}search/IndexSearcher": {
+        "new": "(IndexReader)void",
+        "setSimilarity": "(Similarity)void",
+        "search": "(Query, int, Sort, boolean)TopFieldDocs",
+    },
+    f"{LUCENE}search/Query": {},
+    f"{LUCENE}search/Sort": {"new": "([SortField)void"},
+    f"{LUCENE}search/SortField": {"new": "(String, SortField$Type)void", "static FIELD_SCORE": "SortField"},
+    f"{LUCENE}search/SortField$Type": {"static STRING_VAL": "SortField$Type"},
+    f"{LUCENE}search/TopFieldDocs": {},
+    f"{LUCENE}search/similarities/BM25Similarity": {"new": "(float, float)void"},
+    f"{LUCENE}search/similarities/Similarity": {},
+    f"{LUCENE}store/FSDirectory": {"static open": "(Path)FSDirectory"},
+}
+NAMED = [f"{LUCENE}{name}" for name in ("analysis/Analyzer", "index/IndexReader", "store/Directory")]
+NAMED += ["java/lang/Object", "java/lang/String", *CLASSES]
+#: types as the signatures of class files have them
+TYPES = {"boolean": "Z", "float": "F", "int": "I", "void": "V"}
+TYPES |= {path.rpartition("/")[2]: f"L{path};" for path in NAMED}
+
+
+class LuceneProcess:
+    """An index, open in another process; `Lucene` has the same methods."""
+
+    def __init__(self, index: str | Path, threads: int, memory_mb: int) -> None:
+        """Start the process and wait until the index is open.
+
+        :param threads: queries of a batch that are searched at a time; `memory_mb` is the heap of Java.
+        :raises InputError: an index that is not whole, no Java.
+        """
+        self._connection, theirs = Pipe()
+        others = filter(None, [os.environ.get("PYTHONPATH")])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, *map(str, (theirs.fileno(), index, threads, memory_mb))],
+                stdin=subprocess.DEVNULL,
+                # What Java writes to standard output is no answer of the process that asks.
+                stdout=2,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *others])},
+                # Signals of the terminal are for this process, which then closes the connection.
+                start_new_session=True,
+            )
+        try:
+            self.form = str(self._answer())
+        except BaseException:
+            self.close()
+            raise
+
+    def search(self, texts: Sequence[str], parameters: Parameters, depth: int) -> list[Ranking]:
+        """Rank the passages for each text; the order and the scores are those of the stage `bm25`.
+
+        :raises InputError: a query Lucene refuses; the process has ended.
+        """
+        with suppress(BrokenPipeError):
+            self._connection.send((list(texts), parameters, depth))
+        found: list[Ranking] = self._answer()
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._connection.recv()
+        except (EOFError, ConnectionError):
+            found = f"its process ended with status {self._process.wait()}"
+            raise input_error("BM25", found, "answers", "see what it said; open it again") from None
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
 
 
 class Lucene:
-    """An open index, searched with one pair of parameters per call."""
+    """An open index in this process, searched with one pair of parameters per call."""
 
     def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB) -> None:
-        """Start Java, if this process has none yet, and open the index.
-
-        :param threads: queries of a batch that are searched at a time.
-        :param memory_mb: heap of Java; the first index that is opened decides.
-        :raises InputError: an index that is not whole, no Java.
-        """
+        """Start Java, if this process has none yet, and open the index; the first one decides on the heap."""
         self.form = anserini.check_manifest(index)
-        with _starting:
-            self._java = _start(memory_mb)
-        java = self._java
+        java = self._java = _start(memory_mb)
         path = java.File(str(Path(index).resolve())).toPath()
         self._reader = java.DirectoryReader.open(java.FSDirectory.open(path))
-        self._analyzer = java.Analyzer.newDefaultInstance()
-        self._generator = java.Generator()
-        ids = java.SortField("id", java.FieldType.STRING_VAL)
-        self._sort = java.Sort([java.SortField.FIELD_SCORE, ids])
+        self._analyzer = java.DefaultEnglishAnalyzer.newDefaultInstance()
+        self._generator = java.BagOfWordsQueryGenerator()
+        self._sort = java.Sort([java.SortField.FIELD_SCORE, java.SortField("id", java.Type.STRING_VAL)])
         self._searchers: dict[Parameters, Any] = {}
         self._pool = ThreadPoolExecutor(threads, "bm25")
 
     def search(self, texts: Sequence[str], parameters: Parameters, depth: int) -> list[Ranking]:
-        """Rank the passages for each text; the order and the scores are those of the stage `bm25`."""
+        """Rank the passages for each text."""
         converted = convert(pa.array(texts, pa.string()), self.form).to_pylist()
-        searcher = self._searcher(parameters)
+        if parameters not in self._searchers:
+            searcher = self._searchers[parameters] = self._java.IndexSearcher(self._reader)
+            searcher.setSimilarity(self._java.BM25Similarity(*parameters))
+        searcher = self._searchers[parameters]
         if len(converted) == 1:
             return [self._search(searcher, converted[0], depth)]
         return list(self._pool.map(lambda text: self._search(searcher, text, depth), converted))
@@ -75,13 +159,6 @@ class Lucene:
     def close(self) -> None:
         """End the threads; Java stays, as a process can start it only once."""
         self._pool.shutdown()
-
-    def _searcher(self, parameters: Parameters) -> Any:
-        if parameters not in self._searchers:
-            searcher = self._java.IndexSearcher(self._reader)
-            searcher.setSimilarity(self._java.BM25Similarity(*parameters))
-            self._searchers[parameters] = searcher
-        return self._searchers[parameters]
 
     def _search(self, searcher: Any, text: str, depth: int) -> Ranking:
         java = self._java
@@ -106,42 +183,14 @@ def adjusted(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 
     A tie is a score that is at most .0001 below the one before it, as far as that one is lowered.
     """
-    if not len(scores):
-        return np.empty(0)
-    unit, step = np.float32(1e-4), np.float32(1e-6)
     found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
-    gaps = found[:-1] - found[1:]
-    # Stretches of equal scores, which are ties, whatever the first one is.
-    starts = np.concatenate([[0], np.flatnonzero(gaps) + 1])
-    sizes = np.diff(starts, append=len(found))
-    ties = np.zeros(len(starts), dtype=np.int64)  # of the first of each stretch
-    for number in _near(gaps[starts[1:] - 1], sizes, unit + found.max() * ROUNDING, step).tolist():
-        last = ties[number - 1] + sizes[number - 1] - 1
-        start = starts[number]
-        if found[start - 1] - step * np.float32(last) - found[start] <= unit:
-            ties[number] = last + 1
-    lowered = np.repeat(ties - starts, sizes) + np.arange(len(found))
-    return (found - step * lowered.astype(np.float32)).astype(np.float64)
-
-
-def _near(
-    gaps: npt.NDArray[np.float32], sizes: npt.NDArray[np.intp], limit: np.float32, step: np.float32
-) -> npt.NDArray[np.intp]:
-    """Numbers of the stretches that may be ties of those before them, which are lowered once for each tie in a row.
-
-    :param gaps: between the stretches, one less than `sizes`, their lengths.
-    :param limit: the gap of a tie of a score that is not lowered, at most.
-    """
-    ends = np.cumsum(sizes)
-    longest = 0
-    while True:
-        near = gaps <= limit + 1.01 * longest * step
-        # Ties in a row begin with a stretch that is not near.
-        first = np.concatenate([[0], np.flatnonzero(~near) + 1])
-        found = int(np.diff(np.concatenate([[0], ends])[np.append(first, len(sizes))]).max(initial=0))
-        if found <= longest:
-            return np.flatnonzero(near) + 1
-        longest = found
+    ties = np.zeros_like(found)  # in a row
+    # A score is lowered by a step per result at most, which rounding may double; only what is nearer can be a tie.
+    near = found[:-1] - found[1:] <= TIE + 2 * STEP * np.float32(len(found))
+    for at in (np.flatnonzero(near) + 1).tolist():
+        if found[at - 1] - STEP * ties[at - 1] - found[at] <= TIE:
+            ties[at] = ties[at - 1] + 1
+    return (found - STEP * ties).astype(np.float64)
 
 
 def printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
@@ -155,7 +204,7 @@ def printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
 
 @cache
 def _start(memory_mb: int) -> SimpleNamespace:
-    """Start Java and describe the classes used here; later calls get what the first one got."""
+    """Start Java, if this process has none yet, and describe the classes used here, by their short names."""
     import jnius_config
 
     if not jnius_config.vm_running:
@@ -163,71 +212,49 @@ def _start(memory_mb: int) -> SimpleNamespace:
         jnius_config.add_classpath(str(anserini.fat_jar()))
         # -Xrs: signals stay Python's.
         jnius_config.add_options(f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Xrs")
-    java = _describe()
+    import jnius
+
+    java = SimpleNamespace(JavaException=jnius.JavaException)
+    for path, members in CLASSES.items():
+        described: dict[str, Any] = {"__javaclass__": path, "__javaconstructor__": []}
+        for words, types in members.items():
+            signature = re.sub(r"[\w$]+", lambda word: TYPES[word[0]], types).replace(", ", "")
+            name = words.removeprefix("static ")
+            if name == "new":
+                described["__javaconstructor__"].append((signature, False))
+            elif name == words:
+                described[name] = jnius.JavaMethod(signature)
+            else:
+                static = jnius.JavaStaticMethod if "(" in signature else jnius.JavaStaticField
+                described[name] = static(signature)
+        short = re.split(r"[/$]", path)[-1]
+        setattr(java, short, jnius.MetaJavaClass(short, (jnius.JavaClass,), described))
     # Lucene tells on stderr how it maps files.
     java.Logger.getLogger("").setLevel(java.Level.WARNING)
     return java
 
 
-@cache
-def _describe() -> SimpleNamespace:
-    from jnius import (
-        JavaClass,
-        JavaException,
-        JavaMethod,
-        JavaStaticField,
-        JavaStaticMethod,
-        MetaJavaClass,
-    )
+def main() -> None:
+    """Open the index and answer the process that started this one, until it closes the connection.
 
-    def java(name: str, *constructors: str, **members: Any) -> Any:
-        known = {"__javaclass__": name, "__javaconstructor__": [(f"({one})V", False) for one in constructors]}
-        return MetaJavaClass(name.rsplit("/", 1)[1], (JavaClass,), {**known, **members})
+    A mistake of a request is an answer, too.
+    """
+    descriptor, index, threads, memory_mb = sys.argv[1:]
+    with Connection(int(descriptor)) as requests, suppress(EOFError, ConnectionError):
+        try:
+            lucene = Lucene(index, int(threads), int(memory_mb))
+        except InputError as error:
+            requests.send(error)
+            return
+        with closing(lucene):
+            requests.send(lucene.form)
+            while True:
+                texts, parameters, depth = requests.recv()
+                try:
+                    requests.send(lucene.search(texts, parameters, depth))
+                except InputError as error:
+                    requests.send(error)
 
-    def named(package: str, *names: str) -> None:
-        """Classes whose objects only pass through."""
-        for name in names:
-            java(f"{package}{name}")
 
-    named("java/nio/file/", "Path")
-    named(SEARCH, "Query", "TopFieldDocs", "similarities/Similarity")
-    path = "Ljava/nio/file/Path;"
-    directory, reader = f"{INDEX}store/FSDirectory;", f"{INDEX}index/DirectoryReader;"
-    analyzer, query = f"{INDEX}analysis/Analyzer;", f"L{SEARCH}Query;"
-    field, kind, sort = f"L{SEARCH}SortField;", f"L{SEARCH}SortField$Type;", f"L{SEARCH}Sort;"
-    logger, level = "Ljava/util/logging/Logger;", "Ljava/util/logging/Level;"
-    return SimpleNamespace(
-        JavaException=JavaException,
-        Level=java(level[1:-1], WARNING=JavaStaticField(level)),
-        Logger=java(
-            logger[1:-1],
-            getLogger=JavaStaticMethod(f"(Ljava/lang/String;){logger}"),
-            setLevel=JavaMethod(f"({level})V"),
-        ),
-        File=java("java/io/File", "Ljava/lang/String;", toPath=JavaMethod(f"(){path}")),
-        FSDirectory=java(f"{directory[1:-1]}", open=JavaStaticMethod(f"({path}){directory}")),
-        DirectoryReader=java(f"{reader[1:-1]}", open=JavaStaticMethod(f"({INDEX}store/Directory;){reader}")),
-        Analyzer=java(
-            "io/anserini/analysis/DefaultEnglishAnalyzer",
-            newDefaultInstance=JavaStaticMethod("()Lio/anserini/analysis/DefaultEnglishAnalyzer;"),
-        ),
-        Generator=java(
-            "io/anserini/search/query/BagOfWordsQueryGenerator",
-            "",
-            buildQuery=JavaMethod(f"(Ljava/lang/String;{analyzer}Ljava/lang/String;){query}"),
-        ),
-        FieldType=java(kind[1:-1], STRING_VAL=JavaStaticField(kind)),
-        SortField=java(field[1:-1], f"Ljava/lang/String;{kind}", FIELD_SCORE=JavaStaticField(field)),
-        Sort=java(sort[1:-1], f"[{field}"),
-        BM25Similarity=java(f"{SEARCH}similarities/BM25Similarity", "FF"),
-        IndexSearcher=java(
-            f"{SEARCH}IndexSearcher",
-            f"{INDEX}index/IndexReader;",
-            setSimilarity=JavaMethod(f"(L{SEARCH}similarities/Similarity;)V"),
-            search=JavaMethod(f"({query}I{sort}Z)L{SEARCH}TopFieldDocs;"),
-        ),
-        ToStringBuilder=java(
-            "org/apache/commons/lang3/builder/ToStringBuilder",
-            reflectionToString=JavaStaticMethod("(Ljava/lang/Object;)Ljava/lang/String;"),
-        ),
-    )
+if __name__ == "__main__":
+    main()

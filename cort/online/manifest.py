@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -72,11 +73,12 @@ class Manifest:
         system = self.systems[name]
         return list(system.get("parts", [])) + ([system["candidates"]] if "candidates" in system else [])
 
-    def within(self, name: str) -> Iterator[str]:
-        """Yield the systems a system is made of, itself included, each as often as it is needed."""
-        for part in self.parts_of(name):
-            yield from self.within(part)
-        yield name
+    def needed(self, names: Iterable[str]) -> dict[str, System]:
+        """Systems that some systems are made of, these included, each after its parts."""
+        found: dict[str, System] = {}
+        for name in names:
+            found |= self.needed(self.parts_of(name)) | {name: self.systems[name]}
+        return found
 
     def check_names(self, names: Iterable[str]) -> None:
         """Refuse names of systems that are not there."""
@@ -85,20 +87,12 @@ class Manifest:
                 known = ", ".join(self.systems) or "(there is none)"
                 raise input_error("--systems", shorten(name), f"one of {known}", "name one of these")
 
-    def first(self, *kinds: str) -> str | None:
-        """First system of some kinds."""
-        return next((name for name, system in self.systems.items() if system["kind"] in kinds), None)
-
 
 def write_manifest(path: str | Path, manifest: Manifest) -> None:
     """Write a manifest, atomically; its paths become relative to its own folder."""
-
-    def default(value: object) -> str:
-        if isinstance(value, Path):
-            return Path(os.path.relpath(value, Path(path).parent)).as_posix()
-        raise TypeError(type(value).__name__)
-
-    write_text(path, json.dumps(asdict(manifest), indent=2, default=default) + "\n")
+    start = Path(path).parent
+    text = json.dumps(asdict(manifest), indent=2, default=lambda value: Path(os.path.relpath(value, start)).as_posix())
+    write_text(path, text + "\n")
 
 
 def read_manifest(path: str | Path) -> Manifest:
@@ -154,7 +148,6 @@ def check_systems(manifest: Manifest, source: str | Path) -> None:
 
     :raises InputError: names `source`.
     """
-    done: set[str] = set()
     for name, system in manifest.systems.items():
         kind = str(system.get("kind"))
         keys = tuple(key for key in system if key != "kind")
@@ -167,14 +160,8 @@ def check_systems(manifest: Manifest, source: str | Path) -> None:
         missing = [part for part in manifest.parts_of(name) if part not in manifest.systems]
         if missing:
             raise input_error(source, f"no system {shorten(missing[0])}", f"that of {shorten(name)}", REMEDY)
-    for name in manifest.systems:
-        _refuse_circle(manifest, name, (), done, source)
-
-
-def _refuse_circle(manifest: Manifest, name: str, above: tuple[str, ...], done: set[str], source: str | Path) -> None:
-    if name in above:
-        raise input_error(source, f"the system {shorten(name)} made of itself", "no circle", REMEDY)
-    if name not in done:
-        for part in manifest.parts_of(name):
-            _refuse_circle(manifest, part, (*above, name), done, source)
-        done.add(name)
+    try:
+        TopologicalSorter({name: manifest.parts_of(name) for name in manifest.systems}).prepare()
+    except CycleError as error:
+        found = f"the system {shorten(error.args[1][0])} made of itself"
+        raise input_error(source, found, "no circle", REMEDY) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Passages:
         groups = range(self._file.num_row_groups)
         #: of each row group, the first row behind it
         self._ends = list(accumulate(self._file.metadata.row_group(one).num_rows for one in groups))
-        self._texts: dict[int, pa.ChunkedArray] = {}
+        self._texts = lru_cache(KEPT)(lambda group: self._file.read_row_group(group, columns=["text"])["text"])
 
     def rows(self, doc_ids: Sequence[str]) -> list[int]:
         """Rows of the given ids.
@@ -49,14 +50,9 @@ class Passages:
 
     def texts(self, doc_ids: Sequence[str]) -> list[str]:
         """Texts of the given ids."""
-        return [self._text(row) for row in self.rows(doc_ids)]
-
-    def _text(self, row: int) -> str:
-        group = bisect_left(self._ends, row + 1)
-        if group not in self._texts:
-            while len(self._texts) >= KEPT:
-                del self._texts[next(iter(self._texts))]
-            self._texts[group] = self._file.read_row_group(group, columns=["text"])["text"]
-        start = self._ends[group - 1] if group else 0
-        text: str = self._texts[group][row - start].as_py()
-        return text
+        found = []
+        for row in self.rows(doc_ids):
+            group = bisect_left(self._ends, row + 1)
+            # The last rows of a group are counted from its end.
+            found.append(self._texts(group)[row - self._ends[group]].as_py())
+        return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,19 +14,24 @@ import numpy.typing as npt
 
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
-from cort.online.manifest import Manifest, System
-from cort.online.timing import Stopwatch
+from cort.online.lucene import LuceneProcess
+from cort.online.manifest import REMEDY, Manifest, System
+from cort.online.passages import Passages
+from cort.online.timing import timed
 from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
 from cort.retrieval.fusion import FUSIONS, fuse
 from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import HEAP_MB
 from cort.retrieval.rerank import rerank
 from cort.system.errors import input_error, shorten
 
 if TYPE_CHECKING:
-    from cort.online.dense import ExactSearch, GraphSearch, QueryEncoder
-    from cort.online.lucene_process import LuceneProcess
-    from cort.online.passages import Passages
-    from cort.online.reranker import Reranker
+    from cort.online.neural import ExactSearch, GraphSearch, QueryEncoder, Reranker
+
+# Seconds. A thread that waits for Python's lock gets it after this: the one that takes BM25's answer.
+SWITCH = 0.0005
+# Java compiles what runs often, and the first search of any kind reads what later ones find in memory.
+WARM_UP = ("warm up",) * 3
 
 
 class Result(NamedTuple):
@@ -39,8 +46,7 @@ class Result(NamedTuple):
 class Answer:
     """What a system found for one query, best first.
 
-    `milliseconds` has the parts that ran (see `timing.PARTS`) and `total`, which is less than their sum where some
-    ran side by side.
+    `milliseconds` has the parts that ran (`timing.PARTS`) and `total`, less than their sum where some ran side by side.
     """
 
     system: str
@@ -50,16 +56,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Models:
-    """What computes: by name of the encoder or re-ranker; graphs by name of the system.
+    """What computes: by name of the encoder or re-ranker; graphs by name of the system."""
 
-    `storage` is the number format of the passages' vectors.
-    """
-
-    encoders: Mapping[str, QueryEncoder]
-    storage: Mapping[str, str]
-    exact: Mapping[str, ExactSearch]
-    graphs: Mapping[str, GraphSearch]
-    rerankers: Mapping[str, Reranker]
+    encoders: Mapping[str, QueryEncoder] = field(default_factory=dict)
+    exact: Mapping[str, ExactSearch] = field(default_factory=dict)
+    graphs: Mapping[str, GraphSearch] = field(default_factory=dict)
+    rerankers: Mapping[str, Reranker] = field(default_factory=dict)
 
 
 class Searcher:
@@ -73,15 +75,12 @@ class Searcher:
         models: Models,
         passages: Passages,
     ) -> None:
-        """Take what `open_searcher` opened for `systems`."""
+        """Take what `open_searcher` opened for `systems`; `lucene` may be None where nothing searches by BM25."""
         self.manifest, self.systems = manifest, list(systems)
         self.lucene, self.models, self.passages = lucene, models, passages
-        self._known = {part for name in systems for part in manifest.within(name)}
-        self._parameters = {
-            name: _parameters(system)
-            for name, system in manifest.systems.items()
-            if name in self._known and system["kind"] == "bm25"
-        }
+        self._known = manifest.needed(systems)
+        bm25 = {name: system for name, system in self._known.items() if system["kind"] == "bm25"}
+        self._parameters = {name: _parameters(system) for name, system in bm25.items()}
         self._beside = ThreadPoolExecutor(1, "beside")
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
@@ -91,8 +90,9 @@ class Searcher:
         :param concurrent: whether BM25 runs beside the dense ranker, where a system has both.
         :raises InputError: a system that is not open, an empty query.
         """
-        rankings, milliseconds = self.search_batch(system, [text], depth, concurrent=concurrent)
-        return Answer(system, _results(rankings[0]), milliseconds)
+        [ranking], milliseconds = self.search_batch(system, [text], depth, concurrent=concurrent)
+        found = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), start=1)
+        return Answer(system, [Result(doc_id, score, rank) for rank, (doc_id, score) in found], milliseconds)
 
     def search_batch(
         self, system: str, texts: Sequence[str], depth: int, *, concurrent: bool = True
@@ -104,11 +104,11 @@ class Searcher:
             raise input_error("query", "no word", "a query", "write one")
         if depth < 1:
             raise input_error("depth", str(depth), "1 or more", "give the number of results")
-        watch = Stopwatch()
-        with watch.part("total"):
-            found = self._retrieve(self._leaves(system, depth), texts, watch, concurrent)
-            rankings = self._combine(system, depth, found, texts, watch)
-        return [one._replace(scores=strictly_decreasing(one.scores)) for one in rankings], watch.milliseconds
+        times: dict[str, float] = {}
+        with timed(times, "total"):
+            found = self._retrieve(self._leaves(system, depth), texts, times, concurrent)
+            rankings = self._combine(system, depth, found, texts, times)
+        return [one._replace(scores=strictly_decreasing(one.scores)) for one in rankings], times
 
     def close(self) -> None:
         """End all threads."""
@@ -128,7 +128,7 @@ class Searcher:
 
     def _needed(self, name: str, depth: int) -> int:
         """Tell how many results a system has to retrieve, or to have of each of its parts, for the first `depth`."""
-        system = self.manifest.systems[name]
+        system = self._known[name]
         kind = system["kind"]
         if kind == "rerank":
             return max(depth, int(system["depth"]))
@@ -137,85 +137,118 @@ class Searcher:
         return max(depth, self.manifest.depth) if as_in_runs else depth
 
     def _retrieve(
-        self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch, concurrent: bool
+        self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float], concurrent: bool
     ) -> dict[str, list[Ranking]]:
-        terms = {name: depth for name, depth in leaves.items() if self.manifest.systems[name]["kind"] == "bm25"}
+        terms = {name: depth for name, depth in leaves.items() if name in self._parameters}
         dense = {name: depth for name, depth in leaves.items() if name not in terms}
-        if concurrent and terms and dense:
-            waiting = self._beside.submit(self._by_terms, terms, texts, watch)
-            try:
-                found = self._by_vectors(dense, texts, watch)
-            finally:
-                beside = waiting.result()
-            return beside | found
-        return self._by_terms(terms, texts, watch) | self._by_vectors(dense, texts, watch)
+        if not (concurrent and terms and dense):
+            return self._by_terms(terms, texts, times) | self._by_vectors(dense, texts, times)
+        waiting = self._beside.submit(self._by_terms, terms, texts, times)
+        try:
+            found = self._by_vectors(dense, texts, times)
+        finally:
+            beside = waiting.result()
+        return beside | found
 
-    def _by_terms(self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch) -> dict[str, list[Ranking]]:
+    def _by_terms(
+        self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float]
+    ) -> dict[str, list[Ranking]]:
         found: dict[str, list[Ranking]] = {}
         for name, depth in leaves.items():
             if self.lucene is not None:
-                with watch.part("bm25"):
+                with timed(times, "bm25"):
                     found[name] = self.lucene.search(texts, self._parameters[name], depth)
         return found
 
     def _by_vectors(
-        self, leaves: Mapping[str, int], texts: Sequence[str], watch: Stopwatch
+        self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float]
     ) -> dict[str, list[Ranking]]:
         found = {}
         vectors: dict[str, npt.NDArray[np.float32]] = {}
         for name, depth in leaves.items():
-            system = self.manifest.systems[name]
-            encoder = system["encoder"]
+            encoder = self._known[name]["encoder"]
             if encoder not in vectors:
                 model = self.models.encoders[encoder]
-                with watch.part("tokenize"):
+                with timed(times, "tokenize"):
                     tokens = model.tokenize(texts)
-                with watch.part("encode"):
-                    vectors[encoder] = model.encode(tokens, self.models.storage[encoder])
-            with watch.part("search"):
-                if system["kind"] == "exact":
-                    found[name] = self.models.exact[encoder].search(vectors[encoder], depth)
-                else:
-                    found[name] = self.models.graphs[name].search(vectors[encoder], depth)
+                with timed(times, "encode"):
+                    vectors[encoder] = model.encode(tokens)
+            opened = self.models.graphs.get(name) or self.models.exact[encoder]
+            with timed(times, "search"):
+                found[name] = opened.search(vectors[encoder], depth)
         return found
 
     def _combine(
-        self,
-        name: str,
-        depth: int,
-        found: Mapping[str, list[Ranking]],
-        texts: Sequence[str],
-        watch: Stopwatch,
+        self, name: str, depth: int, found: Mapping[str, list[Ranking]], texts: Sequence[str], times: dict[str, float]
     ) -> list[Ranking]:
-        system = self.manifest.systems[name]
+        system, needed = self._known[name], self._needed(name, depth)
+        parts = [self._combine(part, needed, found, texts, times) for part in self.manifest.parts_of(name)]
         if system["kind"] in FUSIONS:
-            needed = self._needed(name, depth)
-            parts = [self._combine(part, needed, found, texts, watch) for part in system["parts"]]
-            with watch.part("merge"):
+            with timed(times, "merge"):
                 ranked = ([one.doc_ids for one in each] for each in zip(*parts, strict=True))
                 return [fuse(system["kind"], "", doc_ids, depth) for doc_ids in ranked]
         if system["kind"] == "rerank":
-            scored = int(system["depth"])
-            candidates = self._combine(system["candidates"], self._needed(name, depth), found, texts, watch)
-            with watch.part("rerank"):
-                pairs = zip(texts, candidates, strict=True)
-                return [self._rerank(system["reranker"], text, one, scored, depth) for text, one in pairs]
-        return [_cut(one, depth) for one in found[name]]
-
-    def _rerank(self, reranker: str, text: str, candidates: Ranking, scored: int, depth: int) -> Ranking:
-        model = self.models.rerankers[reranker]
-        rows = self.passages.rows(candidates.doc_ids[:scored])
-        scores = model.score(model.tokenize(text), rows)
-        return _cut(rerank(candidates, scores, scored), depth)
+            model, scored = self.models.rerankers[system["reranker"]], int(system["depth"])
+            rankings = []
+            with timed(times, "rerank"):
+                for text, candidates in zip(texts, parts[0], strict=True):
+                    scores = model.score(text, self.passages.rows(candidates.doc_ids[:scored]))
+                    rankings.append(rerank(candidates, scores, scored))
+        else:
+            rankings = found[name]
+        return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in rankings]
 
 
-def _cut(ranking: Ranking, depth: int) -> Ranking:
-    return Ranking(ranking.query_id, ranking.doc_ids[:depth], ranking.scores[:depth])
+def open_searcher(
+    manifest: Manifest,
+    systems: Sequence[str],
+    *,
+    devices: Sequence[str] = ("cpu",),
+    threads: int = 1,
+    memory_mb: int = HEAP_MB,
+) -> Searcher:
+    """Open all that the systems need, side by side, and search a few times with each.
+
+    Java starts in its process while torch is imported, and ids are sorted.
+
+    :param devices: torch's names, for the vectors; the first one also has the models.
+    :param memory_mb: heap of Java.
+    :raises InputError: an unknown system; a file that is missing or not what it was.
+    """
+    manifest.check_names(systems)
+    sys.setswitchinterval(SWITCH)
+    needed = manifest.needed(systems)
+    kinds = {system["kind"] for system in needed.values()}
+    try:
+        with ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
+            lucene = pool.submit(_open_lucene, manifest, threads, memory_mb, opened) if "bm25" in kinds else None
+            passages = pool.submit(Passages, manifest.passages)
+            models = Models()
+            if kinds - {"bm25", *FUSIONS}:
+                from cort.online.neural import open_models
+
+                # A core is left for BM25, which runs beside.
+                models = Models(*open_models(manifest, needed, devices, max(1, threads - ("bm25" in kinds))))
+            searcher = Searcher(manifest, systems, lucene.result() if lucene else None, models, passages.result())
+            opened.callback(searcher.close)
+            for name in systems:
+                for text in WARM_UP:
+                    searcher.search(name, text, manifest.depth)
+            opened.pop_all()
+    except FileNotFoundError as error:
+        missing = str(error.filename or error)
+        raise input_error(missing, "no such file", "what the manifest names", "run `snakemake` first") from None
+    return searcher
 
 
-def _results(ranking: Ranking) -> list[Result]:
-    pairs = zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)
-    return [Result(doc_id, score, rank) for rank, (doc_id, score) in enumerate(pairs, start=1)]
+def _open_lucene(manifest: Manifest, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+    """Open the index of BM25; `opened` closes it again if something else is wrong."""
+    found = LuceneProcess(manifest.bm25_index, threads, memory_mb)
+    opened.callback(found.close)
+    if found.form != manifest.bm25_cleaning:
+        expected = f"the form {manifest.bm25_cleaning}"
+        raise input_error(manifest.bm25_index, f"texts of the form {found.form}", expected, REMEDY)
+    return found
 
 
 def _parameters(system: System) -> Parameters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,25 +10,9 @@ from contextlib import contextmanager
 PARTS = ("tokenize", "encode", "search", "bm25", "merge", "rerank")
 
 
-class Stopwatch:
-    """Milliseconds by part, added up where a part comes several times; threads may share one."""
-
-    def __init__(self) -> None:
-        self.milliseconds: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Measure what happens within."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            elapsed = 1000 * (time.perf_counter() - started)
-            with self._lock:
-                self.milliseconds[name] = self.milliseconds.get(name, 0.0) + elapsed
-
-
-def in_sequence(milliseconds: dict[str, float]) -> float:
-    """Add up the parts, as if each had waited for the one before."""
-    return sum(value for name, value in milliseconds.items() if name in PARTS)
+@contextmanager
+def timed(milliseconds: dict[str, float], part: str) -> Iterator[None]:
+    """Add what happens within to the time of a part; threads may share the times, if not a part."""
+    started = time.perf_counter()
+    yield
+    milliseconds[part] = milliseconds.get(part, 0.0) + 1000 * (time.perf_counter() - started)

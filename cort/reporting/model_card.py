@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -12,15 +12,21 @@ import yaml
 
 from cort import __version__
 from cort.evaluation.measures import Measures
-from cort.models.export.layout import RELEASE, TRANSFORMER
+from cort.models.export import RELEASE, TRANSFORMER
+from cort.models.settings import EncoderSettings, PairSettings
 from cort.reporting.inputs import Filter
 from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 WHAT = {
-    "encoder": "A dense ranker: it maps queries and passages to vectors of {size} numbers, and the nearest passages of "
-    "a query are its results.",
+    "encoder": "A dense ranker: it maps queries and passages to vectors of {model.dimension} numbers, and the nearest "
+    "passages of a query are its results.",
     "reranker": "A re-ranker: it reads a query and a passage together and gives one logit, higher if more relevant.",
+}
+SIMILARITIES = {
+    "angular": "cosine, which ranks as their angle does",
+    "cosine": "cosine",
+    "inner_product": "inner product",
 }
 OBJECTIVES = {
     "triplet": "CoRT's objective: negatives are passages that another ranker, `triples.system`, finds but nobody "
@@ -30,17 +36,10 @@ OBJECTIVES = {
     "margin_mse": "Margin MSE: the differences between the scores of a relevant and another passage are those that a "
     "cross-encoder, `teacher`, gives.",
 }
-HEADERS: Mapping[str, dict[str, Any]] = {
-    "encoder": {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
-    },
-    "reranker": {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "text-ranking",
-        "tags": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
-    },
+TASKS = {"encoder": "sentence-similarity", "reranker": "text-ranking"}
+TAGS = {
+    "encoder": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
+    "reranker": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
 }
 SNIPPETS = {
     "encoder": """from sentence_transformers import SentenceTransformer
@@ -57,16 +56,11 @@ query = "what is a dense ranker"
 print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))
 """,
 }
-OWN_SNIPPETS = {
-    "encoder": """from cort.models.encoder import load_encoder
+OWN_SNIPPET = """from cort.models.{module} import load_{module}
 
-encoder, template = load_encoder({path})
-""",
-    "reranker": """from cort.models.cross_encoder import load_cross_encoder
-
-reranker, template = load_cross_encoder({path})
-""",
-}
+{kind}, template = load_{module}({path})
+"""
+OWN_MODULES = {"encoder": "encoder", "reranker": "cross_encoder"}
 CITATIONS = {
     "cort": """@inproceedings{wrzalik-krechel-2021-cort,
   title     = {{CoRT}: Complementary Rankings from Transformers},
@@ -98,40 +92,38 @@ CITATIONS = {
 class Card:
     """What a card says.
 
-    `kind` is "encoder" or "reranker"; `form` how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's
-    name of the base model, if it has one; `settings` are the experiment's for this model, `filters` its training data's
-    by split, and `notes` sentences on what loading it elsewhere does not do.
+    `form` is how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's name of the base model, if it has
+    one; `settings` are the experiment's for this model, and `filters` its training data's by split.
     """
 
     name: str
-    kind: str
     dataset: str
     form: str
-    size: int
-    similarity: str = ""
-    base: str | None = None
-    revision: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    filters: Sequence[Filter] = ()
-    measures: Sequence[Measures] = ()
-    notes: Sequence[str] = ()
+    base: str | None
+    revision: str | None
+    settings: Mapping[str, Any]
+    filters: Sequence[Filter]
+    measures: Sequence[Measures]
 
 
-def card_text(card: Card) -> str:
+def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
     """Write the whole file."""
-    header = {**HEADERS[card.kind], **({"base_model": card.base} if card.base else {})}
+    kind = "encoder" if isinstance(model, EncoderSettings) else "reranker"
+    header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[kind], "tags": TAGS[kind]}
+    header |= {"base_model": card.base} if card.base else {}
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     parts = [
         f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n",
         f"# {_plain(card.name)}\n",
-        f"{WHAT[card.kind].format(size=card.size)}\n",
+        f"{WHAT[kind].format(model=model)}\n",
         *_origin(card),
-        *_use(card),
+        *_use(card, model, kind),
         *_training(card),
-        *_quality(card),
+        *_quality(card, kind),
         "## Versions\n",
-        f"Made by the CoRT workflow {__version__} with {_packages()}, for sentence-transformers {RELEASE}.\n",
+        f"Made by the CoRT workflow {__version__} with {packages}, for sentence-transformers {RELEASE}.\n",
         "## Citation\n",
-        *(f"```bibtex\n{CITATIONS[name]}```\n" for name in _cited(card)),
+        *(f"```bibtex\n{CITATIONS[name]}```\n" for name in _cited(card, kind)),
     ]
     return "\n".join(parts)
 
@@ -144,21 +136,26 @@ def _origin(card: Card) -> Iterator[str]:
         yield f"Its weights were read from the released file {_plain(str(released))}; they were not trained here.\n"
 
 
-def _use(card: Card) -> Iterator[str]:
+def _use(card: Card, model: EncoderSettings | PairSettings, kind: str) -> Iterator[str]:
     yield "## Use\n"
-    yield f"```python\n{SNIPPETS[card.kind].format(path=json.dumps(card.name))}```\n"
-    if card.kind == "encoder":
+    yield f"```python\n{SNIPPETS[kind].format(path=json.dumps(card.name))}```\n"
+    if isinstance(model, EncoderSettings):
         yield (
             "Queries and passages are encoded differently: `encode_query` for the one, `encode_document` (or `encode`) "
-            f"for the other. Vectors are compared by their {card.similarity}.\n"
+            f"for the other. Vectors are compared by their {SIMILARITIES[model.similarity]}.\n"
         )
     if card.form == "fixed":
         yield "First fix wrongly decoded texts, as in training: `ftfy.fix_encoding(text)`.\n"
     if card.form == "cort":
         yield "The tokenizer leaves out all characters but ASCII letters, digits and `.,!?;/:`, as in training.\n"
-    yield from (f"{note}\n" for note in card.notes)
+    if isinstance(model, PairSettings):
+        yield (
+            f"Queries are cut to {model.query_length} tokens in training and in the measures here; this folder has "
+            "only the limit of the pair. Cut longer queries yourself.\n"
+        )
     yield "With this project, whose `encode` and `score` give the same numbers:\n"
-    yield f"```python\n{OWN_SNIPPETS[card.kind].format(path=json.dumps(f'{card.name}/{TRANSFORMER}'))}```\n"
+    path = json.dumps(f"{card.name}/{TRANSFORMER}")
+    yield f"```python\n{OWN_SNIPPET.format(module=OWN_MODULES[kind], kind=kind, path=path)}```\n"
 
 
 def _training(card: Card) -> Iterator[str]:
@@ -167,26 +164,26 @@ def _training(card: Card) -> Iterator[str]:
     if card.settings.get("loss") in OBJECTIVES:
         yield f"{OBJECTIVES[card.settings['loss']]}\n"
     if card.filters:
-        columns = [Column("split", "split"), Column("what", "what"), Column("number", "number")]
-        rows: list[list[Cell]] = [[one.name, what, number] for one in card.filters for what, number in one.counts]
-        yield to_markdown(Table(columns, rows))
-    settings = list(_flat(card.settings))
-    if settings:
+        yield _table("split what number", [[one.name, *count] for one in card.filters for count in one.counts])
+    if settings := [list(setting) for setting in _flat(card.settings)]:
         yield "Settings, as in the experiment file:\n"
-        columns = [Column("key", "key"), Column("value", "value")]
-        yield to_markdown(Table(columns, [[key, value] for key, value in settings]))
+        yield _table("key value", settings)
 
 
-def _quality(card: Card) -> Iterator[str]:
+def _table(columns: str, rows: Sequence[Sequence[Cell]]) -> str:
+    return to_markdown(Table([Column(name) for name in columns.split()], rows))
+
+
+def _quality(card: Card, kind: str) -> Iterator[str]:
     if card.measures:
-        how = "retrieves with it" if card.kind == "encoder" else "re-ranks with it"
+        how = "retrieves" if kind == "encoder" else "re-ranks"
         yield "## Quality\n"
-        yield f"Means over all judged queries of a split, of each system that {how}:\n"
+        yield f"Means over all judged queries of a split, of each system that {how} with it:\n"
         yield to_markdown(systems_table(card.measures))
 
 
-def _cited(card: Card) -> list[str]:
-    if card.kind == "reranker":
+def _cited(card: Card, kind: str) -> list[str]:
+    if kind == "reranker":
         return ["cort", "reranking"]
     return ["cort", "repbert"] if card.settings.get("loss") == "multilabel_margin" else ["cort"]
 
@@ -197,10 +194,6 @@ def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, s
             yield from _flat(value, f"{place}{key}.")
         else:
             yield f"{place}{key}", str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _packages() -> str:
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
 
 
 def _plain(text: str) -> str:

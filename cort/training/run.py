@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from cort.models.cache_key import identity
-from cort.models.transformer import model_fingerprint
+from cort.models.transformer import identity, model_fingerprint
 from cort.system.files import atomic_file
 from cort.system.options import read_options
 from cort.training.checkpoints import Checkpoints

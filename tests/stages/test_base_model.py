@@ -271,9 +271,7 @@ def test_a_folder_without_tokenizer_is_refused(folder, tmp_path, complaint):
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(folder, world, tmp_path, complaint):
-    from cort.base_model import build_from_scratch
-
-    build_from_scratch(TINY, 170, world.path("passages.parquet"), "raw", 1, tmp_path / "large")
+    assert base_model.main(scratch(world, tmp_path / "large", TINY, "--vocabulary-size", "170")) == 0
     shutil.copyfile(tmp_path / "large" / "tokenizer.json", folder / "tokenizer.json")
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
     assert line == f"{folder}: found 170 tokens, expected at most the model's 160; use its own tokenizer"

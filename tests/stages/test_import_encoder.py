@@ -122,7 +122,7 @@ def test_an_encoder_without_projection_is_read_from_safetensors(net, albert, tmp
     assert import_encoder.main(argv(tmp_path / "net.safetensors", albert, tmp_path / "encoder", *more)) == 0
     encoder, _ = load_encoder(tmp_path / "encoder" / "best")
     assert encoder.projection is None
-    assert encoder.settings.segment("query") == encoder.settings.segment("passage") == 1
+    assert encoder.settings.query_segment == encoder.settings.passage_segment == 1
     for name, value in encoder.transformer.state_dict().items():
         assert torch.equal(value, net.transformer.state_dict()[name])
 

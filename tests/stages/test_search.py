@@ -18,7 +18,7 @@ import pytest
 from cort import search
 from cort.online.manifest import read_manifest
 from cort.online.searcher import Answer, Result
-from cort.online.terminal import show, timings
+from cort.search import show, timings
 from cort.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def answer(system, *scores):
 
 def test_columns_are_as_wide_as_the_terminal_and_stand_side_by_side():
     texts = [["short", "a text that is much longer than its column can be"], ["only one"]]
-    shown = show([answer("bm25", 2.5, 1.25), answer("both", 1.0)], texts, 70).split("\n")
+    shown = show(list(zip([answer("bm25", 2.5, 1.25), answer("both", 1.0)], texts, strict=True)), 70).split("\n")
     assert shown[0] == "bm25: 1.3 ms".ljust(36) + "both: 1.3 ms"
     assert shown[1] == "-" * 34 + "  " + "-" * 34
     assert shown[2] == "1 short".ljust(31) + "2.5" + "  " + "1 only one".ljust(33) + "1"
@@ -45,18 +45,18 @@ def test_columns_are_as_wide_as_the_terminal_and_stand_side_by_side():
 
 
 def test_a_narrow_terminal_gets_one_answer_below_the_other():
-    shown = show([answer("a", 1.0), answer("b", 1.0)], [["text"], ["text"]], 30).split("\n")
+    shown = show([(answer("a", 1.0), ["text"]), (answer("b", 1.0), ["text"])], 30).split("\n")
     assert [line for line in shown if "ms" in line] == ["a: 1.3 ms", "b: 1.3 ms"]
     assert max(map(len, shown)) <= 30
 
 
 def test_wide_letters_and_what_would_move_the_cursor_keep_their_place():
-    shown = show([answer("a", 1.0)], [["漢字\t\x1b[2J e\N{COMBINING ACUTE ACCENT}\n"]], 40).split("\n")[2]
+    shown = show([(answer("a", 1.0), ["漢字\t\x1b[2J e\N{COMBINING ACUTE ACCENT}\n"])], 40).split("\n")[2]
     assert shown == "1 漢字  [2J e\N{COMBINING ACUTE ACCENT}" + " " * 26 + "1"
 
 
 def test_an_empty_answer_says_so():
-    assert "(nothing found)" in show([answer("a")], [[]], 40)
+    assert "(nothing found)" in show([(answer("a"), [])], 40)
 
 
 def test_timings_stand_in_the_order_of_the_parts():

@@ -56,21 +56,19 @@ class Slow:
             self.spend("tokenize")
             return texts
 
-        def encode(tokens, storage):
-            self.spend("encode", storage)
+        def encode(tokens):
+            self.spend("encode")
             return np.zeros((len(tokens), 2), dtype=np.float32)
 
-        def score(query, rows):
+        def score(text, rows):
             self.spend("rerank", len(rows))
             return np.arange(len(rows), dtype=float)
 
         closed = SimpleNamespace(close=lambda: None)
         models = Models(
             {"encoder": SimpleNamespace(tokenize=tokenize, encode=encode)},
-            {"encoder": "fp16"},
             {"encoder": SimpleNamespace(search=exact)},
-            {},
-            {"cross": SimpleNamespace(tokenize=lambda text: text, score=score)},
+            rerankers={"cross": SimpleNamespace(score=score)},
         )
         passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
         return Searcher(manifest, systems, SimpleNamespace(search=lucene, close=closed.close), models, passages)

@@ -82,7 +82,7 @@ def test_imports_go_down():
     ("path", "imported", "part"),
     [
         ("cort/audit.py", "cort/hnsw.py", "no stage imports a stage"),
-        ("cort/online/dense.py", "cort/encode.py", "on a higher floor"),
+        ("cort/online/neural.py", "cort/encode.py", "on a higher floor"),
         ("cort/system/cli.py", "cort/formats/runs.py", "on a higher floor"),
         ("cort/training/loop.py", "cort/retrieval/exact.py", "another room of the same floor"),
         ("cort/formats/runs.py", "workflow/paths.py", "on a higher floor"),

@@ -16,6 +16,7 @@ from cort.models.encoder import (
     mean_pool,
     new_encoder,
     save_encoder,
+    texts_of,
 )
 from cort.models.tokenizer import load_template
 from cort.models.transformer import load_transformer, model_fingerprint, most_tokens
@@ -52,7 +53,7 @@ def encode(encoder, template, frames):
 
 
 def all_texts(caches, template, kind="passage", limit=16):
-    return Texts(Tokens(caches["passages"]), template, limit, MEAN.segment(kind))
+    return Texts(Tokens(caches["passages"]), template, limit, getattr(MEAN, f"{kind}_segment"))
 
 
 def test_mean_pooling_is_the_mean_of_the_real_tokens():
@@ -126,7 +127,8 @@ def test_every_type_takes_half_precision_up_to_what_follows_the_transformer(mode
     }
     for name, model in made.items():
         single = encode(model.eval(), template, frames)
-        rounded = encode(model.place(CPU, precision), template, frames)
+        model.place(CPU, precision)
+        rounded = encode(model, template, frames)
         assert half in {weight.dtype for weight in model.parameters()}, name
         assert torch.allclose(single, rounded, atol=0.05), name
         # Rounded to half precision at the end, too, they would be equal.
@@ -240,8 +242,11 @@ def test_the_folder_is_a_transformers_folder_with_two_files_more(make_encoder, l
     assert len(AutoTokenizer.from_pretrained(folder)) == 160
 
 
-def test_the_settings_say_the_length_of_each_kind():
-    assert (MEAN.length("query"), MEAN.length("passage")) == (12, 16)
+def test_the_settings_say_length_and_segment_of_each_kind(lm, caches):
+    tokens, template = Tokens(caches["passages"]), load_template(lm)
+    queries, passages = (texts_of(tokens, template, MEAN, kind) for kind in ("query", "passage"))
+    assert (queries.max_length, queries.segment) == (12, 1)
+    assert (passages.max_length, passages.segment) == (16, 0)
 
 
 def test_the_fingerprint_is_of_weights_settings_and_tokenizer(make_encoder, tmp_path):

@@ -13,8 +13,7 @@ import pytest
 from cort import bm25, bm25_index
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
-from cort.online.lucene import Lucene, adjusted, printed
-from cort.online.lucene_process import LuceneProcess
+from cort.online.lucene import Lucene, LuceneProcess, adjusted, printed
 from cort.retrieval.bm25 import Parameters
 from cort.system.errors import InputError
 from tests.support.common import TEXTS

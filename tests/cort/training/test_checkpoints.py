@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cort.models.cache_key import identity
+from cort.models.transformer import identity
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
 from tests.support.common import ROOT, die_while_writing, logged
 

@@ -1,0 +1,241 @@
+"""A model as sentence-transformers reads it: a folder of safetensors and JSON, no code.
+
+Queries and passages differ in their segment id, which a tokenizer sets; so there are two routes. That of queries begins
+with a transformer of no layers and one number per token, there for its tokenizer alone, and goes on with the very
+transformer of the passages: its weights are on disk, and in memory, once.
+
+    modules.json, config_sentence_transformers.json, router_config.json
+    transformer/    the trained model, whole as this project reads it, with the tokenizer of passages
+    query/          the tokenizer of queries
+    pooling/, projection/, normalize/
+
+A tokenizer there does by itself what the stages `tokenize` and `encode` do in two steps.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from tokenizers import Tokenizer
+
+from cort.formats.cleaning import OTHERS
+from cort.models.cross_encoder import CrossEncoder
+from cort.models.encoder import PROJECTION, Encoder
+from cort.models.tokenizer import Template
+from cort.system.errors import input_error
+
+#: The release of sentence-transformers whose layout this is.
+RELEASE = "6.2.0"
+TRANSFORMER = "transformer"
+WEIGHTS = "model.safetensors"
+# Of the tokenizer's own settings all else is said anew, so that no class and no code of its own is named.
+KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
+_BASE = "sentence_transformers.base.modules"
+_TYPES = {
+    "router": f"{_BASE}.router.Router",
+    "transformer": f"{_BASE}.transformer.Transformer",
+    "pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "projection": f"{_BASE}.dense.Dense",
+    "normalize": f"{_BASE}.normalize.Normalize",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained model's folder, its tokenizer's template, and how texts are cleaned first (`cort.formats.cleaning`)."""
+
+    folder: Path
+    template: Template
+    text: str
+
+
+def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
+    """Write an encoder to be loaded as a ``SentenceTransformer``; `folder` is empty."""
+    settings, segments = encoder.settings, "token_type_ids" in encoder.inputs
+    transformer = _copy_model(source.folder, folder, (WEIGHTS, PROJECTION, settings.FILE))
+    segment = settings.passage_segment if segments else 0
+    _write_tokenizer(source, transformer, settings.passage_length, segment, segments)
+    more: dict[str, Any] = {"document_length": settings.passage_length, "query_length": settings.query_length}
+    if "add_pooling_layer" in inspect.signature(type(encoder.transformer).__init__).parameters:
+        more["model_kwargs"] = {"add_pooling_layer": False}
+    _write_transformer_settings(transformer, "last_hidden_state", "token_embeddings", **more)
+    if segments:
+        _write_query_route(encoder, source, folder)
+    names = ["router" if segments else "transformer", *_write_head(encoder, folder)]
+    similarity = "cosine" if settings.unit_length else "dot"
+    _write_index(folder, names, "SentenceTransformer", similarity_fn_name=similarity)
+
+
+def write_cross_encoder(model: CrossEncoder, source: Source, folder: Path) -> None:
+    """Write a re-ranker to be loaded as a ``CrossEncoder`` that gives logits; `folder` is empty."""
+    settings, template = model.settings, source.template
+    transformer = _copy_model(source.folder, folder, (WEIGHTS, settings.FILE))
+    _write_tokenizer(source, transformer, settings.max_length, 0, "token_type_ids" in model.inputs)
+    more: dict[str, Any] = {"transformer_task": "sequence-classification"}
+    # Cutting the longer text never cuts a query that leaves half of the room to the passage, and never fails.
+    if settings.query_length - template.extra > (settings.max_length - template.pair_extra) // 2:
+        more["processing_kwargs"] = {"text": {"truncation": "only_second"}}
+    _write_transformer_settings(transformer, "logits", "scores", **more)
+    _write_index(folder, ["transformer"], "CrossEncoder", activation_fn="torch.nn.modules.linear.Identity")
+
+
+def _copy_model(source: Path, folder: Path, names: tuple[str, ...]) -> Path:
+    target = folder / TRANSFORMER
+    target.mkdir()
+    for name in names:
+        shutil.copyfile(source / name, target / name)
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    # Would name code of somebody's.
+    config.pop("auto_map", None)
+    _write_json(target / "config.json", config)
+    return target
+
+
+def _write_transformer_settings(folder: Path, output: str, feature: str, **more: Any) -> None:
+    settings = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": output}},
+        "module_output_name": feature,
+        # Without padding, segment ids would be left out.
+        "unpad_inputs": False,
+        **more,
+    }
+    _write_json(folder / "sentence_bert_config.json", settings)
+
+
+def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
+    """Write what gives queries their segment and length, and the routes."""
+    from transformers import BertConfig, BertModel
+
+    settings, query = encoder.settings, folder / "query"
+    vocabulary, length, pad = encoder.transformer.config.vocab_size, settings.query_length, source.template.pad
+    sizes = {"hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1}
+    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=length, pad_token_id=pad, **sizes)
+    weights = BertModel(config, add_pooling_layer=False).state_dict()
+    query.mkdir()
+    config.architectures, config.dtype = ["BertModel"], "float32"
+    config.save_pretrained(query)
+    _save({name: torch.zeros_like(value) for name, value in weights.items()}, query / WEIGHTS)
+    _write_tokenizer(source, query, length, settings.query_segment)
+    more = {"query_length": length, "model_kwargs": {"add_pooling_layer": False}}
+    _write_transformer_settings(query, "last_hidden_state", "no_embeddings", **more)
+    routes = {
+        "types": {"query": _TYPES["transformer"], TRANSFORMER: _TYPES["transformer"]},
+        "structure": {"query": ["query", TRANSFORMER], "document": [TRANSFORMER]},
+        "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
+    }
+    _write_json(folder / "router_config.json", routes)
+
+
+def _write_head(encoder: Encoder, folder: Path) -> list[str]:
+    """Write what comes after the transformer; the names of its parts."""
+    settings, hidden = encoder.settings, encoder.transformer.config.hidden_size
+    parts: dict[str, dict[str, Any]] = {
+        "pooling": {"embedding_dimension": hidden, "pooling_mode": settings.pooling, "include_prompt": True}
+    }
+    feature = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    if encoder.projection:
+        sizes = {"in_features": hidden, "out_features": settings.dimension, "bias": True}
+        parts["projection"] = {**sizes, **feature, "activation_function": "torch.nn.modules.activation.Tanh"}
+    if settings.unit_length:
+        parts["normalize"] = feature
+    for name, part in parts.items():
+        (folder / name).mkdir()
+        _write_json(folder / name / "config.json", part)
+    if encoder.projection:
+        weights = {f"linear.{name}": value.contiguous() for name, value in encoder.projection.state_dict().items()}
+        _save(weights, folder / "projection" / WEIGHTS)
+    return list(parts)
+
+
+def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
+    # The library's own file would be for its owner's eyes alone.
+    path.write_bytes(save(weights, metadata={"format": "pt"}))
+
+
+def _write_index(folder: Path, names: list[str], kind: str, **more: str) -> None:
+    """Write what names the parts in their order, and which kind of model they are."""
+    modules = [
+        {"idx": number, "name": str(number), "path": "" if name == "router" else name, "type": _TYPES[name]}
+        for number, name in enumerate(names)
+    ]
+    _write_json(folder / "modules.json", modules)
+    versions = {"transformers": version("transformers"), "pytorch": str(torch.__version__)}
+    versions["sentence_transformers"] = RELEASE
+    config = {"model_type": kind, "__version__": versions, "prompts": {}, "default_prompt_name": None, **more}
+    _write_json(folder / "config_sentence_transformers.json", config)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    """Write JSON for people to read, keys in order."""
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
+
+
+def _write_tokenizer(source: Source, target: Path, length: int, segment: int, segments: bool = True) -> None:
+    """Write the tokenizer of a model folder so that it cleans, frames, cuts and marks texts itself.
+
+    The form "fixed" is beyond a tokenizer.
+
+    :param length: tokens a text, or a pair, is cut to.
+    :param segment: segment id of a single text; that of pairs is as before.
+    :param segments: whether the model takes segment ids.
+    """
+    path = source.folder / "tokenizer.json"
+    try:
+        tokenizer = json.loads(path.read_text(encoding="utf-8"))
+        tokens = {number: token for token, number in Tokenizer.from_file(str(path)).get_vocab(True).items()}
+    except Exception as error:  # tokenizers has no class of errors
+        reason = f"no whole tokenizer ({type(error).__name__})"
+        raise input_error(path, reason, "the tokenizer of the model", "build the model again") from error
+    tokenizer |= {"truncation": None, "padding": None}
+    tokenizer["post_processor"] = _post_processor(source.template, tokens, segment)
+    if source.text == "cort":
+        # The filter of CoRT's authors comes before a normalizer.
+        replace = {"type": "Replace", "pattern": {"Regex": OTHERS}, "content": " "}
+        strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+        others = [tokenizer["normalizer"]] if tokenizer["normalizer"] else []
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [replace, strip, *others]}
+    # As the library orders and writes it, whatever the version that wrote the source.
+    Tokenizer.from_str(json.dumps(tokenizer)).save(str(target / "tokenizer.json"))
+    path = source.folder / "tokenizer_config.json"
+    own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    settings = {
+        **{key: own[key]["content"] if isinstance(own[key], dict) else own[key] for key in KEPT if own.get(key)},
+        "pad_token": tokens[source.template.pad],
+        "model_max_length": length,
+        "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
+        "padding_side": "right",
+        "truncation_side": "right",
+        # A text that says "[SEP]" means these letters.
+        "split_special_tokens": True,
+        # Reads tokenizer.json as it is; a model's own class would put parts of it together anew.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    _write_json(target / "tokenizer_config.json", settings)
+
+
+def _post_processor(template: Template, tokens: dict[int, str], segment: int) -> dict[str, Any]:
+    def special(ids: tuple[int, ...], segment: int) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": tokens[number], "type_id": segment}} for number in ids]
+
+    def framed(before: tuple[int, ...], name: str, after: tuple[int, ...], segment: int) -> list[dict[str, Any]]:
+        text = {"Sequence": {"id": name, "type_id": segment}}
+        return [*special(before, segment), text, *special(after, segment)]
+
+    first = framed(template.before, "A", template.between, 0)
+    second = framed((), "B", template.after, template.second_segment)
+    used = {tokens[number]: number for number in (*template.before, *template.between, *template.after)}
+    return {
+        "type": "TemplateProcessing",
+        "single": framed(template.before, "A", template.after, segment),
+        "pair": [*first, *second],
+        "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in used.items()},
+    }

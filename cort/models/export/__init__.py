@@ -1,1 +1,0 @@
-"""A model as others can use it: the layout of sentence-transformers."""
