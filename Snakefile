@@ -33,6 +33,9 @@ include: "workflow/rules/comparison.smk"
 include: "workflow/rules/papers.smk"
 
 
+complete_rules(workflow, code_of)
+
+
 localrules:
     all,
 

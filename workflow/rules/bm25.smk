@@ -7,19 +7,12 @@ rule bm25_index:
     output:
         # One named file: the time of a folder changes when it is copied, and nothing compares its content.
         paths.BM25_INDEX,
-    log:
-        "logs/{dataset}/bm25_index.log",
-    benchmark:
-        "benchmarks/{dataset}/bm25_index/bm25_index.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(3000),
         heap_mb=growing(1500),
         runtime=growing(120),
     params:
-        code=code_of("bm25_index"),
         folder=subpath(output[0], parent=True),
         options=options("bm25.cleaning"),
     message:
@@ -36,19 +29,12 @@ rule bm25_tune:
         qrels=paths.at(paths.QRELS, config, split="train"),
     output:
         paths.BM25_PARAMETERS,
-    log:
-        "logs/{dataset}/bm25_tune.log",
-    benchmark:
-        "benchmarks/{dataset}/bm25_tune/bm25_tune.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(3500),
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
-        code=code_of("bm25_tune"),
         index=subpath(input.index, parent=True),
         options=options(all_of("bm25.tune"), "splits.train.relevance_level", "depth", "seed"),
     message:
@@ -65,21 +51,14 @@ rule bm25:
         parameters=partial(inputs.tuned_parameters, config),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/bm25/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/bm25/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "bm25"),
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(3500),
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
-        code=code_of("bm25"),
         index=subpath(input.index, parent=True),
         options=options(settings.bm25_parameters, settings.depth),
     message:

@@ -18,6 +18,7 @@ from workflow.experiment.papers import check_papers
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
 from workflow.params import all_of, among, join, look_up
+from workflow.snakemake_api import complete_rules
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))

@@ -10,15 +10,8 @@ rule compare:
         comparison=f"{paths.COMPARISON}.json",
         table=f"{paths.COMPARISON}.csv",
         queries=f"{paths.COMPARISON}.queries.csv",
-    log:
-        "logs/{dataset}/compare/{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/compare/{split}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("compare"),
         options=options(
             among("evaluation", "baseline", "confidence", "resamples", "alpha"),
             settings.compared_systems,

@@ -8,17 +8,10 @@ rule triples:
     output:
         triples=paths.TRIPLES,
         counts=paths.TRIPLE_COUNTS,
-    log:
-        "logs/{dataset}/triples/{encoder}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        code=code_of("triples"),
         options=options(settings.examples("encoders.{encoder}", "triples"), "splits.{split}.relevance_level", "seed"),
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
@@ -45,14 +38,8 @@ rule train:
         best=guarded(multiext(f"{paths.ENCODER}best/", *ENCODER_FILES)),
         last=guarded(multiext(f"{paths.ENCODER}last/", *ENCODER_FILES)),
         curve=f"{paths.ENCODER}curve.csv",
-    log:
-        "logs/{dataset}/train/{encoder}.log",
-    benchmark:
-        "benchmarks/{dataset}/train/{encoder}.tsv"
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=True),
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         gpu=gpus("encoders.{encoder}.training.gpus"),
@@ -61,7 +48,6 @@ rule train:
         mem_mb=times(16000, "encoders.{encoder}.training.gpus"),
         runtime=1440,
     params:
-        code=code_of("train"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
@@ -95,17 +81,10 @@ rule import_encoder:
     output:
         best=multiext(f"{paths.ENCODER}best/", *ENCODER_FILES),
         last=multiext(f"{paths.ENCODER}last/", *ENCODER_FILES),
-    log:
-        "logs/{dataset}/import_encoder/{encoder}.log",
-    benchmark:
-        "benchmarks/{dataset}/import_encoder/{encoder}.tsv"
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=False),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("import_encoder"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
         options=options(settings.FRAMING),
@@ -122,19 +101,12 @@ rule encode:
         tokens=partial(inputs.tokens, config, "encoders", "passages"),
     output:
         paths.VECTORS,
-    log:
-        "logs/{dataset}/encode/{encoder}.{scatteritem}.log",
-    benchmark:
-        "benchmarks/{dataset}/encode/{encoder}.{scatteritem}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        code=code_of("encode"),
         model=subpath(input.model, parent=True),
         options=options(among("encoders.{encoder}", "precision", "storage")),
         # All shards in one folder: blocks are the same however many shards there are.
@@ -153,19 +125,12 @@ rule encode_queries:
         tokens=partial(inputs.tokens, config, "encoders", "queries.{split}"),
     output:
         paths.QUERY_VECTORS,
-    log:
-        "logs/{dataset}/encode_queries/{encoder}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(60),
     params:
-        code=code_of("encode"),
         model=subpath(input.model, parent=True),
         options=options(among("encoders.{encoder}", "precision", "storage")),
     message:

@@ -10,15 +10,8 @@ rule evaluate:
         measures=paths.MEASURES,
         per_query=paths.PER_QUERY,
         recall=paths.RECALL,
-    log:
-        "logs/{dataset}/evaluate/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("evaluate"),
         options=options(among("splits.{split}", "measures", "relevance_level")),
     message:
         "Measure {wildcards.system} on {wildcards.split}"
@@ -35,15 +28,8 @@ rule depths:
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
-    log:
-        "logs/{dataset}/depths/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/depths/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("depths"),
         options=options(
             settings.curve_depths,
             "splits.{split}.relevance_level",
@@ -66,15 +52,8 @@ rule disagreements:
         passages=paths.PASSAGES,
     output:
         paths.DISAGREEMENTS,
-    log:
-        "logs/{dataset}/disagreements/{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/disagreements/{split}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("disagreements"),
         options=options(
             settings.disagreements,
             "splits.{split}.relevance_level",
@@ -96,15 +75,8 @@ rule provenance:
         measures=report_inputs.of_systems(config, paths.MEASURES),
     output:
         paths.PROVENANCE,
-    log:
-        "logs/{dataset}/provenance.log",
-    benchmark:
-        "benchmarks/{dataset}/provenance/provenance.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("provenance"),
         options=options(settings.whole_config),
     message:
         "Record what the results of {wildcards.dataset} came from"
@@ -166,15 +138,8 @@ rule report:
             caption="../report/figures.rst",
             category="Figures",
         ),
-    log:
-        "logs/{dataset}/report.log",
-    benchmark:
-        "benchmarks/{dataset}/report/report.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("report"),
         options=options("title", "evaluation.baseline", settings.described_systems),
         curves=report_inputs.named(report_inputs.curves(config)),
         filters=report_inputs.named(report_inputs.filters(config)),

@@ -7,15 +7,8 @@ rule consistency:
         reference=partial(report_inputs.reference_run, config),
     output:
         paths.CONSISTENCY,
-    log:
-        "logs/{dataset}/consistency/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/consistency/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("consistency"),
         options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
         "Compare the documents of {wildcards.system} on {wildcards.split} with those of {config[evaluation][consistency][reference]}"
@@ -40,15 +33,8 @@ rule reproduction:
         json=f"{paths.REPRODUCTION}reproduction.json",
         numbers=f"{paths.REPRODUCTION}numbers.csv",
         files=report_inputs.reproduced(config),
-    log:
-        "logs/{dataset}/reproduction.log",
-    benchmark:
-        "benchmarks/{dataset}/reproduction/reproduction.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("reproduction"),
         options=options("title"),
         folder=subpath(output.page, parent=True),
     message:
@@ -67,17 +53,10 @@ rule submission:
         passages=paths.PASSAGES,
     output:
         paths.SUBMISSION,
-    log:
-        "logs/{dataset}/submission/{submission}.{suffix}.log",
-    benchmark:
-        "benchmarks/{dataset}/submission/{submission}.{suffix}.tsv"
     wildcard_constraints:
         suffix="tsv|trec",
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("submission"),
         options=options(settings.submission),
     message:
         "Write {wildcards.submission}, to be handed in"
@@ -96,15 +75,8 @@ rule export_model:
         f"{paths.EXPORT}modules.json",
         f"{paths.EXPORT}config_sentence_transformers.json",
         f"{paths.EXPORT}transformer/model.safetensors",
-    log:
-        "logs/{dataset}/export_model/{model}.log",
-    benchmark:
-        "benchmarks/{dataset}/export_model/{model}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("export_model"),
         folder=subpath(output[0], parent=True),
         source=subpath(input.model, parent=True),
         options=options(settings.model_card),

@@ -8,17 +8,10 @@ rule pairs:
     output:
         pairs=paths.PAIRS,
         counts=paths.PAIR_COUNTS,
-    log:
-        "logs/{dataset}/pairs/{reranker}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        code=code_of("pairs"),
         options=options(settings.examples("rerankers.{reranker}", "pairs"), "splits.{split}.relevance_level", "seed"),
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
@@ -41,12 +34,6 @@ rule train_reranker:
         best=guarded(multiext(f"{paths.RERANKER}best/", *RERANKER_FILES)),
         last=guarded(multiext(f"{paths.RERANKER}last/", *RERANKER_FILES)),
         curve=f"{paths.RERANKER}curve.csv",
-    log:
-        "logs/{dataset}/train_reranker/{reranker}.log",
-    benchmark:
-        "benchmarks/{dataset}/train_reranker/{reranker}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         gpu=gpus("rerankers.{reranker}.training.gpus"),
@@ -55,7 +42,6 @@ rule train_reranker:
         mem_mb=times(16000, "rerankers.{reranker}.training.gpus"),
         runtime=1440,
     params:
-        code=code_of("train_reranker"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
@@ -86,19 +72,12 @@ rule score:
         passages=partial(inputs.tokens, config, "rerankers", "passages"),
     output:
         paths.SCORES,
-    log:
-        "logs/{dataset}/score/{reranker}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options(among("rerankers.{reranker}", "depth", "precision")),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
@@ -118,19 +97,12 @@ rule score_triples:
         passages=partial(inputs.tokens, config, "rerankers", "passages"),
     output:
         paths.TRIPLE_SCORES,
-    log:
-        "logs/{dataset}/score_triples/{reranker}.{encoder}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/score_triples/{reranker}.{encoder}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(1440),
     params:
-        code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options("rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/triples/{{encoder}}.{{split}}",
@@ -148,17 +120,10 @@ rule rerank:
         scores=partial(inputs.scores, config),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/rerank/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/rerank/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("rerank"),
         options=options("systems.{system}.depth"),
     message:
         "Re-rank {wildcards.split} for {wildcards.system}"
