@@ -69,12 +69,6 @@ def disagreeing_run(config: Config, position: int, wildcards: Wildcards) -> str:
     return paths.at(paths.RUN, config, split=wildcards.split, system=name)
 
 
-def reference_run(config: Config, wildcards: Wildcards) -> str:
-    """Run whose documents others are compared with."""
-    name = config["evaluation"]["consistency"]["reference"]
-    return paths.at(paths.RUN, config, split=wildcards.split, system=name)
-
-
 def latencies(config: Config) -> list[str]:
     """Latencies that are measured here, if any are asked for."""
     return [paths.at(paths.LATENCY, config, split=config["latency"]["split"])] if "latency" in config else []
@@ -89,12 +83,6 @@ def all_latencies(config: Config) -> list[str]:
 def reproduction(config: Config) -> list[str]:
     """Return the comparison with published numbers, if any are named."""
     return [paths.at(paths.REPRODUCTION, config) + "reproduction.json"] if config["papers"] else []
-
-
-def submitted(config: Config, path: str, wildcards: Wildcards) -> str:
-    """Return a file that a submission is made of, of its system and split."""
-    submission = config["submissions"][wildcards.submission]
-    return paths.at(path, config, split=submission["split"], system=submission["system"])
 
 
 def curves(config: Config) -> dict[str, str]:

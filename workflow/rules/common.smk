@@ -12,7 +12,7 @@ from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
 from workflow.code import code_of
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete
-from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, used_models
+from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, published_run, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.experiment.papers import check_papers
 from workflow.lock import guard
@@ -77,6 +77,18 @@ def setting(path):
     return lambda wildcards: look_up(config, path, wildcards)[1]
 
 
+def chosen(path, **names):
+    """The file of a job at a path, in which the config says some names at paths like "systems.{system}.rerank"."""
+    return lambda wildcards: path.format(
+        **{**wildcards, **{name: setting(place)(wildcards) for name, place in names.items()}}
+    )
+
+
+def tokens(model, text):
+    """Token cache of a text for the encoder or re-ranker at a path in the config."""
+    return chosen(paths.TOKENS.replace("{text}", text), base_model=f"{model}.base_model")
+
+
 def options(*parts, **renamed):
     """Options of a stage for settings: paths in the config and parts of workflow/params.py and workflow/settings.py."""
     return partial(join(*parts, **renamed), config)
@@ -90,11 +102,6 @@ def guarded(files):
 def shards_of(encoder):
     """All passage shards of an encoder."""
     return gather.encode(paths.at(paths.VECTORS, config, encoder=encoder, scatteritem="{scatteritem}"))
-
-
-def shards_of_system(wildcards):
-    """All passage shards of the encoder a system retrieves with."""
-    return shards_of(config["systems"][wildcards.system]["retrieve"])
 
 
 def growing(base, per_mb=0):

@@ -4,7 +4,7 @@
 rule triples:
     input:
         qrels=paths.QRELS,
-        run=partial(inputs.teacher_run, config, "encoders"),
+        run=chosen(paths.RUN, system="encoders.{encoder}.triples.system"),
     output:
         triples=paths.TRIPLES,
         counts=paths.TRIPLE_COUNTS,
@@ -22,12 +22,12 @@ rule triples:
 
 rule train:
     input:
-        base_model=partial(inputs.base_model, config, "encoders"),
+        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
         triples=paths.TRIPLES.replace("{split}", "train"),
         validation_triples=paths.TRIPLES.replace("{split}", "validation"),
-        passages=partial(inputs.tokens, config, "encoders", "passages"),
-        queries=partial(inputs.tokens, config, "encoders", "queries.train"),
-        validation_queries=partial(inputs.tokens, config, "encoders", "queries.validation"),
+        passages=tokens("encoders.{encoder}", "passages"),
+        queries=tokens("encoders.{encoder}", "queries.train"),
+        validation_queries=tokens("encoders.{encoder}", "queries.validation"),
         qrels=partial(inputs.judgements_for_loss, config, "train"),
         validation_qrels=partial(inputs.judgements_for_loss, config, "validation"),
         validation_run=partial(inputs.for_selection, config, "encoders", paths.RUN),
@@ -77,7 +77,7 @@ rule train:
 rule import_encoder:
     input:
         weights=setting("encoders.{encoder}.released"),
-        base_model=partial(inputs.base_model, config, "encoders"),
+        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
     output:
         best=multiext(f"{paths.ENCODER}best/", *ENCODER_FILES),
         last=multiext(f"{paths.ENCODER}last/", *ENCODER_FILES),
@@ -97,8 +97,8 @@ rule import_encoder:
 
 rule encode:
     input:
-        model=partial(inputs.checkpoint, config, "encoders"),
-        tokens=partial(inputs.tokens, config, "encoders", "passages"),
+        model=chosen(f"{paths.ENCODER}{{kept}}/model.safetensors", kept="encoders.{encoder}.checkpoint"),
+        tokens=tokens("encoders.{encoder}", "passages"),
     output:
         paths.VECTORS,
     threads: GPU_THREADS
@@ -121,8 +121,8 @@ rule encode:
 
 rule encode_queries:
     input:
-        model=partial(inputs.checkpoint, config, "encoders"),
-        tokens=partial(inputs.tokens, config, "encoders", "queries.{split}"),
+        model=chosen(f"{paths.ENCODER}{{kept}}/model.safetensors", kept="encoders.{encoder}.checkpoint"),
+        tokens=tokens("encoders.{encoder}", "queries.{split}"),
     output:
         paths.QUERY_VECTORS,
     threads: GPU_THREADS

@@ -23,8 +23,8 @@ rule evaluate:
 
 rule depths:
     input:
-        candidates=partial(inputs.candidates, config),
-        scores=partial(inputs.scores, config),
+        candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
+        scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,

@@ -4,7 +4,7 @@
 rule consistency:
     input:
         run=paths.RUN,
-        reference=partial(report_inputs.reference_run, config),
+        reference=chosen(paths.RUN, system="evaluation.consistency.reference"),
     output:
         paths.CONSISTENCY,
     localrule: True
@@ -48,8 +48,8 @@ rule reproduction:
 
 rule submission:
     input:
-        run=partial(report_inputs.submitted, config, paths.RUN),
-        queries=partial(report_inputs.submitted, config, paths.QUERIES),
+        run=chosen(paths.RUN, split="submissions.{submission}.split", system="submissions.{submission}.system"),
+        queries=chosen(paths.QUERIES, split="submissions.{submission}.split"),
         passages=paths.PASSAGES,
     output:
         paths.SUBMISSION,

@@ -4,7 +4,7 @@
 rule pairs:
     input:
         qrels=paths.QRELS,
-        run=partial(inputs.teacher_run, config, "rerankers"),
+        run=chosen(paths.RUN, system="rerankers.{reranker}.pairs.system"),
     output:
         pairs=paths.PAIRS,
         counts=paths.PAIR_COUNTS,
@@ -22,12 +22,12 @@ rule pairs:
 
 rule train_reranker:
     input:
-        base_model=partial(inputs.base_model, config, "rerankers"),
+        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="rerankers.{reranker}.base_model"),
         pairs=paths.PAIRS.replace("{split}", "train"),
         validation_pairs=paths.PAIRS.replace("{split}", "validation"),
-        passages=partial(inputs.tokens, config, "rerankers", "passages"),
-        queries=partial(inputs.tokens, config, "rerankers", "queries.train"),
-        validation_queries=partial(inputs.tokens, config, "rerankers", "queries.validation"),
+        passages=tokens("rerankers.{reranker}", "passages"),
+        queries=tokens("rerankers.{reranker}", "queries.train"),
+        validation_queries=tokens("rerankers.{reranker}", "queries.validation"),
         validation_run=partial(inputs.for_selection, config, "rerankers", paths.RUN),
         validation_qrels=partial(inputs.for_selection, config, "rerankers", paths.QRELS),
     output:
@@ -66,10 +66,10 @@ rule train_reranker:
 
 rule score:
     input:
-        model=partial(inputs.checkpoint, config, "rerankers"),
+        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
         candidates=partial(inputs.all_candidates, config),
-        queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
-        passages=partial(inputs.tokens, config, "rerankers", "passages"),
+        queries=tokens("rerankers.{reranker}", "queries.{split}"),
+        passages=tokens("rerankers.{reranker}", "passages"),
     output:
         paths.SCORES,
     threads: GPU_THREADS
@@ -91,10 +91,10 @@ rule score:
 
 rule score_triples:
     input:
-        model=partial(inputs.checkpoint, config, "rerankers"),
+        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
         triples=paths.TRIPLES,
-        queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
-        passages=partial(inputs.tokens, config, "rerankers", "passages"),
+        queries=tokens("rerankers.{reranker}", "queries.{split}"),
+        passages=tokens("rerankers.{reranker}", "passages"),
     output:
         paths.TRIPLE_SCORES,
     threads: GPU_THREADS
@@ -116,8 +116,8 @@ rule score_triples:
 
 rule rerank:
     input:
-        candidates=partial(inputs.candidates, config),
-        scores=partial(inputs.scores, config),
+        candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
+        scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
     output:
         paths.RUN,
     wildcard_constraints:

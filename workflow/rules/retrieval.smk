@@ -67,8 +67,8 @@ rule audit:
 
 rule retrieve:
     input:
-        queries=partial(inputs.query_vectors, config),
-        passages=shards_of_system,
+        queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
+        passages=lambda wildcards: shards_of(setting("systems.{system}.retrieve")(wildcards)),
     output:
         paths.RUN,
     wildcard_constraints:
@@ -92,7 +92,7 @@ rule retrieve:
 
 rule retrieve_graph:
     input:
-        queries=partial(inputs.query_vectors, config),
+        queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
         index=partial(inputs.graph, config),
         audit=partial(inputs.audit, config),
     output:
@@ -133,7 +133,7 @@ rule fuse:
 
 rule import_run:
     input:
-        run=partial(inputs.run_file, config),
+        run=lambda wildcards: published_run(config["systems"][wildcards.system], wildcards.split),
         queries=paths.QUERIES,
         passages=paths.PASSAGES,
     output:
