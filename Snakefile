@@ -29,7 +29,6 @@ include: "workflow/rules/retrieval.smk"
 include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/online.smk"
-include: "workflow/rules/comparison.smk"
 include: "workflow/rules/papers.smk"
 
 

@@ -18,8 +18,8 @@ rule bm25_index:
     message:
         "Index the passages for BM25"
     shell:
-        "python -m cort.bm25_index --passages {input.passages:q} {params.options:q} --threads {threads} --memory-mb {resources.heap_mb}"
-        " --output {params.folder:q} --log {log:q}"
+        "python -m cort.bm25_index --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
 
 
 rule bm25_tune:
@@ -65,4 +65,5 @@ rule bm25:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:
         "python -m cort.bm25 --index {params.index:q} --queries {input.queries:q} {params.options:q}"
-        " --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        " --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q} --output {output:q}"
+        " --log {log:q}"

@@ -72,6 +72,11 @@ def graph_files(kind):
     return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
 
 
+def table(name):
+    """A table of the report in all its forms."""
+    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), caption=f"../report/{name}.rst", category="Tables")
+
+
 def setting(path):
     """Value of the config at a path like "encoders.{encoder}.training.gpus"."""
     return lambda wildcards: look_up(config, path, wildcards)[1]

@@ -65,13 +65,12 @@ rule train:
         "python -m cort.train --base-model {params.base_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
-        " --validation-qrels {input.validation_qrels:q} {params.options:q}"
-        " --validation-run {input.validation_run:q} --teacher-scores {input.teacher_scores:q}"
-        " --validation-teacher-scores {input.validation_teacher_scores:q} --start {params.start:q}"
-        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
-        " --log {log:q}"
+        " --validation-qrels {input.validation_qrels:q} {params.options:q} --validation-run {input.validation_run:q}"
+        " --teacher-scores {input.teacher_scores:q} --validation-teacher-scores {input.validation_teacher_scores:q}"
+        " --start {params.start:q} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --output-curve {output.curve:q} --checkpoints {params.checkpoints:q}"
+        " --checkpoint-every {resources.checkpoint_seconds}"
+        " --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q} --log {log:q}"
 
 
 rule import_encoder:

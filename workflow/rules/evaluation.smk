@@ -16,9 +16,10 @@ rule evaluate:
     message:
         "Measure {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.evaluate --run {input.run:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output.measures:q} --output-per-query {output.per_query:q}"
-        " --output-recall {output.recall:q} --log {log:q}"
+        "python -m cort.evaluate --run {input.run:q} --queries {input.queries:q}"
+        " --qrels {input.qrels:q} {params.options:q} --system {wildcards.system:q} --split {wildcards.split}"
+        " --output {output.measures:q} --output-per-query {output.per_query:q} --output-recall {output.recall:q}"
+        " --log {log:q}"
 
 
 rule depths:
@@ -30,11 +31,7 @@ rule depths:
         paths.DEPTHS,
     localrule: True
     params:
-        options=options(
-            settings.curve_depths,
-            "splits.{split}.relevance_level",
-            measures="evaluation.depth_measures",
-        ),
+        options=options(settings.curve_depths, "splits.{split}.relevance_level", measures="evaluation.depth_measures"),
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:
@@ -98,41 +95,13 @@ rule report:
         latencies=report_inputs.latencies(config),
         provenance=paths.PROVENANCE,
     output:
-        page=report(
-            f"{paths.REPORT}index.html",
-            caption="../report/page.rst",
-            category="Report",
-        ),
-        systems=report(
-            multiext(f"{paths.REPORT}tables/systems", *TABLES),
-            caption="../report/systems.rst",
-            category="Tables",
-        ),
-        comparisons=report(
-            multiext(f"{paths.REPORT}tables/comparisons", *TABLES),
-            caption="../report/comparisons.rst",
-            category="Tables",
-        ),
-        lists=report(
-            multiext(f"{paths.REPORT}tables/lists", *TABLES),
-            caption="../report/lists.rst",
-            category="Tables",
-        ),
-        audits=report(
-            multiext(f"{paths.REPORT}tables/audits", *TABLES),
-            caption="../report/audits.rst",
-            category="Tables",
-        ),
-        stages=report(
-            multiext(f"{paths.REPORT}tables/stages", *TABLES),
-            caption="../report/stages.rst",
-            category="Tables",
-        ),
-        latency=report(
-            multiext(f"{paths.REPORT}tables/latency", *TABLES),
-            caption="../report/latency.rst",
-            category="Tables",
-        ),
+        page=report(f"{paths.REPORT}index.html", caption="../report/page.rst", category="Report"),
+        systems=table("systems"),
+        comparisons=table("comparisons"),
+        lists=table("lists"),
+        audits=table("audits"),
+        stages=table("stages"),
+        latency=table("latency"),
         figures=report(
             multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
             caption="../report/figures.rst",
@@ -149,8 +118,8 @@ rule report:
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q}"
-        " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q}"
-        " --audits {input.audits:q} --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
+        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
+        " --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
+        " --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

@@ -1,4 +1,28 @@
-"""Comparison with published numbers, files to hand in, models to hand on."""
+"""Comparisons with the baseline and with published numbers, files to hand in, models to hand on."""
+
+
+rule compare:
+    input:
+        per_query=partial(report_inputs.of_compared, config, paths.PER_QUERY),
+        recall=partial(report_inputs.of_compared, config, paths.RECALL),
+        queries=paths.QUERIES,
+    output:
+        comparison=f"{paths.COMPARISON}.json",
+        table=f"{paths.COMPARISON}.csv",
+        queries=f"{paths.COMPARISON}.queries.csv",
+    localrule: True
+    params:
+        options=options(
+            among("evaluation", "baseline", "confidence", "resamples", "alpha"),
+            settings.compared_systems,
+            "seed",
+        ),
+    message:
+        "Compare systems on {wildcards.split} with {config[evaluation][baseline]}"
+    shell:
+        "python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
+        " --queries {input.queries:q} --split {wildcards.split} --output {output.comparison:q}"
+        " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"
 
 
 rule consistency:
@@ -25,11 +49,7 @@ rule reproduction:
         consistency=report_inputs.consistency(config),
         latencies=report_inputs.all_latencies(config),
     output:
-        page=report(
-            f"{paths.REPRODUCTION}index.html",
-            caption="../report/reproduction.rst",
-            category="Reproduction",
-        ),
+        page=report(f"{paths.REPRODUCTION}index.html", caption="../report/reproduction.rst", category="Reproduction"),
         json=f"{paths.REPRODUCTION}reproduction.json",
         numbers=f"{paths.REPRODUCTION}numbers.csv",
         files=report_inputs.reproduced(config),
@@ -41,9 +61,8 @@ rule reproduction:
         "Compare the results of {wildcards.dataset} with published numbers"
     shell:
         "python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
-        " --measures-files {input.measures:q} --depths-files {input.depths:q}"
-        " --consistency-files {input.consistency:q} --latency-files {input.latencies:q}"
-        " --output-folder {params.folder:q} --log {log:q}"
+        " --measures-files {input.measures:q} --depths-files {input.depths:q} --consistency-files {input.consistency:q}"
+        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
 
 
 rule submission:
@@ -84,6 +103,6 @@ rule export_model:
     message:
         "Write {wildcards.model} for sentence-transformers"
     shell:
-        "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q} --dataset {wildcards.dataset:q}"
-        " {params.options:q} --counts {params.counts:q} --measures-files {input.measures:q}"
-        " --output {params.folder:q} --log {log:q}"
+        "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q}"
+        " --dataset {wildcards.dataset:q} {params.options:q} --counts {params.counts:q}"
+        " --measures-files {input.measures:q} --output {params.folder:q} --log {log:q}"

@@ -57,11 +57,10 @@ rule train_reranker:
         "python -m cort.train_reranker --base-model {params.base_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
-        " --validation-qrels {input.validation_qrels:q} {params.options:q}"
-        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
-        " --log {log:q}"
+        " --validation-qrels {input.validation_qrels:q} {params.options:q} --threads {threads}"
+        " --processes {resources.processes} --output {params.folder:q} --output-curve {output.curve:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
+        " --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q} --log {log:q}"
 
 
 rule score:

@@ -37,8 +37,7 @@ rule hnsw:
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q}"
-        " --log {log:q}"
+        "python -m cort.hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule audit:
@@ -61,8 +60,8 @@ rule audit:
         "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
         "python -m cort.audit --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
-        " --kind {wildcards.index} --index {params.index:q} {params.options:q}"
-        " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
+        " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
+        " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
 
 rule retrieve:
