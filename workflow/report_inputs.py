@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cort.reporting.reproduction.paper import read_paper
 from workflow import paths
 from workflow.experiment.config import (
     LEARNERS,
@@ -21,7 +22,6 @@ from workflow.experiment.config import (
     systems_with,
     trained_models,
 )
-from workflow.experiment.papers import names_of_files
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -164,7 +164,7 @@ def reproduced(config: Config) -> list[str]:
     """Tables and figures of all papers, as outputs of a rule."""
     found = []
     for path in config["papers"]:
-        names = names_of_files(path)
-        tables = [f"tables/{Path(path).stem}.{name}.{ending}" for name in names["tables"] for ending in TABLES]
-        found += [*tables, *(f"figures/{Path(path).stem}.{name}.svg" for name in names["figures"])]
-    return [paths.REPRODUCTION + name for name in found]
+        paper, name = read_paper(path), Path(path).stem
+        found += [f"tables/{name}.{table.name}.{ending}" for table in paper.tables for ending in TABLES]
+        found += [f"figures/{name}.{figure.name}.svg" for figure in paper.figures]
+    return [paths.REPRODUCTION + file for file in found]
