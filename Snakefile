@@ -32,11 +32,8 @@ include: "workflow/rules/online.smk"
 include: "workflow/rules/papers.smk"
 
 
+# Log, benchmark, environment, and the code of the stage.
 complete_rules(workflow, code_of)
-
-
-localrules:
-    all,
 
 
 rule all:
@@ -48,3 +45,4 @@ rule all:
         report_inputs.latencies(config),
         manifest=paths.at(paths.MANIFEST, config),
         report_page=f"{paths.at(paths.REPORT, config)}index.html",
+    localrule: True

@@ -32,11 +32,6 @@ def weights(config: Config, section: str, name: str) -> str:
     return paths.at(paths.MODEL, config, section=section, model=name, checkpoint=kept) + "/model.safetensors"
 
 
-def raw_passages(config: Config, wildcards: Wildcards) -> str:
-    """File the collection is built from."""
-    return str(config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)))
-
-
 def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
     """File of `kind` ("queries" or "qrels") a split is built from; a held-out split is a part of train."""
     if kind == "qrels" and not is_judged(config, wildcards.split):
@@ -120,11 +115,6 @@ def start(config: Config, wildcards: Wildcards) -> list[str]:
     """Weights of the encoder that one starts from."""
     name = config["encoders"][wildcards.encoder].get("start")
     return [weights(config, "encoders", name)] if name else []
-
-
-def start_folder(config: Config, wildcards: Wildcards) -> list[str]:
-    """Folder of these weights."""
-    return [str(Path(file).parent) for file in start(config, wildcards)]
 
 
 def graph(config: Config, wildcards: Wildcards) -> str:

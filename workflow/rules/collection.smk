@@ -31,7 +31,7 @@ rule pydocs:
 
 rule collection:
     input:
-        passages=partial(inputs.raw_passages, config),
+        passages=lambda wildcards: config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)),
     output:
         paths.PASSAGES,
     resources:

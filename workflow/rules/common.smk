@@ -61,6 +61,7 @@ wildcard_constraints:
     encoder="[^/]+",
     reranker="[^/]+",
     model="[^/]+",
+    source="[^/]+",
     index="|".join(GRAPHS),
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
@@ -83,9 +84,12 @@ def setting(path):
 
 def chosen(path, **names):
     """The file of a job at a path, in which the config says some names at paths like "systems.{system}.rerank"."""
-    return lambda wildcards: path.format(
-        **{**wildcards, **{name: setting(place)(wildcards) for name, place in names.items()}}
-    )
+
+    def get(wildcards):
+        found = {name: setting(place)(wildcards) for name, place in names.items()}
+        return path.format(**{**wildcards, **found})
+
+    return get
 
 
 def tokens(model, text):

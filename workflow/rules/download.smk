@@ -9,7 +9,6 @@ rule download:
     output:
         paths.PUBLIC_FILE,
     wildcard_constraints:
-        source="[^/]+",
         file=file_pattern(extracted=False),
     localrule: True
     resources:
@@ -29,7 +28,6 @@ rule extract:
     output:
         paths.PUBLIC_FILE,
     wildcard_constraints:
-        source="[^/]+",
         file=file_pattern(extracted=True),
     localrule: True
     resources:

@@ -57,7 +57,7 @@ rule train:
             "splits.train.relevance_level",
             "seed",
         ),
-        start=partial(inputs.start_folder, config),
+        start=lambda wildcards: [os.path.dirname(file) for file in inputs.start(config, wildcards)],
         checkpoints=f"{paths.CHECKPOINTS}/encoders/{{encoder}}",
     message:
         "Train the encoder {wildcards.encoder}"
