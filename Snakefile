@@ -29,12 +29,11 @@ include: "workflow/rules/retrieval.smk"
 include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/online.smk"
-include: "workflow/rules/comparison.smk"
 include: "workflow/rules/papers.smk"
 
 
-localrules:
-    all,
+# Log, benchmark, environment, and the code of the stage.
+complete_rules(workflow, code_of)
 
 
 rule all:
@@ -46,3 +45,4 @@ rule all:
         report_inputs.latencies(config),
         manifest=paths.at(paths.MANIFEST, config),
         report_page=f"{paths.at(paths.REPORT, config)}index.html",
+    localrule: True

@@ -26,20 +26,10 @@ from workflow.params import Wildcards
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
-def learner(section: str, wildcards: Wildcards) -> str:
-    """Name of the encoder or re-ranker a rule is about."""
-    return str(wildcards.encoder if section == "encoders" else wildcards.reranker)
-
-
 def weights(config: Config, section: str, name: str) -> str:
     """Weights of an encoder or re-ranker: of its best or its last model."""
     kept = config[section][name]["checkpoint"]
     return paths.at(paths.MODEL, config, section=section, model=name, checkpoint=kept) + "/model.safetensors"
-
-
-def raw_passages(config: Config, wildcards: Wildcards) -> str:
-    """File the collection is built from."""
-    return str(config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)))
 
 
 def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
@@ -98,29 +88,6 @@ def pretrained_files(model: Config) -> list[str]:
     return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
 
 
-def base_model(config: Config, section: str, wildcards: Wildcards) -> str:
-    """Weights of the base model of an encoder or re-ranker."""
-    name = config[section][learner(section, wildcards)]["base_model"]
-    return paths.at(paths.BASE_MODEL, config, base_model=name) + "model.safetensors"
-
-
-def tokens(config: Config, section: str, text: str, wildcards: Wildcards) -> str:
-    """Token cache of `text` for an encoder or re-ranker."""
-    name = config[section][learner(section, wildcards)]["base_model"]
-    return paths.at(paths.TOKENS, config, base_model=name, text=text.format(**wildcards))
-
-
-def teacher_run(config: Config, section: str, wildcards: Wildcards) -> str:
-    """Run of the system whose results give the negatives of an encoder or re-ranker."""
-    model = config[section][learner(section, wildcards)]
-    return paths.at(paths.RUN, config, split=wildcards.split, system=model[LEARNERS[section][1]]["system"])
-
-
-def checkpoint(config: Config, section: str, wildcards: Wildcards) -> str:
-    """Weights of the encoder or re-ranker a rule is about."""
-    return weights(config, section, learner(section, wildcards))
-
-
 def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:
     """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
     encoder = config["encoders"][wildcards.encoder]
@@ -131,7 +98,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
 
 def for_selection(config: Config, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
     """Return a file of the validation queries, for a best model that is chosen by a measure."""
-    model = config[section][learner(section, wildcards)]
+    model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
     system = model[LEARNERS[section][1]]["system"]
     by_measure = model["training"]["best_model_metric"] != "loss"
     return paths.at(path, config, split="validation", system=system) if by_measure else []
@@ -144,21 +111,10 @@ def teacher_scores(config: Config, split: str, wildcards: Wildcards) -> str | li
     return paths.at(paths.TRIPLE_SCORES, config, reranker=teacher, **names) if teacher else []
 
 
-def start(config: Config, wildcards: Wildcards) -> str | list[str]:
+def start(config: Config, wildcards: Wildcards) -> list[str]:
     """Weights of the encoder that one starts from."""
     name = config["encoders"][wildcards.encoder].get("start")
-    return weights(config, "encoders", name) if name else []
-
-
-def start_folder(config: Config, wildcards: Wildcards) -> list[str]:
-    """Folder of these weights."""
-    return [str(Path(file).parent) for file in [start(config, wildcards)] if isinstance(file, str)]
-
-
-def query_vectors(config: Config, wildcards: Wildcards) -> str:
-    """Query vectors of the encoder a system retrieves with."""
-    encoder = config["systems"][wildcards.system]["retrieve"]
-    return paths.at(paths.QUERY_VECTORS, config, encoder=encoder, split=wildcards.split)
+    return [weights(config, "encoders", name)] if name else []
 
 
 def graph(config: Config, wildcards: Wildcards) -> str:
@@ -192,24 +148,7 @@ def fused_runs(config: Config, wildcards: Wildcards) -> list[str]:
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 
-def candidates(config: Config, wildcards: Wildcards) -> str:
-    """Run a system re-ranks."""
-    name = config["systems"][wildcards.system]["rerank"]
-    return paths.at(paths.RUN, config, split=wildcards.split, system=name)
-
-
-def scores(config: Config, wildcards: Wildcards) -> str:
-    """Scores of the pairs a system re-ranks."""
-    name = config["systems"][wildcards.system]["reranker"]
-    return paths.at(paths.SCORES, config, reranker=name, split=wildcards.split)
-
-
 def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
     """Return runs whose candidates a re-ranker scores."""
     names = reranked_by(config, wildcards.reranker, wildcards.split)
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
-
-
-def run_file(config: Config, wildcards: Wildcards) -> str:
-    """File of a published run for a split."""
-    return published_run(config["systems"][wildcards.system], wildcards.split)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cort.reporting.reproduction.paper import read_paper
 from workflow import paths
 from workflow.experiment.config import (
     LEARNERS,
@@ -21,7 +22,6 @@ from workflow.experiment.config import (
     systems_with,
     trained_models,
 )
-from workflow.experiment.papers import names_of_files
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -69,12 +69,6 @@ def disagreeing_run(config: Config, position: int, wildcards: Wildcards) -> str:
     return paths.at(paths.RUN, config, split=wildcards.split, system=name)
 
 
-def reference_run(config: Config, wildcards: Wildcards) -> str:
-    """Run whose documents others are compared with."""
-    name = config["evaluation"]["consistency"]["reference"]
-    return paths.at(paths.RUN, config, split=wildcards.split, system=name)
-
-
 def latencies(config: Config) -> list[str]:
     """Latencies that are measured here, if any are asked for."""
     return [paths.at(paths.LATENCY, config, split=config["latency"]["split"])] if "latency" in config else []
@@ -89,12 +83,6 @@ def all_latencies(config: Config) -> list[str]:
 def reproduction(config: Config) -> list[str]:
     """Return the comparison with published numbers, if any are named."""
     return [paths.at(paths.REPRODUCTION, config) + "reproduction.json"] if config["papers"] else []
-
-
-def submitted(config: Config, path: str, wildcards: Wildcards) -> str:
-    """Return a file that a submission is made of, of its system and split."""
-    submission = config["submissions"][wildcards.submission]
-    return paths.at(path, config, split=submission["split"], system=submission["system"])
 
 
 def curves(config: Config) -> dict[str, str]:
@@ -176,7 +164,7 @@ def reproduced(config: Config) -> list[str]:
     """Tables and figures of all papers, as outputs of a rule."""
     found = []
     for path in config["papers"]:
-        names = names_of_files(path)
-        tables = [f"tables/{Path(path).stem}.{name}.{ending}" for name in names["tables"] for ending in TABLES]
-        found += [*tables, *(f"figures/{Path(path).stem}.{name}.svg" for name in names["figures"])]
-    return [paths.REPRODUCTION + name for name in found]
+        paper, name = read_paper(path), Path(path).stem
+        found += [f"tables/{name}.{table.name}.{ending}" for table in paper.tables for ending in TABLES]
+        found += [f"figures/{name}.{figure.name}.svg" for figure in paper.figures]
+    return [paths.REPRODUCTION + file for file in found]

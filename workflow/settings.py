@@ -93,11 +93,6 @@ def base_model(config: Config, wildcards: Wildcards) -> Words:
     return found + Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
 
 
-def is_on_hub(model: Config) -> bool:
-    """Tell whether a base model is one of the hub, which has a name and a revision."""
-    return "revision" in model and not Path(model["pretrained"]).is_dir()
-
-
 def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config["systems"][wildcards.system])
@@ -185,7 +180,9 @@ def model_card(config: Config, wildcards: Wildcards) -> Words:
     left_out = NOT_OF_THE_MODEL | (set() if is_trained(own) else OF_TRAINING)
     kept = {key: value for key, value in deciding(own, schema).items() if key not in left_out}
     base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
-    origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if is_on_hub(base) else {})
+    # A model of the hub has a name and a revision.
+    on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()
+    origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if on_hub else {})
     words = [word for key, name in origin.items() for word in option(name, base[key])]
     settings = {**flat(kept, f"{section}.{wildcards.model}"), "seed": config["seed"]}
     return Words(

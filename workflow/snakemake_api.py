@@ -28,6 +28,8 @@ PROTECTED = "Write-protected output files"
 # Params are recorded in a way that can be compared since this version of Snakemake's records.
 COMPARABLE_RECORDS = 6
 FIRST_LINES_OF_ERROR = 3
+#: of all rules, as seen from their files
+ENVIRONMENT = "../envs/cort.yaml"
 
 
 def is_main(workflow: Any) -> bool:
@@ -71,6 +73,24 @@ def set_scattered(workflow: Any, process: str, parts: int) -> None:
     """Set the number of parts, also for every call of Snakemake that this one makes."""
     settings = workflow.resource_settings
     settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
+
+
+def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
+    """Give the rules what all have alike: log, benchmark, environment, and the code of their stage as a param.
+
+    Logs and benchmarks are named after the rule and the wildcards of what it makes.
+    """
+    for rule in workflow.rules:
+        # The target rule has no command.
+        if rule.shellcmd:
+            _, _, module, *_ = rule.shellcmd.split()
+            rule.set_params(code=code_of(module.removeprefix("cort.")))
+            rule.conda_env = ENVIRONMENT
+            rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
+            wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))
+            name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
+            rule.set_log(f"logs/{{dataset}}/{rule.name}{'/' if name else ''}{name}.log")
+            rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
 
 
 class LogFilter(logging.Filter):

@@ -18,7 +18,7 @@ from tests.support.misbehaving_server import Step, serving, wait_for
 from tests.support.workflow import RULES
 from workflow import paths
 from workflow.experiment.checks import complete, find_mistakes, load_schema
-from workflow.experiment.downloads import KEPT, file_pattern, named_files, resolve
+from workflow.experiment.downloads import file_pattern, named_files, resolve
 from workflow.planning import downloads, preflight
 from workflow.planning.facts import gather
 
@@ -92,7 +92,7 @@ def test_each_file_is_made_by_one_rule():
 @pytest.mark.parametrize("rule", ["download", "extract"])
 def test_plan_and_rules_look_into_the_same_folder(rule):
     assert "downloads=paths.KEPT," in RULES[rule]
-    assert KEPT == paths.KEPT
+    assert downloads.KEPT == paths.KEPT
 
 
 # In the plan.
@@ -128,8 +128,8 @@ def test_what_is_there_is_not_fetched(tmp_path):
     assert len(missing(tmp_path, downloads={"folder": "mine"})) == 2
     (mine / "collectionandqueries.tar.gz").touch()
     assert missing(tmp_path, downloads={"folder": str(mine)}) == ["trec-dl/qrels.2019.txt"]
-    (tmp_path / KEPT / "trec-dl").mkdir(parents=True)
-    (tmp_path / KEPT / "trec-dl" / "qrels.2019.txt").touch()
+    (tmp_path / paths.KEPT / "trec-dl").mkdir(parents=True)
+    (tmp_path / paths.KEPT / "trec-dl" / "qrels.2019.txt").touch()
     assert missing(tmp_path, downloads={"folder": str(mine)}) == []
 
 
@@ -227,7 +227,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
         status, output = snakemake(tree, "--cores", 2, "--configfile", config)
         assert status == 0, output[-5_000:]
         # Each once, in spite of all.
-        assert sum(server.sent["/tiny.tar.gz"]) == (tree / KEPT / "tiny" / "all.tar.gz").stat().st_size
+        assert sum(server.sent["/tiny.tar.gz"]) == (tree / paths.KEPT / "tiny" / "all.tar.gz").stat().st_size
         assert len(server.asked["/queries.test.tsv"]) == 2
     assert digests(tree, *RESULTS) == digests(built, *RESULTS)
     assert len(digests(tree, *RESULTS)) > 10
@@ -236,7 +236,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
     # Where files come from decides nothing: not another folder, not other mirrors, not what is deleted.
     changed = yaml.safe_load((tree / config).read_text("utf-8")) | {"downloads": {"folder": "mine"}}
     (tree / config).write_text(yaml.safe_dump(changed), "utf-8")
-    (tree / KEPT / "tiny" / "all.tar.gz").unlink()
+    (tree / paths.KEPT / "tiny" / "all.tar.gz").unlink()
     catalog = tree / "cort" / "downloads" / "catalog.yaml"
     catalog.write_text(catalog.read_text("utf-8").replace("127.0.0.1", "127.0.0.2"), "utf-8")
     status, output = snakemake(tree, "--dry-run", "--configfile", config)
@@ -249,7 +249,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
     status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--force", target)
     assert status == 0, output[-5_000:]
     assert (tree / target).read_bytes() == (tree / "raw" / "tiny" / "collection.tsv").read_bytes()
-    assert not (tree / KEPT / "tiny" / "all.tar.gz").exists()
+    assert not (tree / paths.KEPT / "tiny" / "all.tar.gz").exists()
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
             [executable("snakemake"), *arguments], cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
         wait_for(lambda: server.sent["/tiny.tar.gz"] == [2_000])
-        wait_for(lambda: any(path.stat().st_size == 2_000 for path in (tree / KEPT).rglob("*.part")))
+        wait_for(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
         running.send_signal(signal.SIGKILL)
         running.wait()
         status, output = snakemake(tree, *arguments)

@@ -53,15 +53,7 @@ rule dummy:
         run=paths.RUN,
     output:
         paths.DUMMY,
-    log:
-        "logs/{dataset}/dummy/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/dummy/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
-    params:
-        code=code_of("dummy"),
     message:
         "Count the queries of {wildcards.system} on {wildcards.split}"
     shell:

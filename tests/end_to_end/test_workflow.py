@@ -45,14 +45,14 @@ def test_rules_are_named_as_stages():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rule_runs_its_module_and_logs_under_its_name(rule):
+def test_rule_is_a_command_with_a_log_and_says_what_it_does(rule):
     text = RULES[rule]
-    assert f'code=code_of("{module_of(rule)}"),' in text
-    assert f'"python -m cort.{module_of(rule)} ' in text
-    assert re.search(rf'log:\n +"logs/\{{dataset\}}/{rule}[./]', text)
-    assert re.search(rf'benchmark:\n +"benchmarks/\{{dataset\}}/{rule}/', text)
+    assert f'shell:\n        "python -m cort.{module_of(rule)} ' in text
+    assert "--log {log:q}" in text
     assert re.search(r"message:\n", text)
     assert "run:" not in text.replace("run:q", "")
+    # The same for all.
+    assert not re.search(r"^ +(log|benchmark|conda):$|code=", text, re.MULTILINE)
 
 
 # The plan.
@@ -81,6 +81,29 @@ def test_tiny_experiment_plans_every_stage_that_needs_no_network(tree):
     status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml")
     assert status == 0, output
     assert RULES.keys() - planned(output).keys() == UNUSED
+
+
+def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(tmp_path):
+    tree = copy_with_tiny(tmp_path)
+    for path in (tree / "workflow" / "rules").glob("*.smk"):
+        # Snakemake shows a message, or else all there is to know of a job.
+        path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
+    rules = set()
+    for configfile in ("tiny/tiny.yaml", "config/pydocs.yaml", write_released(tree), write_public(tree)):
+        status, output = snakemake(tree, "--dry-run", "--configfile", configfile)
+        assert status == 0, output
+        found = []
+        for rule, text in re.findall(r"^(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
+            found.append(re.search(r"^ +log: (\S+)$", text, re.MULTILINE)[1])
+            found.append(re.search(r"^ +benchmark: (\S+)$", text, re.MULTILINE)[1])
+            assert re.fullmatch(rf"logs/\w+/{rule}(/.+)?\.log", found[-2])
+            assert re.fullmatch(rf"benchmarks/\w+/{rule}/.+\.tsv", found[-1])
+            rules.add(rule)
+        assert len(set(found)) == len(found)
+        if configfile == "tiny/tiny.yaml":
+            assert {"logs/tiny/encode/encoder.1-of-1.log", "benchmarks/tiny/encode/encoder.1-of-1.tsv"} <= {*found}
+            assert {"logs/tiny/collection.log", "benchmarks/tiny/collection/collection.tsv"} <= {*found}
+    assert RULES.keys() - rules == {"score_triples"}
 
 
 def test_shards_are_a_fact_of_the_machine(tree):

@@ -17,8 +17,8 @@ from cort.reporting.reproduction.fidelity import read_latencies
 from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.experiment.checks import ConfigError, load
-from workflow.experiment.config import describe
-from workflow.experiment.online import manifest_options, searchable, searched_files
+from workflow.experiment.config import describe, searchable
+from workflow.experiment.online import manifest_options, searched_files
 from workflow.report_inputs import latencies
 
 

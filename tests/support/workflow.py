@@ -31,7 +31,7 @@ UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
 
 def module_of(rule):
     """Name of the stage that a rule runs; some stages serve two rules."""
-    return re.search(r'code_of\("(\w+)"\)', RULES[rule])[1]
+    return re.search(r'"python -m cort\.(\w+) ', RULES[rule])[1]
 
 
 def stage_modules():

@@ -23,7 +23,7 @@ from workflow.experiment.config import (
     trained_models,
     used_models,
 )
-from workflow.experiment.naming import MEASURE
+from workflow.experiment.systems import MEASURE
 from workflow.report_inputs import exports
 
 CROSS = "reranker: cross"

@@ -9,8 +9,7 @@ from snakemake.iocontainers import Wildcards
 
 from tests.support.configs import GONE, changed, complaints
 from tests.support.reporting import PAPER
-from workflow.experiment.checks import ConfigError, complete
-from workflow.experiment.papers import check_papers, names_of_files
+from workflow.experiment.checks import ConfigError, check_papers, complete
 from workflow.report_inputs import consistency, reproduced, submissions
 from workflow.settings import submission
 
@@ -148,11 +147,9 @@ def words_at(value, keys):
             yield from words_at(part, keys)
 
 
-def test_names_of_files(tmp_path):
+def test_files_of_a_paper(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(yaml.safe_dump(PAPER))
-    names = names_of_files(path)
-    assert names == {"tables": ["table-1"], "figures": ["figure-1", "figure-2"]}
     folder = "results/{dataset}/report/reproduction"
     assert reproduced({"papers": [str(path)]}) == [
         *(f"{folder}/tables/p.table-1.{ending}" for ending in ("csv", "md", "tex")),

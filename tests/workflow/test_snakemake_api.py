@@ -13,6 +13,7 @@ from snakemake.logging import logger
 from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 from snakemake.resources import Resources
+from snakemake.rules import Rule
 from snakemake.settings.types import ExecutionSettings, OutputSettings, ResourceSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -30,6 +31,9 @@ GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
         (Workflow, "global_resources"),
         (Workflow, "register_resource"),
         (Workflow, "globals"),
+        (Workflow, "rules"),
+        *((Rule, name) for name in ("shellcmd", "output", "benchmark", "conda_env", "set_log", "set_params")),
+        *((Rule, f"{kind}_modifier") for kind in ("output", "log", "benchmark")),
         (Resources, "get"),
         (PersistenceBase, "_params"),
         (FilePersistence, "_record_path"),

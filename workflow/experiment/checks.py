@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import yaml
 from jsonschema.exceptions import ValidationError
 
 from cort.formats.schemas import Validator, explain, is_name, place_of, repeated_keys, strange_keys
+from cort.reporting.reproduction.checks import find_mistakes as mistakes_of_paper
 from cort.retrieval.graphs import GRAPHS
-from workflow.experiment.config import Config, evaluated_splits, kind_of
+from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
@@ -101,13 +103,24 @@ def with_defaults(value: Any, schema: Config) -> Any:
         for key, part in schema.get("properties", {}).items():
             if key not in value and "default" in part:
                 value[key] = copy.deepcopy(part["default"])
-            if key in value:
-                value[key] = with_defaults(value[key], part)
-        rest = schema.get("additionalProperties")
-        if isinstance(rest, dict):
-            for key in value.keys() - schema.get("properties", {}).keys():
-                value[key] = with_defaults(value[key], rest)
+        for key, inner in value.items():
+            value[key] = with_defaults(inner, schema_of(schema, key))
     return value
+
+
+def check_papers(paths: Sequence[str]) -> None:
+    """Check all files of published numbers; two of one name would be compared in the same files.
+
+    :raises ConfigError: with a line per mistake, in any of them.
+    """
+    lines = [
+        f"papers: found the name {name} {times} times, expected each once; rename a file"
+        for name, times in Counter(Path(path).stem for path in paths).items()
+        if times > 1
+    ]
+    lines += [line for path in dict.fromkeys(paths) for line in mistakes_of_paper(path)]
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 def check_duplicate_keys(path: str | Path) -> None:
@@ -120,39 +133,37 @@ def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list
     """Copy a config with today's keys in the place of earlier ones; a line is added to `lines` for each of them."""
     if not isinstance(value, dict):
         return value
-    properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    properties = schema.get("properties", {})
     new_names = {part["renamed_from"]: key for key, part in properties.items() if "renamed_from" in part}
     found = {}
     for key, inner in value.items():
-        name = new_names.get(key, key)
+        name: Any = new_names.get(key, key)
         if name != key:
             lines.append(f"{place_of(path)}: found the key {key}, which is now {name}; rename it")
         if name == key or name not in value:
-            part = properties.get(name, rest if isinstance(rest, dict) else {})
-            found[name] = _with_new_names(inner, part, (*path, str(key)), lines)
+            found[name] = _with_new_names(inner, schema_of(schema, name), (*path, str(key)), lines)
     return found
 
 
 def _idle_settings(config: Config) -> Iterator[str]:
     """Find settings that another one makes void; only the config as written can tell."""
-    bm25 = config.get("bm25")
-    if isinstance(bm25, dict) and "tune" in bm25:
-        for key in sorted(bm25.keys() & {"k1", "b"}):
-            yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
-    systems = config.get("systems")
-    for name, system in systems.items() if isinstance(systems, dict) else ():
-        for kind, graph in GRAPHS.items():
-            part = system.get(kind) if isinstance(system, dict) else None
-            if isinstance(part, dict) and "recall" in part and part.get(graph.parameter) != "auto":
-                place = f"systems.{name}.{kind}.recall"
-                found = f"found recall without `{graph.parameter}: auto`"
-                yield f"{place}: {found}, expected both or none; add it or remove recall"
-    encoders = config.get("encoders")
-    for name, encoder in encoders.items() if isinstance(encoders, dict) else ():
-        if isinstance(encoder, dict) and "released" in encoder:
-            for key in sorted(encoder.keys() & OF_TRAINING):
-                place = f"encoders.{name}.{key}"
-                yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
+    sections = _mappings(config)
+    bm25 = sections.get("bm25", {})
+    for key in bm25.keys() & {"k1", "b"} if "tune" in bm25 else ():
+        yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    for name, system in _mappings(sections.get("systems", {})).items():
+        for kind, part in _mappings(system).items():
+            if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
+                found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
+                yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
+    for name, encoder in _mappings(sections.get("encoders", {})).items():
+        for key in encoder.keys() & OF_TRAINING if "released" in encoder else ():
+            place = f"encoders.{name}.{key}"
+            yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
+
+
+def _mappings(config: Config) -> dict[str, Config]:
+    return {key: value for key, value in config.items() if isinstance(value, dict)}
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

@@ -90,6 +90,16 @@ def parts_of(system: Config) -> list[str]:
     return [*parts, system["rerank"]] if "rerank" in system else list(parts)
 
 
+def searchable(config: Config) -> list[str]:
+    """List the systems that can rank any query: a published run cannot, nor can what is made from one."""
+
+    def can(name: str) -> bool:
+        system = config["systems"][name]
+        return "run" not in system and all(map(can, parts_of(system)))
+
+    return [name for name in config["systems"] if can(name)]
+
+
 def fusion_of(system: Config) -> str:
     """Tell by which method a system merges the runs of others."""
     return str(system["fuse"]["method"]) if "fuse" in system else "interleave"
@@ -192,12 +202,18 @@ def published_run(system: Config, split: str) -> str:
     return str(run[split] if isinstance(run, dict) else run.replace("{split}", split))
 
 
+def schema_of(schema: Config, key: str) -> Config:
+    """Return the schema of a key's value."""
+    rest = schema.get("additionalProperties")
+    part: Config = schema.get("properties", {}).get(key, rest if isinstance(rest, dict) else {})
+    return part
+
+
 def deciding(config: Config, schema: Config) -> Config:
     """Copy the settings that decide results: without those the schema says decide nothing, but speed or safety."""
-    rest = schema.get("additionalProperties")
     found = {}
     for key, value in config.items():
-        part = schema.get("properties", {}).get(key, rest if isinstance(rest, dict) else {})
+        part = schema_of(schema, key)
         if part.get("affects_results", True):
             found[key] = deciding(value, part) if isinstance(value, dict) else value
     return found

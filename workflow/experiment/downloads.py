@@ -10,7 +10,7 @@ from typing import Any
 from cort.downloads.catalog import load_catalog
 from workflow import paths
 from workflow.experiment.config import Config, ranked_splits
-from workflow.paths import KEPT as KEPT
+from workflow.params import flat
 
 PREFIX = "download:"
 # Sections in which no file is named.
@@ -43,21 +43,14 @@ def named_files(config: Config) -> Iterator[tuple[str, str]]:
 
     :param config: parts of a wrong shape may be None.
     """
-
-    def visit(value: Any, place: str) -> Iterator[tuple[str, str]]:
-        if isinstance(value, dict):
-            for key, part in value.items():
-                yield from visit(part, f"{place}.{key}")
-        elif isinstance(value, list):
-            for part in value:
-                yield from visit(part, place)
-        elif isinstance(value, str) and value.startswith(PREFIX):
-            for name in _of_splits(value.removeprefix(PREFIX), config):
-                yield place, name
-
-    for key, value in config.items():
-        if key not in WITHOUT_FILES:
-            yield from visit(value, key)
+    files = {key: value for key, value in config.items() if key not in WITHOUT_FILES}
+    splits = ranked_splits(config)
+    for place, value in flat(files).items():
+        for name in value if isinstance(value, list) else [value]:
+            if isinstance(name, str) and name.startswith(PREFIX):
+                whole = name.removeprefix(PREFIX)
+                names = [whole.replace("{split}", split) for split in splits if "{split}" in whole]
+                yield from ((place, one) for one in names or [whole])
 
 
 def check_names(config: Config) -> Iterator[str]:
@@ -78,8 +71,3 @@ def file_pattern(extracted: bool) -> str:
     """Return a regular expression for the last part of a path, which one of the two rules makes; it looks back."""
     names = [file.name.split("/") for file in load_catalog().files.values() if bool(file.archive) == extracted]
     return "|".join(f"(?<=/{re.escape(source)}/){re.escape(file)}" for source, file in names)
-
-
-def _of_splits(name: str, config: Config) -> list[str]:
-    splits = ranked_splits(config) if "{split}" in name else []
-    return [name.replace("{split}", split) for split in splits] or [name]

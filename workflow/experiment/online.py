@@ -1,7 +1,4 @@
-"""What a searcher needs, as the options of the stage `manifest` say it: from the config alone.
-
-A published run cannot be searched, nor what is made from one: those systems are left out.
-"""
+"""What a searcher needs, as the options of the stage `manifest` say it: from the config alone."""
 
 from __future__ import annotations
 
@@ -10,30 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cort.formats.schemas import check_name
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths
-from workflow.experiment.config import (
-    LEARNERS,
-    Config,
-    fusion_of,
-    kind_of,
-    parts_of,
-    ranked_splits,
-    used_models,
-)
-from workflow.experiment.naming import check_once
+from workflow.experiment.config import LEARNERS, Config, fusion_of, kind_of, parts_of, searchable, used_models
 from workflow.params import Words, flat, option
-
-
-def searchable(config: Config) -> list[str]:
-    """List the systems that can be searched."""
-
-    def can(name: str) -> bool:
-        system = config["systems"][name]
-        return kind_of(system) != "run" and all(map(can, parts_of(system)))
-
-    return [name for name in config["systems"] if can(name)]
 
 
 def manifest_options(config: Config, shards: Callable[[str], Sequence[str]]) -> Words:
@@ -95,25 +72,6 @@ def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -
             yield paths.at(paths.GRAPH, config, index=kind, encoder=system["retrieve"]) + "meta.json"
             if system[kind][GRAPHS[kind].parameter] == "auto":
                 yield inputs.audit_of(config, name)
-
-
-def check_latency(config: Config, sound: Config) -> Iterator[str]:
-    """Yield a line for each mistake in what is said of latencies.
-
-    :param config: with defaults; parts of a wrong shape are None.
-    :param sound: the same, with systems that can be followed in the place of others.
-    """
-    asked = config.get("latency")
-    if asked is None:
-        return
-    yield from check_name("latency.split", asked["split"], ranked_splits(config))
-    known = searchable(sound)
-    for name in dict.fromkeys(asked["systems"]):
-        if name in config["systems"] and name not in known:
-            yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
-        else:
-            yield from check_name("latency.systems", name, known)
-    yield from check_once("latency.systems", asked["systems"], "system")
 
 
 def _passage_tokens(config: Config, reranker: str) -> str:

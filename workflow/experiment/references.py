@@ -5,31 +5,44 @@ The parts have the right shape; one that has not is None here and is passed over
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from cort.formats.schemas import check_name
 from workflow.experiment.config import (
-    FUSION_KINDS,
     KINDS,
     LEARNERS,
     TRAINING_SPLITS,
     Config,
     evaluated_splits,
     is_trained,
+    models_of,
     parts_of,
     ranked_splits,
+    searchable,
     splits_of,
+    teachers,
 )
-from workflow.experiment.cycles import find_circles
 from workflow.experiment.downloads import check_names
-from workflow.experiment.model_references import check_base_models, check_learners, check_trainings
-from workflow.experiment.naming import check_growing, check_measures, entries, listed
-from workflow.experiment.online import check_latency
-from workflow.experiment.outputs import check_outputs
-from workflow.experiment.system_references import check_published, check_systems
+from workflow.experiment.systems import (
+    check_base_models,
+    check_growing,
+    check_measures,
+    check_models,
+    check_once,
+    check_systems,
+    entries,
+    listed,
+)
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 BM25: Config = {"retrieve": "bm25"}
+# As the stage `submission` will have them: here a mistake is found before anything is computed.
+MOST = 1000
+RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
+# The name of a system, and whether its run of the training queries is meant: it waits for less than the evaluated ones.
+Node: TypeAlias = tuple[str, bool]
 
 
 def check_references(config: Config) -> Iterator[str]:
@@ -42,20 +55,25 @@ def check_references(config: Config) -> Iterator[str]:
     yield from check_names(config)
     yield from _check_measures_of_splits(config)
     yield from check_base_models(config)
-    yield from check_learners(config)
-    yield from check_trainings(config)
+    yield from check_models(config)
     yield from check_systems(config)
     sound = _sound(config)
-    circles = list(_check_circles(sound))
-    yield from circles
-    yield from check_published(config)
+    circles = _find_circles(sound)
+    for circle in circles:
+        yield (
+            f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
+            "break it, or give a re-ranker of several of them a copy under another name"
+        )
     if not circles:
         yield from _check_splits(sound)
-        yield from check_outputs(config, sound)
-        yield from check_latency(config, sound)
+        # Nothing is said of an experiment that ranks nothing.
+        yield from _check_outputs(config, sound) if ranked_splits(config) else []
+        yield from _check_latency(config["latency"], config, sound) if config.get("latency") else []
     if config["evaluation"] is not None:
-        yield from _check_evaluation(config)
-    yield from _check_audit(config)
+        yield from _check_evaluation(config["evaluation"], config)
+    for key, values in (config["audit"] or {}).items():
+        if isinstance(values, list):
+            yield from check_growing(f"audit.{key}", values)
     if config["bm25"] is not None and "tune" in config["bm25"]:
         if "train" not in config["splits"]:
             yield "bm25.tune: found no split train, expected training queries to tune on; add the split"
@@ -96,19 +114,24 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
         yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
         yield f"{place}: found hold_out, expected a split train beside it to draw from; name files"
-    split = splits[name] or {}
+    split = splits[name]
     for key in split.keys() & {"without", "sample"}:
         if "queries" not in files:
             yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
     if "without" in split:
-        yield from _check_without(f"{place}.without", name, split["without"], splits)
+        other = split["without"]
+        yield from check_name(f"{place}.without", other, splits)
+        named = splits.get(other) or {}
+        if other == name or "without" in named or "hold_out" in named:
+            yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
 
 
-def _check_without(place: str, name: str, other: str, splits: Config) -> Iterator[str]:
-    yield from check_name(place, other, splits)
-    named = splits.get(other) or {}
-    if other == name or "without" in named or "hold_out" in named:
-        yield f"{place}: found {other!r}, expected another split made of whole files; name one"
+def _check_measures_of_splits(config: Config) -> Iterator[str]:
+    for name, split in entries(config, "splits"):
+        place = f"splits.{name}.measures"
+        if "measures" in split and name not in evaluated_splits(config):
+            yield f"{place}: found measures, expected none, as the split is not evaluated; remove them"
+        yield from check_measures(place, split.get("measures", []))
 
 
 def _sound(config: Config) -> Config:
@@ -133,21 +156,48 @@ def _sound_system(system: Config | None, config: Config) -> Config:
         return BM25
     if kinds == ["retrieve"]:
         return system if system["retrieve"] in config["encoders"] else BM25
-    if kinds[0] in FUSION_KINDS:
-        return {"interleave": [part for part in parts_of(system) if part in config["systems"]]}
-    if kinds == ["rerank"]:
-        candidates = [system["rerank"]] if system["rerank"] in config["systems"] else []
-        known = candidates and system.get("reranker") in config["rerankers"]
-        return system if known else {"interleave": candidates}
-    return system
+    if kinds == ["rerank"] and system["rerank"] in config["systems"] and system.get("reranker") in config["rerankers"]:
+        return system
+    known = [part for part in parts_of(system) if part in config["systems"]]
+    return system if kinds == ["run"] else {"interleave": known}
 
 
-def _check_circles(config: Config) -> Iterator[str]:
-    for circle in find_circles(config):
-        yield (
-            f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
-            "break it, or give a re-ranker of several of them a copy under another name"
-        )
+def _find_circles(config: Config) -> list[list[str]]:
+    """Find systems whose runs would wait for themselves: through parts, models, what these learn from, shared scores.
+
+    :returns: their names, the first again at the end; of circles of the same systems only one.
+    """
+    found: dict[frozenset[str], list[str]] = {}
+    done: set[Node] = set()
+    learning = set(teachers(config))
+
+    def visit(node: Node, path: list[Node]) -> None:
+        if node in path:
+            circle = [name for name, _ in [*path[path.index(node) :], node]]
+            found.setdefault(frozenset(circle), circle)
+        elif node not in done:
+            for needed in _needs(config, node, learning):
+                visit(needed, [*path, node])
+            done.add(node)
+
+    for name in config["systems"]:
+        visit((name, False), [])
+    return list(found.values())
+
+
+def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
+    name, training = node
+    system = config["systems"][name]
+    for part in parts_of(system):
+        yield part, training
+    for section, model in models_of(config, system):
+        if is_trained(config[section][model]):
+            yield config[section][model][LEARNERS[section][1]]["system"], True
+    if "reranker" in system:
+        # The scores of a re-ranker are one file per split, over the candidates of all its systems.
+        for other, candidate in config["systems"].items():
+            if candidate.get("reranker") == system["reranker"] and (not training or other in learning):
+                yield candidate["rerank"], training
 
 
 def _check_splits(config: Config) -> Iterator[str]:
@@ -157,40 +207,72 @@ def _check_splits(config: Config) -> Iterator[str]:
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
             teacher = model[source]["system"]
-            if is_trained(model) and _needs_published(config, teacher):
-                place = f"{section}.{name}.{source}.system"
+            if is_trained(model) and teacher not in searchable(config):
                 yield (
-                    f"{place}: found {teacher!r}, made from a published run, expected a system that can rank the "
-                    "training queries; name another"
+                    f"{section}.{name}.{source}.system: found {teacher!r}, made from a published run, expected a "
+                    "system that can rank the training queries; name another"
                 )
 
 
-def _needs_published(config: Config, name: str) -> bool:
-    system = config["systems"][name]
-    return "run" in system or any(_needs_published(config, part) for part in parts_of(system))
-
-
-def _check_evaluation(config: Config) -> Iterator[str]:
-    evaluation = config["evaluation"]
-    yield from check_name("evaluation.baseline", evaluation["baseline"], config["systems"])
+def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     both = evaluation["disagreements"]
-    for name in both:
-        yield from check_name("evaluation.disagreements", name, config["systems"])
+    for key, name in [("baseline", evaluation["baseline"]), *(("disagreements", name) for name in both)]:
+        yield from check_name(f"evaluation.{key}", name, config["systems"])
     if both and len(set(both)) < 2:
         yield f"evaluation.disagreements: found {both[0]} alone, expected two systems or none; name another"
     for key in ("measures", "depth_measures"):
         yield from check_measures(f"evaluation.{key}", evaluation[key])
 
 
-def _check_audit(config: Config) -> Iterator[str]:
-    for key, values in (config["audit"] or {}).items():
-        if isinstance(values, list):
-            yield from check_growing(f"audit.{key}", values)
+def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
+    """Check submissions, exported models and consistency factors."""
+    for name, one in (config["submissions"] or {}).items():
+        yield from _check_submission(f"submissions.{name}", name, one, config, sound)
+    known = [name for section in LEARNERS for name in config[section]]
+    used = {system.get(key) for system in sound["systems"].values() for key, _ in LEARNERS.values()}
+    for name in config["exports"] or []:
+        yield from check_name("exports", name, known)
+        if name in known and name not in used and config["systems"] == sound["systems"]:
+            yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
+    yield from check_once("exports", config["exports"] or [], "model")
+    if (consistency := (config["evaluation"] or {}).get("consistency")) is not None:
+        yield from _check_consistency("evaluation.consistency", consistency, sound)
 
 
-def _check_measures_of_splits(config: Config) -> Iterator[str]:
-    for name, split in entries(config, "splits"):
-        place = f"splits.{name}.measures"
-        if "measures" in split and name not in evaluated_splits(config):
-            yield f"{place}: found measures, expected none, as the split is not evaluated; remove them"
-        yield from check_measures(place, split.get("measures", []))
+def _check_submission(place: str, name: str, one: Config, config: Config, sound: Config) -> Iterator[str]:
+    splits, system = ranked_splits(config), one["system"]
+    yield from check_name(f"{place}.split", one["split"], splits)
+    if one["split"] in splits and system in config["systems"] and one["split"] not in splits_of(sound, system):
+        yield (
+            f"{place}: found {system!r}, which has no run on {one['split']}, expected one that has; "
+            "add its run file or name another"
+        )
+    yield from check_name(f"{place}.system", system, config["systems"])
+    if one["form"] == "msmarco" and "run_id" in one:
+        yield f"{place}.run_id: found run_id with the form msmarco, expected it with trec; remove it"
+    if one["form"] == "trec" and "run_id" not in one and not RUN_ID.fullmatch(name):
+        yield f"{place}: found no run_id, expected one, as the name has other than letters, digits, - and _; add it"
+    if config["depth"] > MOST:
+        yield f"depth: found {config['depth']}, expected at most {MOST} with {place}; lower it or remove the submission"
+
+
+def _check_consistency(place: str, one: Config, sound: Config) -> Iterator[str]:
+    systems = sound["systems"]
+    yield from check_name(f"{place}.reference", one["reference"], systems)
+    shared = set(splits_of(sound, one["reference"])) if one["reference"] in systems else set()
+    for name in one["systems"]:
+        yield from check_name(f"{place}.systems", name, systems)
+        if name in systems and shared and not shared & set(splits_of(sound, name)):
+            yield f"{place}.systems: found {name}, which shares no split with {one['reference']}; name another"
+    yield from check_growing(f"{place}.depths", one["depths"])
+
+
+def _check_latency(asked: Config, config: Config, sound: Config) -> Iterator[str]:
+    yield from check_name("latency.split", asked["split"], ranked_splits(config))
+    known = searchable(sound)
+    for name in asked["systems"]:
+        if name in config["systems"] and name not in known:
+            yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
+        else:
+            yield from check_name("latency.systems", name, known)
+    yield from check_once("latency.systems", asked["systems"], "system")

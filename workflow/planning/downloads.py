@@ -9,7 +9,7 @@ from pathlib import Path
 from cort.downloads.catalog import PublicFile, load_catalog
 from cort.system.errors import input_error
 from workflow.experiment.config import Config
-from workflow.experiment.downloads import KEPT
+from workflow.paths import KEPT
 from workflow.planning.costs import MB
 from workflow.planning.dryrun import Job
 

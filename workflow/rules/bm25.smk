@@ -7,26 +7,19 @@ rule bm25_index:
     output:
         # One named file: the time of a folder changes when it is copied, and nothing compares its content.
         paths.BM25_INDEX,
-    log:
-        "logs/{dataset}/bm25_index.log",
-    benchmark:
-        "benchmarks/{dataset}/bm25_index/bm25_index.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(3000),
         heap_mb=growing(1500),
         runtime=growing(120),
     params:
-        code=code_of("bm25_index"),
         folder=subpath(output[0], parent=True),
         options=options("bm25.cleaning"),
     message:
         "Index the passages for BM25"
     shell:
-        "python -m cort.bm25_index --passages {input.passages:q} {params.options:q} --threads {threads} --memory-mb {resources.heap_mb}"
-        " --output {params.folder:q} --log {log:q}"
+        "python -m cort.bm25_index --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
 
 
 rule bm25_tune:
@@ -36,19 +29,12 @@ rule bm25_tune:
         qrels=paths.at(paths.QRELS, config, split="train"),
     output:
         paths.BM25_PARAMETERS,
-    log:
-        "logs/{dataset}/bm25_tune.log",
-    benchmark:
-        "benchmarks/{dataset}/bm25_tune/bm25_tune.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(3500),
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
-        code=code_of("bm25_tune"),
         index=subpath(input.index, parent=True),
         options=options(all_of("bm25.tune"), "splits.train.relevance_level", "depth", "seed"),
     message:
@@ -65,25 +51,19 @@ rule bm25:
         parameters=partial(inputs.tuned_parameters, config),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/bm25/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/bm25/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "bm25"),
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(3500),
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
-        code=code_of("bm25"),
         index=subpath(input.index, parent=True),
         options=options(settings.bm25_parameters, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:
         "python -m cort.bm25 --index {params.index:q} --queries {input.queries:q} {params.options:q}"
-        " --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+        " --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q} --output {output:q}"
+        " --log {log:q}"

@@ -13,18 +13,11 @@ rule pydocs:
             allow_missing=True,
         ),
         filters=paths.RAW_FILTERS,
-    log:
-        "logs/{dataset}/pydocs.log",
-    benchmark:
-        "benchmarks/{dataset}/pydocs/pydocs.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 4
     resources:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        code=code_of("pydocs"),
         folder=subpath(output.collection, parent=True),
         # The standard library is part of the text.
         python=sys.version_info[:3],
@@ -38,20 +31,12 @@ rule pydocs:
 
 rule collection:
     input:
-        passages=partial(inputs.raw_passages, config),
+        passages=lambda wildcards: config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)),
     output:
         paths.PASSAGES,
-    log:
-        "logs/{dataset}/collection.log",
-    benchmark:
-        "benchmarks/{dataset}/collection/collection.tsv"
-    conda:
-        "../envs/cort.yaml"
     resources:
         mem_mb=growing(2000, per_mb=1),
         runtime=growing(60),
-    params:
-        code=code_of("collection"),
     message:
         "Read the passages of {wildcards.dataset}"
     shell:
@@ -67,15 +52,8 @@ rule split:
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
-    log:
-        "logs/{dataset}/split/{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/split/{split}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("split"),
         options=options(settings.selection),
     message:
         "Read the queries and judgements of the split {wildcards.split}"
@@ -93,15 +71,8 @@ rule base_model:
         config=f"{paths.BASE_MODEL}config.json",
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
         tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
-    log:
-        "logs/{dataset}/base_model/{base_model}.log",
-    benchmark:
-        "benchmarks/{dataset}/base_model/{base_model}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("base_model"),
         options=options(settings.base_model, "seed"),
         folder=subpath(output.weights, parent=True),
     message:
@@ -116,18 +87,11 @@ rule tokenize:
         texts=paths.TEXTS,
     output:
         paths.TOKENS,
-    log:
-        "logs/{dataset}/tokenize/{base_model}.{text}.log",
-    benchmark:
-        "benchmarks/{dataset}/tokenize/{base_model}.{text}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 4
     resources:
         mem_mb=growing(2000, per_mb=2),
         runtime=growing(120),
     params:
-        code=code_of("tokenize"),
         folder=subpath(input.tokenizer, parent=True),
         options=options("base_models.{base_model}.cleaning"),
     message:

@@ -11,13 +11,13 @@ from snakemake.exceptions import WorkflowError
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
 from workflow.code import code_of
-from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete
-from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, used_models
+from workflow.experiment.checks import ConfigError, check_duplicate_keys, check_papers, complete
+from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, published_run, used_models
 from workflow.experiment.online import manifest_options, searched_files
-from workflow.experiment.papers import check_papers
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
 from workflow.params import all_of, among, join, look_up
+from workflow.snakemake_api import complete_rules
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -61,6 +61,7 @@ wildcard_constraints:
     encoder="[^/]+",
     reranker="[^/]+",
     model="[^/]+",
+    source="[^/]+",
     index="|".join(GRAPHS),
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
@@ -71,9 +72,29 @@ def graph_files(kind):
     return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
 
 
+def table(name):
+    """A table of the report in all its forms."""
+    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), caption=f"../report/{name}.rst", category="Tables")
+
+
 def setting(path):
     """Value of the config at a path like "encoders.{encoder}.training.gpus"."""
     return lambda wildcards: look_up(config, path, wildcards)[1]
+
+
+def chosen(path, **names):
+    """The file of a job at a path, in which the config says some names at paths like "systems.{system}.rerank"."""
+
+    def get(wildcards):
+        found = {name: setting(place)(wildcards) for name, place in names.items()}
+        return path.format(**{**wildcards, **found})
+
+    return get
+
+
+def tokens(model, text):
+    """Token cache of a text for the encoder or re-ranker at a path in the config."""
+    return chosen(paths.TOKENS.replace("{text}", text), base_model=f"{model}.base_model")
 
 
 def options(*parts, **renamed):
@@ -89,11 +110,6 @@ def guarded(files):
 def shards_of(encoder):
     """All passage shards of an encoder."""
     return gather.encode(paths.at(paths.VECTORS, config, encoder=encoder, scatteritem="{scatteritem}"))
-
-
-def shards_of_system(wildcards):
-    """All passage shards of the encoder a system retrieves with."""
-    return shards_of(config["systems"][wildcards.system]["retrieve"])
 
 
 def growing(base, per_mb=0):

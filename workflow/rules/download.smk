@@ -8,21 +8,13 @@ config.update(resolve(config))
 rule download:
     output:
         paths.PUBLIC_FILE,
-    log:
-        "logs/{dataset}/download/{source}.{file}.log",
-    benchmark:
-        "benchmarks/{dataset}/download/{source}.{file}.tsv"
     wildcard_constraints:
-        source="[^/]+",
         file=file_pattern(extracted=False),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     resources:
         # Where a file comes from decides nothing, so it is no parameter.
         folder=config["downloads"]["folder"],
     params:
-        code=code_of("download"),
         downloads=paths.KEPT,
     message:
         "Fetch {wildcards.source}/{wildcards.file}"
@@ -35,20 +27,12 @@ rule download:
 rule extract:
     output:
         paths.PUBLIC_FILE,
-    log:
-        "logs/{dataset}/extract/{source}.{file}.log",
-    benchmark:
-        "benchmarks/{dataset}/extract/{source}.{file}.tsv"
     wildcard_constraints:
-        source="[^/]+",
         file=file_pattern(extracted=True),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     resources:
         folder=config["downloads"]["folder"],
     params:
-        code=code_of("extract"),
         downloads=paths.KEPT,
     message:
         "Extract {wildcards.source}/{wildcards.file}"

@@ -4,21 +4,14 @@
 rule triples:
     input:
         qrels=paths.QRELS,
-        run=partial(inputs.teacher_run, config, "encoders"),
+        run=chosen(paths.RUN, system="encoders.{encoder}.triples.system"),
     output:
         triples=paths.TRIPLES,
         counts=paths.TRIPLE_COUNTS,
-    log:
-        "logs/{dataset}/triples/{encoder}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        code=code_of("triples"),
         options=options(settings.examples("encoders.{encoder}", "triples"), "splits.{split}.relevance_level", "seed"),
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
@@ -29,12 +22,12 @@ rule triples:
 
 rule train:
     input:
-        base_model=partial(inputs.base_model, config, "encoders"),
+        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
         triples=paths.TRIPLES.replace("{split}", "train"),
         validation_triples=paths.TRIPLES.replace("{split}", "validation"),
-        passages=partial(inputs.tokens, config, "encoders", "passages"),
-        queries=partial(inputs.tokens, config, "encoders", "queries.train"),
-        validation_queries=partial(inputs.tokens, config, "encoders", "queries.validation"),
+        passages=tokens("encoders.{encoder}", "passages"),
+        queries=tokens("encoders.{encoder}", "queries.train"),
+        validation_queries=tokens("encoders.{encoder}", "queries.validation"),
         qrels=partial(inputs.judgements_for_loss, config, "train"),
         validation_qrels=partial(inputs.judgements_for_loss, config, "validation"),
         validation_run=partial(inputs.for_selection, config, "encoders", paths.RUN),
@@ -45,14 +38,8 @@ rule train:
         best=guarded(multiext(f"{paths.ENCODER}best/", *ENCODER_FILES)),
         last=guarded(multiext(f"{paths.ENCODER}last/", *ENCODER_FILES)),
         curve=f"{paths.ENCODER}curve.csv",
-    log:
-        "logs/{dataset}/train/{encoder}.log",
-    benchmark:
-        "benchmarks/{dataset}/train/{encoder}.tsv"
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=True),
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         gpu=gpus("encoders.{encoder}.training.gpus"),
@@ -61,7 +48,6 @@ rule train:
         mem_mb=times(16000, "encoders.{encoder}.training.gpus"),
         runtime=1440,
     params:
-        code=code_of("train"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
@@ -71,7 +57,7 @@ rule train:
             "splits.train.relevance_level",
             "seed",
         ),
-        start=partial(inputs.start_folder, config),
+        start=lambda wildcards: [os.path.dirname(file) for file in inputs.start(config, wildcards)],
         checkpoints=f"{paths.CHECKPOINTS}/encoders/{{encoder}}",
     message:
         "Train the encoder {wildcards.encoder}"
@@ -79,33 +65,25 @@ rule train:
         "python -m cort.train --base-model {params.base_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
-        " --validation-qrels {input.validation_qrels:q} {params.options:q}"
-        " --validation-run {input.validation_run:q} --teacher-scores {input.teacher_scores:q}"
-        " --validation-teacher-scores {input.validation_teacher_scores:q} --start {params.start:q}"
-        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q}"
-        " --log {log:q}"
+        " --validation-qrels {input.validation_qrels:q} {params.options:q} --validation-run {input.validation_run:q}"
+        " --teacher-scores {input.teacher_scores:q} --validation-teacher-scores {input.validation_teacher_scores:q}"
+        " --start {params.start:q} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
+        " --output-curve {output.curve:q} --checkpoints {params.checkpoints:q}"
+        " --checkpoint-every {resources.checkpoint_seconds}"
+        " --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q} --log {log:q}"
 
 
 rule import_encoder:
     input:
         weights=setting("encoders.{encoder}.released"),
-        base_model=partial(inputs.base_model, config, "encoders"),
+        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
     output:
         best=multiext(f"{paths.ENCODER}best/", *ENCODER_FILES),
         last=multiext(f"{paths.ENCODER}last/", *ENCODER_FILES),
-    log:
-        "logs/{dataset}/import_encoder/{encoder}.log",
-    benchmark:
-        "benchmarks/{dataset}/import_encoder/{encoder}.tsv"
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=False),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("import_encoder"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
         options=options(settings.FRAMING),
@@ -118,23 +96,16 @@ rule import_encoder:
 
 rule encode:
     input:
-        model=partial(inputs.checkpoint, config, "encoders"),
-        tokens=partial(inputs.tokens, config, "encoders", "passages"),
+        model=chosen(f"{paths.ENCODER}{{kept}}/model.safetensors", kept="encoders.{encoder}.checkpoint"),
+        tokens=tokens("encoders.{encoder}", "passages"),
     output:
         paths.VECTORS,
-    log:
-        "logs/{dataset}/encode/{encoder}.{scatteritem}.log",
-    benchmark:
-        "benchmarks/{dataset}/encode/{encoder}.{scatteritem}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        code=code_of("encode"),
         model=subpath(input.model, parent=True),
         options=options(among("encoders.{encoder}", "precision", "storage")),
         # All shards in one folder: blocks are the same however many shards there are.
@@ -149,23 +120,16 @@ rule encode:
 
 rule encode_queries:
     input:
-        model=partial(inputs.checkpoint, config, "encoders"),
-        tokens=partial(inputs.tokens, config, "encoders", "queries.{split}"),
+        model=chosen(f"{paths.ENCODER}{{kept}}/model.safetensors", kept="encoders.{encoder}.checkpoint"),
+        tokens=tokens("encoders.{encoder}", "queries.{split}"),
     output:
         paths.QUERY_VECTORS,
-    log:
-        "logs/{dataset}/encode_queries/{encoder}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(60),
     params:
-        code=code_of("encode"),
         model=subpath(input.model, parent=True),
         options=options(among("encoders.{encoder}", "precision", "storage")),
     message:

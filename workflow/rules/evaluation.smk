@@ -10,45 +10,28 @@ rule evaluate:
         measures=paths.MEASURES,
         per_query=paths.PER_QUERY,
         recall=paths.RECALL,
-    log:
-        "logs/{dataset}/evaluate/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("evaluate"),
         options=options(among("splits.{split}", "measures", "relevance_level")),
     message:
         "Measure {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.evaluate --run {input.run:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output.measures:q} --output-per-query {output.per_query:q}"
-        " --output-recall {output.recall:q} --log {log:q}"
+        "python -m cort.evaluate --run {input.run:q} --queries {input.queries:q}"
+        " --qrels {input.qrels:q} {params.options:q} --system {wildcards.system:q} --split {wildcards.split}"
+        " --output {output.measures:q} --output-per-query {output.per_query:q} --output-recall {output.recall:q}"
+        " --log {log:q}"
 
 
 rule depths:
     input:
-        candidates=partial(inputs.candidates, config),
-        scores=partial(inputs.scores, config),
+        candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
+        scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
-    log:
-        "logs/{dataset}/depths/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/depths/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("depths"),
-        options=options(
-            settings.curve_depths,
-            "splits.{split}.relevance_level",
-            measures="evaluation.depth_measures",
-        ),
+        options=options(settings.curve_depths, "splits.{split}.relevance_level", measures="evaluation.depth_measures"),
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:
@@ -66,15 +49,8 @@ rule disagreements:
         passages=paths.PASSAGES,
     output:
         paths.DISAGREEMENTS,
-    log:
-        "logs/{dataset}/disagreements/{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/disagreements/{split}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("disagreements"),
         options=options(
             settings.disagreements,
             "splits.{split}.relevance_level",
@@ -96,15 +72,8 @@ rule provenance:
         measures=report_inputs.of_systems(config, paths.MEASURES),
     output:
         paths.PROVENANCE,
-    log:
-        "logs/{dataset}/provenance.log",
-    benchmark:
-        "benchmarks/{dataset}/provenance/provenance.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("provenance"),
         options=options(settings.whole_config),
     message:
         "Record what the results of {wildcards.dataset} came from"
@@ -126,55 +95,20 @@ rule report:
         latencies=report_inputs.latencies(config),
         provenance=paths.PROVENANCE,
     output:
-        page=report(
-            f"{paths.REPORT}index.html",
-            caption="../report/page.rst",
-            category="Report",
-        ),
-        systems=report(
-            multiext(f"{paths.REPORT}tables/systems", *TABLES),
-            caption="../report/systems.rst",
-            category="Tables",
-        ),
-        comparisons=report(
-            multiext(f"{paths.REPORT}tables/comparisons", *TABLES),
-            caption="../report/comparisons.rst",
-            category="Tables",
-        ),
-        lists=report(
-            multiext(f"{paths.REPORT}tables/lists", *TABLES),
-            caption="../report/lists.rst",
-            category="Tables",
-        ),
-        audits=report(
-            multiext(f"{paths.REPORT}tables/audits", *TABLES),
-            caption="../report/audits.rst",
-            category="Tables",
-        ),
-        stages=report(
-            multiext(f"{paths.REPORT}tables/stages", *TABLES),
-            caption="../report/stages.rst",
-            category="Tables",
-        ),
-        latency=report(
-            multiext(f"{paths.REPORT}tables/latency", *TABLES),
-            caption="../report/latency.rst",
-            category="Tables",
-        ),
+        page=report(f"{paths.REPORT}index.html", caption="../report/page.rst", category="Report"),
+        systems=table("systems"),
+        comparisons=table("comparisons"),
+        lists=table("lists"),
+        audits=table("audits"),
+        stages=table("stages"),
+        latency=table("latency"),
         figures=report(
             multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
             caption="../report/figures.rst",
             category="Figures",
         ),
-    log:
-        "logs/{dataset}/report.log",
-    benchmark:
-        "benchmarks/{dataset}/report/report.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("report"),
         options=options("title", "evaluation.baseline", settings.described_systems),
         curves=report_inputs.named(report_inputs.curves(config)),
         filters=report_inputs.named(report_inputs.filters(config)),
@@ -184,8 +118,8 @@ rule report:
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q}"
-        " --measures-files {input.measures:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q}"
-        " --audits {input.audits:q} --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
+        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
+        " --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
+        " --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

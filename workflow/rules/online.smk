@@ -6,15 +6,8 @@
 rule manifest:
     output:
         paths.MANIFEST,
-    log:
-        "logs/{dataset}/manifest.log",
-    benchmark:
-        "benchmarks/{dataset}/manifest/manifest.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("manifest"),
         options=lambda wildcards: manifest_options(config, shards_of),
     message:
         "List what a searcher of {wildcards.dataset} opens"
@@ -29,12 +22,6 @@ rule latency:
         opened=lambda wildcards: searched_files(config, shards_of),
     output:
         paths.LATENCY,
-    log:
-        "logs/{dataset}/latency/{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/latency/{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     # Nothing else may run meanwhile.
     threads: MACHINE.cores or 8
     resources:
@@ -43,7 +30,6 @@ rule latency:
         heap_mb=growing(2000),
         runtime=growing(480),
     params:
-        code=code_of("latency"),
         options=options("latency.split", "latency.systems", "depth", number="latency.queries"),
     message:
         "Measure how long searches of {wildcards.split} take"

@@ -1,21 +1,38 @@
-"""Comparison with published numbers, files to hand in, models to hand on."""
+"""Comparisons with the baseline and with published numbers, files to hand in, models to hand on."""
+
+
+rule compare:
+    input:
+        per_query=partial(report_inputs.of_compared, config, paths.PER_QUERY),
+        recall=partial(report_inputs.of_compared, config, paths.RECALL),
+        queries=paths.QUERIES,
+    output:
+        comparison=f"{paths.COMPARISON}.json",
+        table=f"{paths.COMPARISON}.csv",
+        queries=f"{paths.COMPARISON}.queries.csv",
+    localrule: True
+    params:
+        options=options(
+            among("evaluation", "baseline", "confidence", "resamples", "alpha"),
+            settings.compared_systems,
+            "seed",
+        ),
+    message:
+        "Compare systems on {wildcards.split} with {config[evaluation][baseline]}"
+    shell:
+        "python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
+        " --queries {input.queries:q} --split {wildcards.split} --output {output.comparison:q}"
+        " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"
 
 
 rule consistency:
     input:
         run=paths.RUN,
-        reference=partial(report_inputs.reference_run, config),
+        reference=chosen(paths.RUN, system="evaluation.consistency.reference"),
     output:
         paths.CONSISTENCY,
-    log:
-        "logs/{dataset}/consistency/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/consistency/{split}.{system}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("consistency"),
         options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
         "Compare the documents of {wildcards.system} on {wildcards.split} with those of {config[evaluation][consistency][reference]}"
@@ -32,52 +49,33 @@ rule reproduction:
         consistency=report_inputs.consistency(config),
         latencies=report_inputs.all_latencies(config),
     output:
-        page=report(
-            f"{paths.REPRODUCTION}index.html",
-            caption="../report/reproduction.rst",
-            category="Reproduction",
-        ),
+        page=report(f"{paths.REPRODUCTION}index.html", caption="../report/reproduction.rst", category="Reproduction"),
         json=f"{paths.REPRODUCTION}reproduction.json",
         numbers=f"{paths.REPRODUCTION}numbers.csv",
         files=report_inputs.reproduced(config),
-    log:
-        "logs/{dataset}/reproduction.log",
-    benchmark:
-        "benchmarks/{dataset}/reproduction/reproduction.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("reproduction"),
         options=options("title"),
         folder=subpath(output.page, parent=True),
     message:
         "Compare the results of {wildcards.dataset} with published numbers"
     shell:
         "python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
-        " --measures-files {input.measures:q} --depths-files {input.depths:q}"
-        " --consistency-files {input.consistency:q} --latency-files {input.latencies:q}"
-        " --output-folder {params.folder:q} --log {log:q}"
+        " --measures-files {input.measures:q} --depths-files {input.depths:q} --consistency-files {input.consistency:q}"
+        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
 
 
 rule submission:
     input:
-        run=partial(report_inputs.submitted, config, paths.RUN),
-        queries=partial(report_inputs.submitted, config, paths.QUERIES),
+        run=chosen(paths.RUN, split="submissions.{submission}.split", system="submissions.{submission}.system"),
+        queries=chosen(paths.QUERIES, split="submissions.{submission}.split"),
         passages=paths.PASSAGES,
     output:
         paths.SUBMISSION,
-    log:
-        "logs/{dataset}/submission/{submission}.{suffix}.log",
-    benchmark:
-        "benchmarks/{dataset}/submission/{submission}.{suffix}.tsv"
     wildcard_constraints:
         suffix="tsv|trec",
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("submission"),
         options=options(settings.submission),
     message:
         "Write {wildcards.submission}, to be handed in"
@@ -96,15 +94,8 @@ rule export_model:
         f"{paths.EXPORT}modules.json",
         f"{paths.EXPORT}config_sentence_transformers.json",
         f"{paths.EXPORT}transformer/model.safetensors",
-    log:
-        "logs/{dataset}/export_model/{model}.log",
-    benchmark:
-        "benchmarks/{dataset}/export_model/{model}.tsv"
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("export_model"),
         folder=subpath(output[0], parent=True),
         source=subpath(input.model, parent=True),
         options=options(settings.model_card),
@@ -112,6 +103,6 @@ rule export_model:
     message:
         "Write {wildcards.model} for sentence-transformers"
     shell:
-        "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q} --dataset {wildcards.dataset:q}"
-        " {params.options:q} --counts {params.counts:q} --measures-files {input.measures:q}"
-        " --output {params.folder:q} --log {log:q}"
+        "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q}"
+        " --dataset {wildcards.dataset:q} {params.options:q} --counts {params.counts:q}"
+        " --measures-files {input.measures:q} --output {params.folder:q} --log {log:q}"

@@ -4,21 +4,14 @@
 rule pairs:
     input:
         qrels=paths.QRELS,
-        run=partial(inputs.teacher_run, config, "rerankers"),
+        run=chosen(paths.RUN, system="rerankers.{reranker}.pairs.system"),
     output:
         pairs=paths.PAIRS,
         counts=paths.PAIR_COUNTS,
-    log:
-        "logs/{dataset}/pairs/{reranker}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        code=code_of("pairs"),
         options=options(settings.examples("rerankers.{reranker}", "pairs"), "splits.{split}.relevance_level", "seed"),
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
@@ -29,24 +22,18 @@ rule pairs:
 
 rule train_reranker:
     input:
-        base_model=partial(inputs.base_model, config, "rerankers"),
+        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="rerankers.{reranker}.base_model"),
         pairs=paths.PAIRS.replace("{split}", "train"),
         validation_pairs=paths.PAIRS.replace("{split}", "validation"),
-        passages=partial(inputs.tokens, config, "rerankers", "passages"),
-        queries=partial(inputs.tokens, config, "rerankers", "queries.train"),
-        validation_queries=partial(inputs.tokens, config, "rerankers", "queries.validation"),
+        passages=tokens("rerankers.{reranker}", "passages"),
+        queries=tokens("rerankers.{reranker}", "queries.train"),
+        validation_queries=tokens("rerankers.{reranker}", "queries.validation"),
         validation_run=partial(inputs.for_selection, config, "rerankers", paths.RUN),
         validation_qrels=partial(inputs.for_selection, config, "rerankers", paths.QRELS),
     output:
         best=guarded(multiext(f"{paths.RERANKER}best/", *RERANKER_FILES)),
         last=guarded(multiext(f"{paths.RERANKER}last/", *RERANKER_FILES)),
         curve=f"{paths.RERANKER}curve.csv",
-    log:
-        "logs/{dataset}/train_reranker/{reranker}.log",
-    benchmark:
-        "benchmarks/{dataset}/train_reranker/{reranker}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         gpu=gpus("rerankers.{reranker}.training.gpus"),
@@ -55,7 +42,6 @@ rule train_reranker:
         mem_mb=times(16000, "rerankers.{reranker}.training.gpus"),
         runtime=1440,
     params:
-        code=code_of("train_reranker"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
@@ -71,34 +57,26 @@ rule train_reranker:
         "python -m cort.train_reranker --base-model {params.base_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
-        " --validation-qrels {input.validation_qrels:q} {params.options:q}"
-        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q}"
-        " --log {log:q}"
+        " --validation-qrels {input.validation_qrels:q} {params.options:q} --threads {threads}"
+        " --processes {resources.processes} --output {params.folder:q} --output-curve {output.curve:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
+        " --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q} --log {log:q}"
 
 
 rule score:
     input:
-        model=partial(inputs.checkpoint, config, "rerankers"),
+        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
         candidates=partial(inputs.all_candidates, config),
-        queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
-        passages=partial(inputs.tokens, config, "rerankers", "passages"),
+        queries=tokens("rerankers.{reranker}", "queries.{split}"),
+        passages=tokens("rerankers.{reranker}", "passages"),
     output:
         paths.SCORES,
-    log:
-        "logs/{dataset}/score/{reranker}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options(among("rerankers.{reranker}", "depth", "precision")),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
@@ -112,25 +90,18 @@ rule score:
 
 rule score_triples:
     input:
-        model=partial(inputs.checkpoint, config, "rerankers"),
+        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
         triples=paths.TRIPLES,
-        queries=partial(inputs.tokens, config, "rerankers", "queries.{split}"),
-        passages=partial(inputs.tokens, config, "rerankers", "passages"),
+        queries=tokens("rerankers.{reranker}", "queries.{split}"),
+        passages=tokens("rerankers.{reranker}", "passages"),
     output:
         paths.TRIPLE_SCORES,
-    log:
-        "logs/{dataset}/score_triples/{reranker}.{encoder}.{split}.log",
-    benchmark:
-        "benchmarks/{dataset}/score_triples/{reranker}.{encoder}.{split}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(1440),
     params:
-        code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options("rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/triples/{{encoder}}.{{split}}",
@@ -144,21 +115,14 @@ rule score_triples:
 
 rule rerank:
     input:
-        candidates=partial(inputs.candidates, config),
-        scores=partial(inputs.scores, config),
+        candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
+        scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/rerank/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/rerank/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("rerank"),
         options=options("systems.{system}.depth"),
     message:
         "Re-rank {wildcards.split} for {wildcards.system}"

@@ -6,19 +6,12 @@ rule onng:
         passages=gather.encode(paths.VECTORS, allow_missing=True),
     output:
         graph_files("onng"),
-    log:
-        "logs/{dataset}/onng/{encoder}.log",
-    benchmark:
-        "benchmarks/{dataset}/onng/{encoder}.tsv"
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         checkpoint_seconds=600,
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
-        code=code_of("onng"),
         folder=subpath(output[0], parent=True),
         options=options(all_of("encoders.{encoder}.onng")),
         checkpoints=f"{paths.CHECKPOINTS}/onng/{{encoder}}",
@@ -35,24 +28,16 @@ rule hnsw:
         passages=gather.encode(paths.VECTORS, allow_missing=True),
     output:
         graph_files("hnsw"),
-    log:
-        "logs/{dataset}/hnsw/{encoder}.log",
-    benchmark:
-        "benchmarks/{dataset}/hnsw/{encoder}.tsv"
-    conda:
-        "../envs/cort.yaml"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
-        code=code_of("hnsw"),
         folder=subpath(output[0], parent=True),
         options=options(all_of("encoders.{encoder}.hnsw")),
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q}"
-        " --log {log:q}"
+        "python -m cort.hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule audit:
@@ -63,43 +48,30 @@ rule audit:
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
-    log:
-        "logs/{dataset}/audit/{split}.{encoder}.{index}.log",
-    benchmark:
-        "benchmarks/{dataset}/audit/{split}.{encoder}.{index}.tsv"
-    conda:
-        "../envs/cort.yaml"
     # What is timed has one thread; the others keep a small machine free of other jobs meanwhile.
     threads: 8
     resources:
         mem_mb=growing(4000, per_mb=6),
         runtime=growing(720),
     params:
-        code=code_of("audit"),
         index=subpath(input.index, parent=True),
         options=options(settings.audit),
     message:
         "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
         "python -m cort.audit --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
-        " --kind {wildcards.index} --index {params.index:q} {params.options:q}"
-        " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
+        " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
+        " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
 
 rule retrieve:
     input:
-        queries=partial(inputs.query_vectors, config),
-        passages=shards_of_system,
+        queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
+        passages=lambda wildcards: shards_of(setting("systems.{system}.retrieve")(wildcards)),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/retrieve/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/retrieve/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "exact"),
-    conda:
-        "../envs/cort.yaml"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
@@ -108,7 +80,6 @@ rule retrieve:
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
     params:
-        code=code_of("retrieve"),
         options=options(settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, exactly"
@@ -120,25 +91,18 @@ rule retrieve:
 
 rule retrieve_graph:
     input:
-        queries=partial(inputs.query_vectors, config),
+        queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
         index=partial(inputs.graph, config),
         audit=partial(inputs.audit, config),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/retrieve_graph/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/retrieve_graph/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, *GRAPHS),
-    conda:
-        "../envs/cort.yaml"
     threads: 8
     resources:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        code=code_of("retrieve_graph"),
         index=subpath(input.index, parent=True),
         options=options(settings.width, settings.depth),
     message:
@@ -153,17 +117,10 @@ rule fuse:
         runs=partial(inputs.fused_runs, config),
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/fuse/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/fuse/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, *FUSION_KINDS),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("fuse"),
         # With the order of the runs, which counts: inputs in another order make nothing run again.
         options=options(settings.fusion, settings.depth),
     message:
@@ -175,22 +132,15 @@ rule fuse:
 
 rule import_run:
     input:
-        run=partial(inputs.run_file, config),
+        run=lambda wildcards: published_run(config["systems"][wildcards.system], wildcards.split),
         queries=paths.QUERIES,
         passages=paths.PASSAGES,
     output:
         paths.RUN,
-    log:
-        "logs/{dataset}/import_run/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/import_run/{split}.{system}.tsv"
     wildcard_constraints:
         system=names_of_kind(config, "run"),
     localrule: True
-    conda:
-        "../envs/cort.yaml"
     params:
-        code=code_of("import_run"),
         options=options(settings.depth),
     message:
         "Import the published run {wildcards.system} for {wildcards.split}"

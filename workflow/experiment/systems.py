@@ -1,0 +1,197 @@
+"""Check what an experiment's config says about base models, encoders, re-rankers and systems."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from cort.formats.schemas import check_name
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS
+from cort.training.settings import needs_teacher
+from workflow.experiment.config import KINDS, LEARNERS, TRAINING_SPLITS, Config, is_trained, parts_of, ranked_splits
+
+# As cort/evaluation/measures.py knows them.
+MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k"
+MEASURE = re.compile(r"(RR|nDCG|AP|(RR|nDCG|AP|R|P|Success)@[1-9][0-9]{0,8})")
+
+
+def entries(config: Config, section: str) -> list[tuple[str, Config]]:
+    """List the parts of a section that have the right shape, with their names."""
+    return [(name, entry) for name, entry in config[section].items() if entry is not None]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Join names for a message."""
+    return ", ".join(names) or "nothing"
+
+
+def check_measures(place: str, names: list[str]) -> Iterator[str]:
+    """Refuse measures that do not exist, or stand there twice."""
+    for name in names:
+        if not MEASURE.fullmatch(name):
+            yield f"{place}: found {name!r}, expected one of {MEASURES}; fix it"
+    yield from check_once(place, names, "measure")
+
+
+def check_once(place: str, names: Iterable[str], what: str) -> Iterator[str]:
+    """Refuse names that stand there twice."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"{place}: found {name} {times} times, expected each {what} once; remove one"
+
+
+def check_growing(place: str, numbers: list[float]) -> Iterator[str]:
+    """Refuse numbers that do not grow."""
+    if numbers != sorted(set(numbers)):
+        yield f"{place}: found {numbers}, expected growing numbers; sort them"
+
+
+def check_base_models(config: Config) -> Iterator[str]:
+    """Check where base models come from."""
+    for name, model in entries(config, "base_models"):
+        place, origins = f"base_models.{name}", sorted(model.keys() & {"pretrained", "architecture"})
+        if len(origins) != 1:
+            yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
+        elif "revision" in model and "architecture" in model:
+            yield f"{place}: found revision, expected it with pretrained alone; remove it"
+
+
+def check_models(config: Config) -> Iterator[str]:
+    """Check what encoders and re-rankers are made of and trained on."""
+    for section, (_, source) in LEARNERS.items():
+        for name, model in entries(config, section):
+            place, metric = f"{section}.{name}", model["training"]["best_model_metric"]
+            yield from check_name(f"{place}.base_model", model["base_model"], config["base_models"])
+            if metric != "loss":
+                yield from check_measures(f"{place}.training.best_model_metric", [metric])
+            if section == "encoders":
+                yield from _check_origins(place, name, model, config)
+            if is_trained(model):
+                yield from _check_examples(f"{place}.{source}", model[source], config)
+                for split in TRAINING_SPLITS:
+                    if split not in config["splits"]:
+                        yield f"splits: found no split {split}, expected it for training {place}; add it"
+    if "bm25" in config["encoders"]:
+        yield "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it"
+    for name in config["encoders"].keys() & config["rerankers"].keys():
+        yield f"rerankers.{name}: found the name of an encoder, expected another, as reports show both; rename one"
+
+
+def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
+    """Check which results a model learns from."""
+    yield from check_name(f"{place}.system", source["system"], config["systems"])
+    first, last, depth = source["first_rank"], source["last_rank"], config["training_depth"]
+    if not first <= last <= depth:
+        yield (
+            f"{place}: found the ranks {first} to {last}, expected them in order and within "
+            f"training_depth ({depth}); fix the ranks or raise training_depth"
+        )
+    if source["minimum_results"] > depth:
+        yield (
+            f"{place}.minimum_results: found {source['minimum_results']}, expected at most "
+            f"training_depth ({depth}), or no query is left; lower it or raise training_depth"
+        )
+
+
+def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
+    """Check what an encoder starts from and who teaches it."""
+    if needs_teacher(encoder["loss"]) != ("teacher" in encoder):
+        found = "a teacher" if "teacher" in encoder else "no teacher"
+        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
+    if "teacher" in encoder:
+        yield from check_name(f"{place}.teacher", encoder["teacher"], config["rerankers"])
+    if "start" in encoder:
+        yield from check_name(f"{place}.start", encoder["start"], config["encoders"])
+        started = config["encoders"].get(encoder["start"]) or {}
+        for key in ("base_model", "dimension", "projection"):
+            if started and started[key] != encoder[key]:
+                yield (
+                    f"{place}.start: found {encoder['start']!r} with {key} {started[key]}, expected {encoder[key]} as "
+                    "here; name another encoder or change it"
+                )
+        chain = [name]
+        while (start := (config["encoders"].get(chain[-1]) or {}).get("start")) is not None and start not in chain:
+            chain.append(start)
+        if start == name:
+            yield f"{place}.start: found the circle {' -> '.join([*chain, name])}, expected a first one; remove a start"
+
+
+def check_systems(config: Config) -> Iterator[str]:
+    """Check what systems are made of."""
+    for name, system in entries(config, "systems"):
+        place, kinds = f"systems.{name}", [kind for kind in KINDS if kind in system]
+        yield from _check_published(f"{place}.run", system.get("run"), ranked_splits(config))
+        if len(kinds) != 1:
+            yield f"{place}: found {listed(kinds)}, expected exactly one of {listed(KINDS)}; keep one"
+            continue
+        allowed = {"retrieve": {"bm25", *GRAPHS}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
+        for key in system.keys() - {kinds[0]} - allowed:
+            yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
+        if "retrieve" in system:
+            yield from _check_retrieve(place, name, system, config)
+        if "fuse" in system:
+            yield from check_name(f"{place}.fuse.method", system["fuse"]["method"], FUSIONS)
+        part_place = f"{place}.fuse.systems" if "fuse" in system else f"{place}.{kinds[0]}"
+        for part in parts_of(system):
+            yield from check_name(part_place, part, config["systems"])
+        yield from check_once(part_place, parts_of(system), "system")
+        if "rerank" in system:
+            yield from _check_rerank(place, system, config)
+
+
+def _check_published(place: str, run: str | Config | None, splits: list[str]) -> Iterator[str]:
+    """Check which splits a published run is for."""
+    if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
+        yield f"{place}: found one path for the splits {listed(splits)}, expected {{split}} in it; add it"
+    for split in run if isinstance(run, dict) else []:
+        if split not in splits:
+            yield f"{place}: found the split {split!r}, expected one of {listed(splits)}; fix the name"
+
+
+def _check_retrieve(place: str, name: str, system: Config, config: Config) -> Iterator[str]:
+    kinds = [kind for kind in GRAPHS if kind in system]
+    if system["retrieve"] == "bm25":
+        for kind in kinds:
+            yield f"{place}.{kind}: found {kind} with bm25, expected it with an encoder; name an encoder or remove it"
+        return
+    yield from check_name(f"{place}.retrieve", system["retrieve"], ["bm25", *config["encoders"]])
+    if "bm25" in system:
+        yield f"{place}.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it"
+    if len(kinds) > 1:
+        yield f"{place}: found {listed(kinds)}, expected one of them; make two systems"
+    encoder = config["encoders"].get(system["retrieve"]) or {}
+    for kind in kinds:
+        if encoder.get("similarity") == "inner_product":
+            yield f"{place}.{kind}: found an encoder of inner products, expected one of angles; remove {kind}"
+    if "hnsw" in system:
+        yield from _check_ef(place, name, system["hnsw"]["ef"], config)
+
+
+def _check_ef(place: str, name: str, ef: int | str, config: Config) -> Iterator[str]:
+    learnt_from = any(
+        is_trained(model) and model[source]["system"] == name
+        for section, (_, source) in LEARNERS.items()
+        for _, model in entries(config, section)
+    )
+    key = "training_depth" if learnt_from and config["training_depth"] > config["depth"] else "depth"
+    if isinstance(ef, int) and ef < config[key]:
+        yield f"{place}.hnsw.ef: found {ef}, expected {config[key]} ({key}) or more; raise it or lower {key}"
+    if config["audit"] is not None and (found := max(config["audit"]["efs"])) < config["depth"]:
+        yield f"audit.efs: found {found} at most, expected one of {config['depth']} (depth) or more; add it"
+
+
+def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:
+    name = system.get("reranker")
+    if name is None:
+        yield f"{place}: found no reranker, expected one of {listed(config['rerankers'])}; name it"
+        return
+    yield from check_name(f"{place}.reranker", name, config["rerankers"])
+    if reranker := config["rerankers"].get(name):
+        limit = min(reranker["depth"], config["depth"])
+        if system.get("depth", limit) > limit:
+            yield (
+                f"{place}.depth: found {system['depth']}, expected at most {limit}, the candidates that are retrieved "
+                f"(depth) and scored (rerankers.{name}.depth); lower it or raise these"
+            )
