@@ -14,8 +14,7 @@ import itertools
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,14 +23,16 @@ import numpy.typing as npt
 import torch
 
 from cort import encode, tokenize
-from cort.formats.embeddings import open_shards
+from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.tables import PASSAGES, read_table
 from cort.models.transformer import TOKEN_BUDGETS
 from scripts.bench.common import (
     in_turns,
-    make_parser,
+    parse,
     print_table,
     ratios,
+    timed,
+    words,
     worthwhile_precisions,
     write_encoder,
     write_passages,
@@ -45,13 +46,11 @@ def ours(encoder: Path, folder: Path, device: torch.device, precision: str, budg
     """Tokenize and encode as the stages do."""
     TOKEN_BUDGETS[device.type] = budget
     tokens, vectors = folder / "tokens.arrow", folder / "vectors.arrow"
-    texts = ("--tokenizer", encoder, "--texts", folder / "passages.parquet", "--output", tokens)
-    source = ("--model", encoder, "--tokens", tokens, "--kind", "passage", "--precision", precision)
-    threads = ("--threads", torch.get_num_threads())
-    for stage, options in ((tokenize, texts), (encode, (*source, *threads, "--output", vectors))):
-        if stage.main(list(map(str, options))):
-            sys.exit(1)
-    return np.concatenate([block for _, block in open_shards([vectors])[0].blocks()])
+    texts = {"tokenizer": encoder, "texts": folder / "passages.parquet", "output": tokens}
+    how = {"kind": "passage", "precision": precision, "threads": torch.get_num_threads()}
+    if tokenize.main(words(texts)) or encode.main(words({"model": encoder, "tokens": tokens, "output": vectors} | how)):
+        sys.exit(1)
+    return all_vectors(open_shards([vectors]))
 
 
 def peer(base_model: Path, device: torch.device) -> Callable[[list[str]], Vectors]:
@@ -65,51 +64,39 @@ def peer(base_model: Path, device: torch.device) -> Callable[[list[str]], Vector
     return lambda texts: np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
 
 
-def report(rows: Mapping[str, Callable[[], Vectors]], texts: int, rounds: int) -> None:
-    """Time all rows in turns; print texts per second, ratios to the first row and how far vectors are from its."""
-    vectors: dict[str, Vectors] = {}
-
-    def measure(name: str) -> float:
-        started = time.perf_counter()
-        vectors[name] = rows[name]()
-        return time.perf_counter() - started
-
-    seconds = in_turns(rounds, {name: partial(measure, name) for name in rows})
-    first = next(iter(rows))
-    table = [["", "texts/s", "ratio", "largest difference", "smallest cosine"]]
-    for name, times in seconds.items():
-        difference = np.abs(vectors[name] - vectors[first]).max()
-        cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
-        cells = [f"{texts / statistics.median(times):.1f}", ratios(seconds[first], times)]
-        table.append([name, *cells, f"{difference:.1e}", f"{cosine:.5f}"])
-    print_table(*table)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Measure and print."""
-    parser = make_parser(__doc__, data="collection.tsv", base_model=True)
-    parser.add_argument("--texts", type=int, default=3_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budgets", type=int, nargs="+", help="padded tokens at once; default: what `encode` takes")
-    parser.add_argument("--precisions", nargs="+", help="default: fp32 and bf16, if its products are no slower here")
-    args = parser.parse_args(argv)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    choices = {"budgets": [TOKEN_BUDGETS[device.type]], "precisions": worthwhile_precisions(device)}
+    args = parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, **choices)
+    vectors: dict[str, Vectors] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with open(args.data / "collection.tsv", encoding="utf-8") as lines:
-            table = write_passages(itertools.islice(lines, args.texts), folder)
-        texts = read_table(table, PASSAGES)["text"].to_pylist()
+            passages = write_passages(itertools.islice(lines, args.texts), folder)
+        texts = read_table(passages, PASSAGES)["text"].to_pylist()
         encoder = write_encoder(args.base_model, LENGTH, "cosine", folder)
-        rows: dict[str, Callable[[], Vectors]] = {}
+        work: dict[str, Callable[[], Vectors]] = {}
         try:
-            rows["sentence-transformers"] = partial(peer(args.base_model, device), texts)
+            work["sentence-transformers"] = partial(peer(args.base_model, device), texts)
         except ImportError:
             sys.stdout.write("sentence-transformers is not installed: no peer\n")
-        for precision in args.precisions or worthwhile_precisions(device):
-            for budget in args.budgets or [TOKEN_BUDGETS[device.type]]:
-                run = partial(ours, encoder, folder, device, precision, budget)
-                rows[f"{precision}, {budget} tokens at once"] = run
-        report(rows, len(texts), args.rounds)
+        for precision, budget in itertools.product(args.precisions, args.budgets):
+            row = f"{precision}, {budget} tokens at once"
+            work[row] = partial(ours, encoder, folder, device, precision, budget)
+
+        def measure(name: str) -> float:
+            return timed(lambda: vectors.update({name: work[name]()})).seconds
+
+        seconds = in_turns(args.rounds, {name: partial(measure, name) for name in work})
+    rows = []
+    first = next(iter(work))
+    for name, times in seconds.items():
+        difference = np.abs(vectors[name] - vectors[first]).max()
+        cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
+        speed = f"{len(texts) / statistics.median(times):.1f}"
+        rows.append([name, speed, ratios(seconds[first], times), f"{difference:.1e}", f"{cosine:.5f}"])
+    print_table(["", "texts/s", "ratio", "largest difference", "smallest cosine"], rows)
 
 
 if __name__ == "__main__":
