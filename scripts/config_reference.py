@@ -10,12 +10,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
-from scripts.bench.common import make_parser
+from scripts.bench.common import parse
 from scripts.sandbox import ROOT
 
 Schema: TypeAlias = dict[str, Any]
@@ -30,13 +29,14 @@ TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "who
 
 def render(schema: Schema) -> str:
     """Write a table for the keys that stand alone, then one for each section."""
-    properties = schema["properties"]
-    alone = {key: part for key, part in properties.items() if part.get("type") != "object"}
+    alone = {key: part for key, part in schema["properties"].items() if part.get("type") != "object"}
     parts = [f"### Top level\n\n{_table(_rows(schema | {'properties': alone}, ''))}"]
-    for key, part in properties.items():
+    for key, part in schema["properties"].items():
         if key not in alone:
             need = " Required." if key in schema["required"] else ""
-            parts.append(f"### `{key}`\n\n{part['description']}{need}{_names(part)}\n\n{_table(_rows(part, key))}")
+            pattern = part.get("propertyNames", {}).get("pattern")
+            names = f" Names have {_letters(pattern)}." if pattern else ""
+            parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}")
     return "\n".join(parts)
 
 
@@ -51,19 +51,15 @@ def insert(readme: str, reference: str) -> str:
     return f"{match[1]}\n{reference}\n{match[2]}"
 
 
-def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict) and rest.get("type") == "object":
         yield from _rows(rest, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
-        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), _meaning(part)
+        note = " Changes no result and makes nothing run again." if part.get("affects_results") is False else ""
+        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), f"{part['description']}{note}"
         yield from _rows(part, place)
-
-
-def _meaning(part: Schema) -> str:
-    note = " Changes no result and makes nothing run again." if part.get("affects_results") is False else ""
-    return f"{part['description']}{note}"
 
 
 def _type(part: Schema) -> str:
@@ -71,11 +67,10 @@ def _type(part: Schema) -> str:
         return "choice"
     names = [part["type"]] if isinstance(part["type"], str) else part["type"]
     words = " or ".join(TYPES.get(name, name) for name in names)
-    return f"{words} of {_plural(_type(part['items']))}" if "items" in part else words
-
-
-def _plural(word: str) -> str:
-    return word if word == "text" else f"{word}s"
+    if "items" not in part:
+        return words
+    items = _type(part["items"])
+    return f"{words} of {items}" if items == "text" else f"{words} of {items}s"
 
 
 def _default(key: str, part: Schema, schema: Schema) -> str:
@@ -108,11 +103,6 @@ def _range(part: Schema) -> str:
     return ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
 
 
-def _names(part: Schema) -> str:
-    pattern = part.get("propertyNames", {}).get("pattern")
-    return f" Names have {_letters(pattern)}." if pattern else ""
-
-
 def _letters(pattern: str) -> str:
     match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
     return f"letters, digits and `{' '.join(match[1])}`" if match else f"`{pattern}`"
@@ -124,10 +114,7 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite or check; the exit status."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if the reference is old")
-    parser.add_argument("--readme", type=Path, default=README, metavar="FILE", help="file to rewrite or check")
-    args = parser.parse_args(argv)
+    args = parse(__doc__, argv, check=False, readme=README)
     old = args.readme.read_text(encoding="utf-8")
     new = insert(old, render(yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
     if args.check and new != old:

@@ -27,8 +27,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from scripts.bench.common import make_parser, print_rows
+from scripts.bench.common import Row, parse, print_rows
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 
@@ -42,20 +43,17 @@ VARIABLE = "CORT_DRILL"
 MAIN_ONLY = 5
 # Seconds: the earliest moment of a kill, and the latest as a part of the undisturbed build's.
 EARLIEST, LATEST_PART, LATEST_AT_LEAST = 0.5, 1 / 3, 6.0
-STARTED, FINISHED = (
-    re.compile(r"^Job (\d+): (.+)$", re.MULTILINE),
-    re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)"),
-)
+STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)
+FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """What one call did, by the messages of its jobs; `status` is None if it was killed."""
 
     started: list[str]
     finished: dict[str, str]
-    status: int | None = None
-    said: str = ""
+    status: int | None
+    said: str
 
 
 @dataclass
@@ -72,15 +70,10 @@ class Drill:
 
 def parse_log(text: str) -> tuple[list[str], dict[str, str]]:
     """Read Snakemake's own log: messages of the jobs that started, and message -> rule of those that finished."""
-    names: dict[str, str] = {}
-    started, finished = [], {}
-    for line in text.splitlines():
-        if match := STARTED.match(line):
-            names[match[1]] = match[2]
-            started.append(match[2])
-        elif (match := FINISHED.match(line)) and match[1] in names:
-            finished[names[match[1]]] = match[2]
-    return started, finished
+    started = STARTED.findall(text)
+    names = dict(started)
+    finished = {names[number]: rule for number, rule in FINISHED.findall(text) if number in names}
+    return [name for _, name in started], finished
 
 
 def differences(folder: Path, expected: dict[str, str]) -> list[str]:
@@ -98,18 +91,13 @@ def results(folder: Path) -> dict[str, str]:
 
 def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> Round:
     """Call the workflow, and kill it after so many seconds unless it ends before; with None leave it alone."""
-    logs = folder / ".snakemake" / "log"
+    logs, output = folder / ".snakemake" / "log", folder / "said.txt"
     before = set(logs.glob("*"))
-    with open(folder / "said.txt", "w+", encoding="utf-8") as said:
+    command, marked, status = [executable("snakemake"), *ARGUMENTS], os.environ | {VARIABLE: token}, None
+    with open(output, "wb") as said:
         process = subprocess.Popen(
-            [executable("snakemake"), *ARGUMENTS],
-            cwd=folder,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {VARIABLE: token},
-            start_new_session=True,
+            command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, env=marked, start_new_session=True
         )
-        status = None
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -119,10 +107,8 @@ def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) 
                 os.killpg(process.pid, signal.SIGKILL)
                 kill_all(token)
             process.wait()
-        said.seek(0)
-        words = said.read()
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(set(logs.glob("*")) - before))
-    return Round(*parse_log(text), status, words)
+    return Round(*parse_log(text), status, output.read_text(encoding="utf-8"))
 
 
 def kill_all(token: str) -> None:
@@ -194,36 +180,27 @@ def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, la
     return drill
 
 
-def report(drill: Drill, seconds: float) -> None:
-    """Print the closing table and the faults."""
-    rows: list[tuple[str, object]] = [
-        ("kills", drill.kills),
-        ("builds finished and compared", drill.builds),
-        ("jobs begun", drill.jobs),
-        ("interrupted", ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())),
-        ("faults", len(drill.faults) or "none: all files as in the undisturbed build"),
-        ("time", f"{seconds:.0f} s"),
-    ]
-    print_rows(rows)
-    for fault in drill.faults:
-        say(f"FAULT: {fault}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the drill; the exit status."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--kills", type=int, default=25, help="how often to kill (default: 25)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the moments (default: 1)")
-    args = parser.parse_args(argv)
+    args = parse(__doc__, argv, kills=25, seed=1)
     began = time.perf_counter()
     top = Path(tempfile.mkdtemp(prefix="drill-"))
     undisturbed = copy_with_tiny(top / "undisturbed")
     seconds, _ = timed(undisturbed, *ARGUMENTS)
     say(f"undisturbed: {len(rules_of(undisturbed))} jobs, {len(results(undisturbed))} files compared, {seconds:.0f} s")
-    drill = kill_again_and_again(
-        top, undisturbed, args.kills, args.seed, latest=max(LATEST_AT_LEAST, seconds * LATEST_PART)
-    )
-    report(drill, time.perf_counter() - began)
+    latest = max(LATEST_AT_LEAST, seconds * LATEST_PART)
+    drill = kill_again_and_again(top, undisturbed, args.kills, args.seed, latest)
+    rows: list[Row] = [
+        ("kills", drill.kills),
+        ("builds finished and compared", drill.builds),
+        ("jobs begun", drill.jobs),
+        ("interrupted", ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())),
+        ("faults", len(drill.faults) or "none: all files as in the undisturbed build"),
+        ("time", f"{time.perf_counter() - began:.0f} s"),
+    ]
+    print_rows(rows)
+    for fault in drill.faults:
+        say(f"FAULT: {fault}")
     if drill.faults:
         say(f"the copies are in {top}")
         return 1

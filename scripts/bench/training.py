@@ -1,13 +1,13 @@
-"""Measure training: the stage `train` with mini-batches one after the other, and together as it does by default.
+"""Measure training: the stage `train` as it encodes mini-batches together, beside mini-batches one after the other.
 
-They are one after the other with `--tokens-at-once 1024`, as each of SQuAD's mini-batches has more. All train on the
-same triples (6 a mini-batch, `--gradient-accumulation` mini-batches an update) and take turns; of each call of the
-stage the updates after the first count, by its own clock. Where sentence-transformers is installed (the extra `peers`)
-its trainer runs beside them: the same texts in the same mini-batches through the same transformer, with its own loss
-over the passages of a mini-batch, and tokenized while it trains.
+The plain variant is the same stage with one mini-batch after the other (6 triples, `--gradient-accumulation` of them an
+update), its queries padded to the longest of them and so its passages. All train on the same triples and take turns; of
+each call of the stage the updates after the first count, by its own clock. Where sentence-transformers is installed
+(the extra `peers`) its trainer runs beside them: the same texts in the same mini-batches through the same transformer,
+with its own loss over the passages of a mini-batch, and tokenized while it trains.
 
 Passages and queries are TSV files with qrels, as in ../shared/data/squad; the model is a pretrained folder, or one of
-MiniLM's size with random weights.
+MiniLM's size with random weights. Texts have `--length` tokens at most.
 
 Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-model FOLDER] [--rounds 5]
            [--tokens-at-once 1024 8192]
@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,20 @@ import torch
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, TRIPLES, read_table, write_table
 from scripts.bench.common import (
     in_turns,
-    make_parser,
+    parse,
     print_table,
     ratios,
+    run,
     run_stage,
+    words,
     worthwhile_precisions,
     write_split,
 )
+
+PEER = importlib.util.find_spec("sentence_transformers") is not None
+PLAIN = "import sys; from scripts.bench.training import train_plainly; sys.exit(train_plainly(sys.argv[1:]))"
+#: Tokens at once that no mini-batch has.
+ALL = 1_000_000
 
 MINI_BATCH, RATE = 6, 1e-7
 #: Updates of each call of the stage, the first one included.
@@ -61,12 +68,12 @@ MINILM = {
 def write_texts(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
     """Tokenize, and draw a triple for each judgement."""
     write_split(data, "train", folder)
-    new = ("--architecture", json.dumps(MINILM), "--vocabulary-size", 30_522, "--seed", 1)
-    source = ("--pretrained", base_model.resolve()) if base_model else (*new, "--passages", folder / "passages.parquet")
-    run_stage("base_model", *source, "--output", folder / "lm")
+    new = {"architecture": json.dumps(MINILM), "vocabulary_size": 30_522, "seed": 1}
+    source = {"pretrained": base_model.resolve()} if base_model else new | {"passages": folder / "passages.parquet"}
+    run_stage("base_model", **source, output=folder / "lm")
     for name in ("passages", "queries"):
-        files = ("--texts", folder / f"{name}.parquet", "--output", folder / f"{name}.arrow")
-        run_stage("tokenize", "--tokenizer", folder / "lm", *files)
+        texts = folder / f"{name}.parquet"
+        run_stage("tokenize", tokenizer=folder / "lm", texts=texts, output=folder / f"{name}.arrow")
     qrels = read_table(folder / "qrels.parquet", QRELS)
     doc_ids = read_table(folder / "passages.parquet", PASSAGES)["doc_id"]
     generator = np.random.default_rng(1)
@@ -85,16 +92,25 @@ def parts(triples: pa.Table, size: int) -> Iterator[pa.Table]:
         yield triples.take(pa.array(np.arange(number * size, (number + 1) * size) % len(triples)))
 
 
-def train(folder: Path, some: Iterator[pa.Table], options: Sequence[object]) -> float:
+def train_plainly(argv: Sequence[str]) -> int:
+    """Run the stage with texts in the order of their mini-batch instead of that of their length."""
+    from cort import train
+    from cort.models.transformer import forward_by_length
+    from cort.training import microbatches
+
+    microbatches.forward_by_length = lambda model, texts, device, _=0: forward_by_length(model, texts, device, ALL)
+    return train.main(argv)
+
+
+def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], options: Mapping[str, object]) -> float:
     """Train a few updates; triples per second."""
     write_table(folder / "some.parquet", next(some))
-    triples = ("--triples", folder / "some.parquet", "--validation-triples", folder / "few.parquet")
-    queries = ("--queries", folder / "queries.arrow", "--validation-queries", folder / "queries.arrow")
-    files = ("--base-model", folder / "lm", "--passages", folder / "passages.arrow", *triples, *queries)
-    outputs = ("--output", folder / "model", "--output-curve", folder / "curve.csv")
-    training = ("--batch-size", MINI_BATCH, "--learning-rate", RATE, "--warmup-updates", 0)
-    threads = ("--threads", torch.get_num_threads())
-    run_stage("train", *files, "--pooling", "mean", *training, *threads, *options, *outputs)
+    files = {"triples": folder / "some.parquet", "validation_triples": folder / "few.parquet"}
+    files |= {"passages": folder / "passages.arrow", "base_model": folder / "lm", "output": folder / "model"}
+    files |= {name: folder / "queries.arrow" for name in ("queries", "validation_queries")}
+    training = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": RATE, "warmup_updates": 0}
+    how = {"threads": torch.get_num_threads(), "output_curve": folder / "curve.csv"}
+    run(sys.executable, *program, *words({**files, **training, **how, **options}))
     with open(folder / "curve.csv", encoding="utf-8", newline="") as lines:
         speeds = {int(row["step"]): row["examples_per_second"] for row in csv.DictReader(lines)}
     return statistics.median(float(speed) for step, speed in speeds.items() if step > 1 and speed)
@@ -146,46 +162,36 @@ def peer(folder: Path, some: Iterator[pa.Table], args: argparse.Namespace, preci
 
 
 def variants(args: argparse.Namespace, folder: Path, triples: pa.Table) -> Iterator[tuple[str, Callable[[], float]]]:
-    """Name a function for each variant that returns triples per second."""
+    """Name a function for each variant that returns triples per second, the plain one of a precision first."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     update = MINI_BATCH * args.gradient_accumulation
-    shape = ("--dimension", args.dimension, "--query-length", args.length, "--passage-length", args.length)
-    batches = ("--gradient-accumulation", args.gradient_accumulation)
+    lengths = {"query_length": args.length, "passage_length": args.length}
+    shape = {"dimension": args.dimension, "gradient_accumulation": args.gradient_accumulation, **lengths}
+    stage = ("-m", "cort.train")
+    programs = {"plain": (("-c", PLAIN), 1)} | {f"{n} tokens at once": (stage, n) for n in args.tokens_at_once}
     for precision in worthwhile_precisions(device):
-        for tokens in args.tokens_at_once:
-            options = (*shape, *batches, "--precision", precision, "--tokens-at-once", tokens)
-            some = parts(triples, UPDATES * update)
-            yield f"{precision}, {tokens} tokens at once", partial(train, folder, some, options)
-        if importlib.util.find_spec("sentence_transformers"):
-            some = parts(triples, update)
-            yield f"{precision}, sentence-transformers", peer(folder, some, args, precision)
+        for name, (program, tokens) in programs.items():
+            options = {**shape, "precision": precision, "tokens_at_once": tokens}
+            yield f"{precision}, {name}", partial(train, folder, parts(triples, UPDATES * update), program, options)
+        if PEER:
+            yield f"{precision}, sentence-transformers", peer(folder, parts(triples, update), args, precision)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Prepare, measure in turns, print."""
-    parser = make_parser(__doc__, data="collection, queries.train, qrels.train")
-    parser.add_argument("--base-model", type=Path, metavar="FOLDER")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gradient-accumulation", type=int, default=16, help="mini-batches an update")
-    parser.add_argument(
-        "--tokens-at-once", type=int, nargs="+", default=[1_024, 8_192], help="as of `train`; ratios are to the first"
-    )
-    parser.add_argument("--length", type=int, default=256, help="tokens of a text at most")
-    parser.add_argument("--dimension", type=int, default=128)
-    args = parser.parse_args(argv)
+    sizes = {"gradient_accumulation": 16, "tokens_at_once": [1_024, 8_192], "length": 256, "dimension": 128}
+    args = parse(__doc__, data=Path, base_model=None, rounds=5, **sizes)
     with tempfile.TemporaryDirectory() as name:
         triples = write_texts(args.data.resolve(), args.base_model, Path(name))
         # The peer's first round is slower; the stage leaves its first update out itself.
-        warm_up = importlib.util.find_spec("sentence_transformers") is not None
-        speeds = in_turns(args.rounds, dict(variants(args, Path(name), triples)), warm_up)
+        speeds = in_turns(args.rounds, dict(variants(args, Path(name), triples)), warm_up=PEER)
     sys.stdout.write(f"{torch.get_num_threads()} threads, torch {torch.__version__}; ")
     sys.stdout.write(f"{MINI_BATCH * args.gradient_accumulation} triples an update\n\n")
-    first = f"{args.tokens_at_once[0]} tokens at once"
-    rows = [("variant", "triples/s", "to the first, same precision", "to the first, fp32")]
+    rows = []
     for variant, found in speeds.items():
-        same, single = (ratios(found, speeds[f"{name}, {first}"]) for name in (variant.split(",")[0], "fp32"))
+        same, single = (ratios(found, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
         rows.append((variant, f"{statistics.median(found):.1f}", same, single))
-    print_table(*rows)
+    print_table(("variant", "triples/s", "to plain, same precision", "to plain, fp32"), rows)
 
 
 if __name__ == "__main__":

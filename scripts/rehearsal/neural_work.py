@@ -9,20 +9,19 @@ Usage: python -m scripts.rehearsal.neural_work --configfile config/msmarco.yaml 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cort.system import cli
 from cort.system.options import optional
-from scripts.rehearsal.table import put_between
+from scripts.bench.common import markdown, put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, work
 from workflow.planning.models import Model, model_from
 
-BEGIN, END = "<!-- counted -->", "<!-- end of counted -->"
 EXA, HOUR = 1e18, 3600.0
 GPUS = (1, 4, 8)
 SHARDED = {"encode"}
@@ -37,14 +36,6 @@ KNOWN: Mapping[str, Model] = {
 # CoRT, appendix A.2: hours of training on one RTX 2080 Ti. An H100's peak in bf16, of which 40 % is a common share.
 PAPERS_HOURS, PAPERS_JOB = 33.0, "train cort-e768"
 H100 = 0.4 * 989e12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What to count, and where to write it."""
-
-    configfile: str = optional("config/msmarco.yaml", "the experiment", "YAML")
-    report: str | None = optional(None, "put the table there instead of printing it", "MD")
 
 
 def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
@@ -63,43 +54,40 @@ def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def hours(stage: str, jobs: Sequence[float], speed: float, gpus: int) -> float:
-    """Hours of independent jobs on some GPUs: none is shorter than the longest job, unless it comes in shards."""
-    longest = 0.0 if stage in SHARDED else max(jobs)
-    return max(sum(jobs) / gpus, longest) / speed / HOUR
-
-
 def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Lines of the table, the sum of all stages last; a stage waits for the one before."""
     papers = found["train"].get(PAPERS_JOB, max(found["train"].values())) / (PAPERS_HOURS * HOUR)
-    speeds = {f"{papers / 1e12:.1f} TFLOP/s": papers, f"{H100 / 1e12:.0f} TFLOP/s": H100}
-    header = [
-        "stage",
-        "jobs",
-        "EFLOP",
-        *(f"hours on {n} GPU{'s' * (n > 1)} of {name}" for name in speeds for n in GPUS),
-    ]
-    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
-    totals = [0.0] * (len(header) - 3)
+    machines = [(speed, gpus) for speed in (papers, H100) for gpus in GPUS]
+    names = [f"hours on {gpus} GPU{'s' * (gpus > 1)} of {_short(speed / 1e12)} TFLOP/s" for speed, gpus in machines]
+    rows = {}
     for stage, jobs in found.items():
-        operations = list(jobs.values())
-        each = [hours(stage, operations, speed, gpus) for speed in speeds.values() for gpus in GPUS]
-        totals = [total + value for total, value in zip(totals, each, strict=True)]
-        lines.append([f"`{stage}`", str(len(jobs)), f"{sum(operations) / EXA:.3f}", *map(_hours, each)])
-    every = sum(sum(jobs.values()) for jobs in found.values())
-    lines.append(["all", str(sum(map(len, found.values()))), f"{every / EXA:.3f}", *map(_hours, totals)])
-    return [f"| {' | '.join(line)} |" for line in lines]
+        whole = sum(jobs.values())
+        # None is shorter than the longest job, unless it comes in shards.
+        longest = 0.0 if stage in SHARDED else max(jobs.values())
+        hours = [max(whole / gpus, longest) / speed / HOUR for speed, gpus in machines]
+        rows[f"`{stage}`"] = [len(jobs), whole / EXA, *hours]
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    cells = [[name, f"{jobs}", f"{work:.3f}", *map(_short, hours)] for name, (jobs, work, *hours) in rows.items()]
+    return markdown(["stage", "jobs", "EFLOP", *names], cells)
 
 
-def _hours(value: float) -> str:
+def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to count, and where to write it."""
+
+    configfile: str = optional("config/msmarco.yaml", "the experiment", "YAML")
+    report: str | None = optional(None, "put the table there instead of printing it", "MD")
 
 
 def stage(options: Options) -> None:
     """Count, write."""
     lines = table(count(options.configfile, Path.cwd()))
     if options.report:
-        put_between(Path(options.report), BEGIN, END, lines)
+        put_between(Path(options.report), "counted", lines)
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines)
 

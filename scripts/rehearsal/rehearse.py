@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shlex
 import subprocess
@@ -27,10 +28,9 @@ import psutil
 
 from cort.system import cli
 from cort.system.options import optional, required
-from scripts.bench.common import run_stage
+from scripts.bench.common import markdown, put_between, run_stage, words
 from scripts.rehearsal.steps import steps
 from scripts.rehearsal.synthetic import generate
-from scripts.rehearsal.table import Measurement, write_report
 from scripts.sandbox import ROOT, size_of
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,26 @@ ARCHITECTURE = {
     "intermediate_size": 256,
     "max_position_embeddings": 512,
 }
+GB = 1e9
 
 
-def measure(command: Sequence[str], folder: Path) -> tuple[float, float, float, float]:
+@dataclass(frozen=True)
+class Measurement:
+    """One stage at one size: seconds, bytes of memory (`own`: without file pages), disk meanwhile, outputs."""
+
+    name: str
+    size: str
+    n: float
+    unit: str
+    seconds: float
+    own: float = 0
+    resident: float = 0
+    disk: float = 0
+    kept: float = 0
+    note: str = ""
+
+
+def measure(command: Sequence[str], folder: Path) -> dict[str, float]:
     """Run a command; seconds, peak memory without file pages and with them, and growth of the folder, in bytes."""
     before = size_of(folder)
     started = time.perf_counter()
@@ -61,7 +78,7 @@ def measure(command: Sequence[str], folder: Path) -> tuple[float, float, float, 
     seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{shlex.join(command)}: status {process.returncode}")
-    return seconds, own, resident, max(disk, size_of(folder) - before)
+    return {"seconds": seconds, "own": own, "resident": resident, "disk": max(disk, size_of(folder) - before)}
 
 
 def memory_of(pid: int) -> tuple[float, float]:
@@ -83,23 +100,18 @@ def rehearse(folder: Path, size: Fraction, model: Path, threads: int) -> None:
     done = {measured.name for measured in read_measurements(folder) if measured.size == str(size)}
     if "generate" not in done:
         started = time.perf_counter()
-        counts = generate(place / "raw", size, 42)
+        count = generate(place / "raw", size, 42)["collection.tsv"]
         seconds = time.perf_counter() - started
-        remember(
-            folder,
-            Measurement("generate", str(size), counts["collection.tsv"], "passages", seconds, disk=size_of(place)),
-        )
+        remember(folder, Measurement("generate", str(size), count, "passages", seconds, disk=size_of(place)))
     for step in steps(place, size, model, threads):
         if step.name in done:
             continue
         if step.prepare:
             step.prepare()
-        command = [sys.executable, "-m", f"cort.{step.stage}", *map(str, step.options)]
-        seconds, own, resident, disk = measure(command, place)
-        kept = sum(map(size_of, step.outputs))
-        found = Measurement(step.name, str(size), step.n, step.unit, seconds, own, resident, disk, kept, step.note)
-        remember(folder, found)
-        log.info("%s at %s: %.1f s, %.0f MB", step.name, size, seconds, own / 1e6)
+        found = measure([sys.executable, "-m", f"cort.{step.stage}", *words(step.options)], place)
+        found["kept"] = sum(map(size_of, step.outputs))
+        remember(folder, Measurement(step.name, str(size), step.n, step.unit, **found, note=step.note))
+        log.info("%s at %s: %.1f s, %.0f MB", step.name, size, found["seconds"], found["own"] / 1e6)
 
 
 def make_model(folder: Path, smallest: Fraction) -> Path:
@@ -107,8 +119,8 @@ def make_model(folder: Path, smallest: Fraction) -> Path:
     model, raw, table = folder / "model", folder / "raw", folder / "passages.parquet"
     if not (model / "config.json").exists():
         generate(raw, smallest, 42)
-        run_stage("collection", "--passages", raw / "collection.tsv", "--output", table)
-        run_stage("base_model", "--architecture", json.dumps(ARCHITECTURE), "--passages", table, "--output", model)
+        run_stage("collection", passages=raw / "collection.tsv", output=table)
+        run_stage("base_model", architecture=json.dumps(ARCHITECTURE), passages=table, output=model)
     return model
 
 
@@ -122,6 +134,37 @@ def remember(folder: Path, measurement: Measurement) -> None:
     """Append a measurement."""
     with open(folder / "measurements.jsonl", "a", encoding="utf-8") as handle:
         handle.write(json.dumps(asdict(measurement)) + "\n")
+
+
+def growth(smaller: Measurement, larger: Measurement) -> float:
+    """Exponent of the time between two sizes: 1 is proportional, n log n a little more."""
+    ratio = larger.n / smaller.n
+    return math.log(larger.seconds / smaller.seconds) / math.log(ratio) if ratio > 1 else 0.0
+
+
+def write_report(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Put the table between the marks of a document: a row per stage, of its largest size."""
+    rows = []
+    for name in dict.fromkeys(measured.name for measured in measurements if measured.name != "generate"):
+        found = sorted((one for one in measurements if one.name == name), key=lambda one: Fraction(one.size))
+        largest = found[-1]
+        grows = len(found) > 1 and largest.n > found[-2].n
+        rows.append(
+            [
+                f"`{name}`",
+                f"{largest.n:,.0f} {largest.unit}",
+                " / ".join(f"{one.seconds:.0f}" for one in found),
+                f"{growth(*found[-2:]):.2f}" if grows else "",
+                f"{largest.own / GB:.2f}" if largest.own else "",
+                f"{largest.resident / GB:.2f}" if largest.resident else "",
+                f"{largest.disk / GB:.2f}",
+                f"{largest.kept / GB:.2f}" if largest.kept else "",
+                largest.note,
+            ]
+        )
+    sizes = ", ".join(dict.fromkeys(measured.size for measured in measurements))
+    header = ["stage", "n", f"seconds at {sizes}", "growth", "memory", "with file pages", "disk", "kept", ""]
+    put_between(path, "measured", markdown(header, rows, "---"))
 
 
 @dataclass(frozen=True, kw_only=True)
