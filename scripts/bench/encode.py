@@ -26,17 +26,7 @@ from cort import encode, tokenize
 from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.tables import PASSAGES, read_table
 from cort.models.transformer import TOKEN_BUDGETS
-from scripts.bench.common import (
-    in_turns,
-    parse,
-    print_table,
-    ratios,
-    timed,
-    words,
-    worthwhile_precisions,
-    write_encoder,
-    write_passages,
-)
+from scripts.bench import common
 
 LENGTH = 256
 Vectors = npt.NDArray[np.float32]
@@ -47,56 +37,57 @@ def ours(encoder: Path, folder: Path, device: torch.device, precision: str, budg
     TOKEN_BUDGETS[device.type] = budget
     tokens, vectors = folder / "tokens.arrow", folder / "vectors.arrow"
     texts = {"tokenizer": encoder, "texts": folder / "passages.parquet", "output": tokens}
-    how = {"kind": "passage", "precision": precision, "threads": torch.get_num_threads()}
-    if tokenize.main(words(texts)) or encode.main(words({"model": encoder, "tokens": tokens, "output": vectors} | how)):
-        sys.exit(1)
+    how = {"kind": "passage", "precision": precision, "threads": torch.get_num_threads(), "output": vectors}
+    for stage, options in ((tokenize, texts), (encode, {"model": encoder, "tokens": tokens, **how})):
+        if stage.main(common.words(options)):
+            sys.exit(1)
     return all_vectors(open_shards([vectors]))
 
 
-def peer(base_model: Path, device: torch.device) -> Callable[[list[str]], Vectors]:
-    """Load the same model in sentence-transformers."""
+def peer(base_model: Path, device: torch.device, texts: list[str]) -> Callable[[], Vectors]:
+    """Load the same model in sentence-transformers, to encode texts."""
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
     from sentence_transformers import models as st_models
 
     transformer = st_models.Transformer(str(base_model), max_seq_length=LENGTH)
     pooling = st_models.Pooling(transformer.get_word_embedding_dimension(), "mean")
     model = SentenceTransformer(modules=[transformer, pooling, st_models.Normalize()], device=device.type)
-    return lambda texts: np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
+    return lambda: np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
 
 
 def main() -> None:
     """Measure and print."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    choices = {"budgets": [TOKEN_BUDGETS[device.type]], "precisions": worthwhile_precisions(device)}
-    args = parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, **choices)
+    choices = {"budgets": [TOKEN_BUDGETS[device.type]], "precisions": common.worthwhile_precisions(device)}
+    args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, **choices)
     vectors: dict[str, Vectors] = {}
+    work: dict[str, Callable[[], Vectors]] = {}
+
+    def measure(name: str) -> float:
+        return common.timed(lambda: vectors.update({name: work[name]()})).seconds
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with open(args.data / "collection.tsv", encoding="utf-8") as lines:
-            passages = write_passages(itertools.islice(lines, args.texts), folder)
+            passages = common.write_passages(itertools.islice(lines, args.texts), folder)
+        encoder = common.write_encoder(args.base_model, LENGTH, "cosine", folder)
         texts = read_table(passages, PASSAGES)["text"].to_pylist()
-        encoder = write_encoder(args.base_model, LENGTH, "cosine", folder)
-        work: dict[str, Callable[[], Vectors]] = {}
         try:
-            work["sentence-transformers"] = partial(peer(args.base_model, device), texts)
+            work["sentence-transformers"] = peer(args.base_model, device, texts)
         except ImportError:
             sys.stdout.write("sentence-transformers is not installed: no peer\n")
         for precision, budget in itertools.product(args.precisions, args.budgets):
-            row = f"{precision}, {budget} tokens at once"
-            work[row] = partial(ours, encoder, folder, device, precision, budget)
-
-        def measure(name: str) -> float:
-            return timed(lambda: vectors.update({name: work[name]()})).seconds
-
-        seconds = in_turns(args.rounds, {name: partial(measure, name) for name in work})
+            side = partial(ours, encoder, folder, device, precision, budget)
+            work[f"{precision}, {budget} tokens at once"] = side
+        seconds = common.in_turns(args.rounds, {name: partial(measure, name) for name in work})
     rows = []
     first = next(iter(work))
     for name, times in seconds.items():
         difference = np.abs(vectors[name] - vectors[first]).max()
         cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
-        speed = f"{len(texts) / statistics.median(times):.1f}"
-        rows.append([name, speed, ratios(seconds[first], times), f"{difference:.1e}", f"{cosine:.5f}"])
-    print_table(["", "texts/s", "ratio", "largest difference", "smallest cosine"], rows)
+        cells = [f"{len(texts) / statistics.median(times):.1f}", common.ratios(seconds[first], times)]
+        rows.append([name, *cells, f"{difference:.1e}", f"{cosine:.5f}"])
+    common.print_table(["", "texts/s", "ratio", "largest difference", "smallest cosine"], rows)
 
 
 if __name__ == "__main__":

@@ -17,37 +17,25 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import itertools
 import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, TRIPLES, read_table, write_table
-from scripts.bench.common import (
-    in_turns,
-    parse,
-    print_table,
-    ratios,
-    run,
-    run_stage,
-    words,
-    worthwhile_precisions,
-    write_split,
-)
+from scripts.bench import common
 
-PEER = importlib.util.find_spec("sentence_transformers") is not None
+PEER = find_spec("sentence_transformers") is not None
 PLAIN = "import sys; from scripts.bench.training import train_plainly; sys.exit(train_plainly(sys.argv[1:]))"
 #: Tokens at once that no mini-batch has.
 ALL = 1_000_000
@@ -55,25 +43,18 @@ ALL = 1_000_000
 MINI_BATCH, RATE = 6, 1e-7
 #: Updates of each call of the stage, the first one included.
 UPDATES = 3
-MINILM = {
-    "model_type": "bert",
-    "hidden_size": 384,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 12,
-    "intermediate_size": 1536,
-    "max_position_embeddings": 512,
-}
+MINILM = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
 
 def write_texts(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
     """Tokenize, and draw a triple for each judgement."""
-    write_split(data, "train", folder)
+    common.write_split(data, "train", folder)
     new = {"architecture": json.dumps(MINILM), "vocabulary_size": 30_522, "seed": 1}
     source = {"pretrained": base_model.resolve()} if base_model else new | {"passages": folder / "passages.parquet"}
-    run_stage("base_model", **source, output=folder / "lm")
+    common.run_stage("base_model", **source, output=folder / "lm")
     for name in ("passages", "queries"):
         texts = folder / f"{name}.parquet"
-        run_stage("tokenize", tokenizer=folder / "lm", texts=texts, output=folder / f"{name}.arrow")
+        common.run_stage("tokenize", tokenizer=folder / "lm", texts=texts, output=folder / f"{name}.arrow")
     qrels = read_table(folder / "qrels.parquet", QRELS)
     doc_ids = read_table(folder / "passages.parquet", PASSAGES)["doc_id"]
     generator = np.random.default_rng(1)
@@ -110,7 +91,7 @@ def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], option
     files |= {name: folder / "queries.arrow" for name in ("queries", "validation_queries")}
     training = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": RATE, "warmup_updates": 0}
     how = {"threads": torch.get_num_threads(), "output_curve": folder / "curve.csv"}
-    run(sys.executable, *program, *words({**files, **training, **how, **options}))
+    common.run(sys.executable, *program, *common.words({**files, **training, **how, **options}))
     with open(folder / "curve.csv", encoding="utf-8", newline="") as lines:
         speeds = {int(row["step"]): row["examples_per_second"] for row in csv.DictReader(lines)}
     return statistics.median(float(speed) for step, speed in speeds.items() if step > 1 and speed)
@@ -118,20 +99,14 @@ def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], option
 
 def peer(folder: Path, some: Iterator[pa.Table], args: argparse.Namespace, precision: str) -> Callable[[], float]:
     """Prepare sentence-transformers' trainer; the function makes an update and returns triples per second."""
+    import sentence_transformers as peers  # type: ignore[import-not-found, unused-ignore]
     from datasets import Dataset  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    from sentence_transformers import (  # type: ignore[import-not-found, unused-ignore]
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-        losses,
-        models,
-    )
+    from sentence_transformers import losses, models  # type: ignore[import-not-found, unused-ignore]
 
     transformer = models.Transformer(str(folder / "lm"), max_seq_length=args.length)
-    model = SentenceTransformer(
-        modules=[transformer, models.Pooling(transformer.get_word_embedding_dimension(), "mean")]
-    )
-    arguments: Any = SentenceTransformerTrainingArguments(
+    pooling = models.Pooling(transformer.get_word_embedding_dimension(), "mean")
+    model = peers.SentenceTransformer(modules=[transformer, pooling])
+    arguments: Any = peers.SentenceTransformerTrainingArguments(
         output_dir=str(folder / "peer"),
         per_device_train_batch_size=MINI_BATCH,
         gradient_accumulation_steps=args.gradient_accumulation,
@@ -144,19 +119,15 @@ def peer(folder: Path, some: Iterator[pa.Table], args: argparse.Namespace, preci
         disable_tqdm=True,
     )
     loss = losses.MultipleNegativesRankingLoss(model)
-
-    columns = {"query_id": ("anchor", "queries", QUERIES), "positive": ("positive", "passages", PASSAGES)}
-    columns["negative"] = ("negative", "passages", PASSAGES)
-    tables = {name: read_table(folder / f"{name}.parquet", schema) for _, name, schema in columns.values()}
+    trainer = partial(peers.SentenceTransformerTrainer, model, arguments, loss=loss)
+    found = (read_table(folder / "queries.parquet", QUERIES), read_table(folder / "passages.parquet", PASSAGES))
+    queries, passages = (dict(zip(*(column.to_pylist() for column in table.columns), strict=True)) for table in found)
+    columns = {"anchor": ("query_id", queries), "positive": ("positive", passages), "negative": ("negative", passages)}
 
     def update() -> float:
-        triples, texts = next(some), {}
-        for column, (role, name, schema) in columns.items():
-            rows = pc.index_in(triples[column], value_set=tables[name][schema.names[0]].combine_chunks())
-            texts[role] = tables[name]["text"].take(rows).to_pylist()
-        started = time.perf_counter()
-        SentenceTransformerTrainer(model, arguments, train_dataset=Dataset.from_dict(texts), loss=loss).train()
-        return len(triples) / (time.perf_counter() - started)
+        triples = next(some)
+        texts = {role: [known[one] for one in triples[name].to_pylist()] for role, (name, known) in columns.items()}
+        return len(triples) / common.timed(lambda: trainer(train_dataset=Dataset.from_dict(texts)).train()).seconds
 
     return update
 
@@ -169,7 +140,7 @@ def variants(args: argparse.Namespace, folder: Path, triples: pa.Table) -> Itera
     shape = {"dimension": args.dimension, "gradient_accumulation": args.gradient_accumulation, **lengths}
     stage = ("-m", "cort.train")
     programs = {"plain": (("-c", PLAIN), 1)} | {f"{n} tokens at once": (stage, n) for n in args.tokens_at_once}
-    for precision in worthwhile_precisions(device):
+    for precision in common.worthwhile_precisions(device):
         for name, (program, tokens) in programs.items():
             options = {**shape, "precision": precision, "tokens_at_once": tokens}
             yield f"{precision}, {name}", partial(train, folder, parts(triples, UPDATES * update), program, options)
@@ -180,18 +151,18 @@ def variants(args: argparse.Namespace, folder: Path, triples: pa.Table) -> Itera
 def main() -> None:
     """Prepare, measure in turns, print."""
     sizes = {"gradient_accumulation": 16, "tokens_at_once": [1_024, 8_192], "length": 256, "dimension": 128}
-    args = parse(__doc__, data=Path, base_model=None, rounds=5, **sizes)
+    args = common.parse(__doc__, data=Path, base_model=None, rounds=5, **sizes)
     with tempfile.TemporaryDirectory() as name:
         triples = write_texts(args.data.resolve(), args.base_model, Path(name))
         # The peer's first round is slower; the stage leaves its first update out itself.
-        speeds = in_turns(args.rounds, dict(variants(args, Path(name), triples)), warm_up=PEER)
+        speeds = common.in_turns(args.rounds, dict(variants(args, Path(name), triples)), warm_up=PEER)
     sys.stdout.write(f"{torch.get_num_threads()} threads, torch {torch.__version__}; ")
     sys.stdout.write(f"{MINI_BATCH * args.gradient_accumulation} triples an update\n\n")
     rows = []
     for variant, found in speeds.items():
-        same, single = (ratios(found, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
+        same, single = (common.ratios(found, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
         rows.append((variant, f"{statistics.median(found):.1f}", same, single))
-    print_table(("variant", "triples/s", "to plain, same precision", "to plain, fp32"), rows)
+    common.print_table(("variant", "triples/s", "to plain, same precision", "to plain, fp32"), rows)
 
 
 if __name__ == "__main__":

@@ -36,14 +36,8 @@ from scripts.sandbox import ROOT, size_of
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_SAMPLES = 0.2
-ARCHITECTURE = {
-    "model_type": "bert",
-    "hidden_size": 128,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "intermediate_size": 256,
-    "max_position_embeddings": 512,
-}
+SMALL = {"model_type": "bert", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
+ARCHITECTURE = SMALL | {"intermediate_size": 256}
 GB = 1e9
 
 

@@ -5,11 +5,11 @@ What neural stages and long searches would make is drawn at random: vectors, run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,51 +27,34 @@ ENCODED, TRIPLES, SEARCHED, GRAPH = 16_384, 240, 3_159, 256
 MEASURES = ("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000")
 # Vectors drawn at once.
 BLOCK = 65_536
+Prepare: TypeAlias = Callable[[], None]
 
 
-@dataclass(frozen=True)
 class Step:
-    """One call of a stage; its cost should be proportional to the number `n` of `unit`."""
+    """One call of a stage, a module of cort/; its cost should be proportional to the number `n` of `unit`."""
 
-    name: str
-    n: float
-    unit: str
-    note: str
-    prepare: Callable[[], None] | None
-    options: Mapping[str, object]
-
-    @property
-    def stage(self) -> str:
-        """Module of cort/."""
-        return self.name.split()[0]
-
-    @property
-    def outputs(self) -> list[Path]:
-        """Files and folders it makes."""
-        return [Path(str(path)) for name, path in self.options.items() if name.startswith("output")]
-
-
-def step(
-    name: str, n: float, unit: str, note: str = "", prepare: Callable[[], None] | None = None, **options: object
-) -> Step:
-    """Make a step of a stage's options."""
-    return Step(name, n, unit, note, prepare, options)
+    def __init__(
+        self, name: str, n: float, unit: str, note: str = "", prepare: Prepare | None = None, **options: object
+    ) -> None:
+        self.name, self.n, self.unit, self.note, self.prepare, self.options = name, n, unit, note, prepare, options
+        self.stage = name.split()[0]
+        self.outputs = [Path(str(path)) for option, path in options.items() if option.startswith("output")]
 
 
 def steps(folder: Path, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
     """All steps of one size, in order; `model` is a base model made before."""
     passages = max(round(PASSAGES * size), 1_000)
     raw, table = folder / "raw", folder / "passages.parquet"
-    yield step("collection", passages, "passages", passages=raw / "collection.tsv", output=table)
+    yield Step("collection", passages, "passages", passages=raw / "collection.tsv", output=table)
     held_out = {"without": folder / "queries.dev.small.parquet", "sample": max(round(1_000 * size), 1), "seed": 42}
     splits = (("train", TRAIN_QUERIES, {}), ("dev.small", DEV_QUERIES, {}), ("validation", 101_093, held_out))
     for name, count, more in splits:
         files = {kind: raw / f"{kind}.{'dev' if more else name}.tsv" for kind in ("queries", "qrels")}
         outputs = {f"output_{kind}": folder / f"{kind}.{name}.parquet" for kind in files}
-        yield step(f"split {name}", round(count * size), "queries", **files, passages=table, **outputs, **more)
+        yield Step(f"split {name}", round(count * size), "queries", **files, passages=table, **outputs, **more)
     for name, count in (("passages", passages), ("queries.train", round(TRAIN_QUERIES * size))):
         texts, output = folder / f"{name}.parquet", folder / f"{name}.tokens.arrow"
-        yield step(f"tokenize {name}", count, "texts", tokenizer=model, texts=texts, threads=threads, output=output)
+        yield Step(f"tokenize {name}", count, "texts", tokenizer=model, texts=texts, threads=threads, output=output)
     yield from _bm25_steps(folder, passages, threads)
     yield from _neural_steps(folder, passages, size, model, threads)
     yield from _vector_steps(folder, passages, threads)
@@ -80,13 +63,13 @@ def steps(folder: Path, size: Fraction, model: Path, threads: int) -> Iterator[S
 
 def _bm25_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
     index, heap = folder / "index", {"threads": threads, "memory_mb": 2_000}
-    yield step("bm25_index", passages, "passages", passages=folder / "passages.parquet", **heap, output=index)
+    yield Step("bm25_index", passages, "passages", passages=folder / "passages.parquet", **heap, output=index)
     for name, count, depth in (("dev.small", DEV_QUERIES, DEPTH), ("train", SEARCHED, TRAINING_DEPTH)):
         queries, output = folder / f"all.{name}.parquet", folder / f"bm25.{name}.trec"
         note = f"{count:,} queries at depth {depth} at every size"
         prepare = partial(write_queries, queries, folder / f"queries.{name}.parquet", count)
         options = {"index": index, "queries": queries, "k1": 0.82, "b": 0.68, "depth": depth, "tag": "bm25", **heap}
-        yield step(f"bm25 {name}", passages, "passages", note, prepare, **options, output=output)
+        yield Step(f"bm25 {name}", passages, "passages", note, prepare, **options, output=output)
 
 
 def _neural_steps(folder: Path, passages: int, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
@@ -96,21 +79,25 @@ def _neural_steps(folder: Path, passages: int, size: Fraction, model: Path, thre
         drawn = {"first_rank": 8, "last_rank": 100, "epochs": epochs}
         prepare = partial(write_training_run, run, qrels, passages)
         output = folder / f"triples.{split}.parquet"
-        yield step(f"triples {split}", count, "queries", "of a random run", prepare, **files, **drawn, output=output)
+        yield Step(f"triples {split}", count, "queries", "of a random run", prepare, **files, **drawn, output=output)
         if split == "train":
             output = folder / "pairs.train.parquet"
-            yield step("pairs train", count, "queries", "of the same run", **files, output=output)
+            yield Step("pairs train", count, "queries", "of the same run", **files, output=output)
     trained, few, tokens = folder / "encoder", folder / "few.parquet", folder / "passages.tokens.arrow"
     queries = dict.fromkeys(("queries", "validation_queries"), folder / "queries.train.tokens.arrow")
     files = {"base_model": model, "triples": few, "validation_triples": few, "passages": tokens, **queries}
     shape = {"dimension": DIMENSION, "passage_length": 128, "query_length": 32, "gradient_accumulation": 10}
-    note, prepare = f"a small model, {TRIPLES} triples at every size", partial(write_few_triples, few, folder)
+    note = f"a small model, {TRIPLES} triples at every size"
+
+    def write() -> None:
+        tables.write_table(few, tables.read_table(folder / "triples.train.parquet", tables.TRIPLES).slice(0, TRIPLES))
+
     outputs = {"output": trained, "output_curve": trained / "curve.csv"}
-    yield step("train", TRIPLES, "triples", note, prepare, **files, **shape, threads=threads, **outputs)
+    yield Step("train", TRIPLES, "triples", note, write, **files, **shape, threads=threads, **outputs)
     shards = max(passages // ENCODED, 1)
     options = {"model": trained / "last", "tokens": tokens, "kind": "passage", "shard": f"1-of-{shards}"}
     note, output = f"that model, shard 1 of {shards}", folder / "encoded.arrow"
-    yield step("encode", passages / shards, "passages", note, **options, threads=threads, output=output)
+    yield Step("encode", passages / shards, "passages", note, **options, threads=threads, output=output)
 
 
 def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
@@ -126,12 +113,12 @@ def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
     search = {"queries": queries, "depth": DEPTH, "threads": threads}
     exact = {**search, "passages": vectors, "device": "cpu", "tag": "cort", "output": folder / "cort.trec"}
     note = f"{DEV_QUERIES:,} random queries, random vectors of {DIMENSION} dimensions"
-    yield step("retrieve", passages, "passages", note, write, **exact)
+    yield Step("retrieve", passages, "passages", note, write, **exact)
     note, index = f"1 in {GRAPH} of the random vectors", folder / "onng"
-    yield step("onng", count, "passages", note, passages=few, threads=threads, output=index)
+    yield Step("onng", count, "passages", note, passages=few, threads=threads, output=index)
     graph = {**search, "kind": "onng", "index": index, "width": 0.1, "tag": "onng", "output": folder / "onng.trec"}
-    yield step("retrieve_graph", count, "passages", note, **graph)
-    yield step("hnsw", count, "passages", note, passages=few, output=folder / "hnsw")
+    yield Step("retrieve_graph", count, "passages", note, **graph)
+    yield Step("hnsw", count, "passages", note, passages=few, output=folder / "hnsw")
 
 
 def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
@@ -149,7 +136,7 @@ def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
 
     def call(name: str, output: str, **options: object) -> Step:
         prepare = write if name == "fuse" else None
-        return step(name, count * DEPTH, "results", "random runs", prepare, **options, output=folder / output)
+        return Step(name, count * DEPTH, "results", "random runs", prepare, **options, output=folder / output)
 
     per_query, recall = folder / "measures.parquet", folder / "recall.csv"
     table, split = {"passages": folder / "passages.parquet"}, {"split": "dev.small"}
@@ -183,11 +170,6 @@ def write_training_run(path: Path, qrels: Path, passages: int) -> None:
     """Write a random run of all judged queries."""
     query_ids = tables.read_table(qrels, tables.QRELS)["query_id"].unique().to_pylist()
     write_random_run(path, query_ids, passages, TRAINING_DEPTH, 1)
-
-
-def write_few_triples(path: Path, folder: Path) -> None:
-    """Write the triples that are trained on."""
-    tables.write_table(path, tables.read_table(folder / "triples.train.parquet", tables.TRIPLES).slice(0, TRIPLES))
 
 
 def write_vectors(path: Path, ids: pa.ChunkedArray, dimension: int, seed: int) -> None:
