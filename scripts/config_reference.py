@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from scripts.bench.common import parse
+from scripts.bench.common import between, markdown, parse
 from scripts.sandbox import ROOT
 
 Schema: TypeAlias = dict[str, Any]
@@ -23,7 +23,7 @@ SCHEMA = ROOT / "workflow" / "schemas" / "experiment.schema.yaml"
 README = ROOT / "config" / "README.md"
 BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
 END = "<!-- end of the reference -->"
-HEADER = "| Key | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n"
+HEADER = ("Key", "Type", "Default", "Allowed", "Meaning")
 TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
 
 
@@ -38,17 +38,6 @@ def render(schema: Schema) -> str:
             names = f" Names have {_letters(pattern)}." if pattern else ""
             parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}")
     return "\n".join(parts)
-
-
-def insert(readme: str, reference: str) -> str:
-    """Put the reference between the markers.
-
-    :raises ValueError: when a marker is missing.
-    """
-    match = re.fullmatch(f"(.*{re.escape(BEGIN)}\n).*({re.escape(END)}.*)", readme, re.DOTALL)
-    if match is None:
-        raise ValueError(f"{README}: found no reference, expected the lines {BEGIN!r} and {END!r}; add them")
-    return f"{match[1]}\n{reference}\n{match[2]}"
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
@@ -109,14 +98,15 @@ def _letters(pattern: str) -> str:
 
 
 def _table(rows: Iterator[tuple[str, ...]]) -> str:
-    return HEADER + "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join([*markdown(HEADER, escaped, "---"), ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite or check; the exit status."""
     args = parse(__doc__, argv, check=False, readme=README)
     old = args.readme.read_text(encoding="utf-8")
-    new = insert(old, render(yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
+    new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(SCHEMA.read_text(encoding='utf-8')))}")
     if args.check and new != old:
         sys.stderr.write(
             f"{args.readme}: found a reference that is not the schema's, expected them in step; "

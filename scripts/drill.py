@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from scripts.bench.common import Row, parse, print_rows
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
@@ -47,19 +46,11 @@ STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)
 FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)", re.MULTILINE)
 
 
-class Round(NamedTuple):
-    """What one call did, by the messages of its jobs; `status` is None if it was killed."""
-
-    started: list[str]
-    finished: dict[str, str]
-    status: int | None
-    said: str
-
-
 @dataclass
 class Drill:
-    """The record of all rounds; `faults` has a line for each thing that is wrong."""
+    """The record of all rounds: `rules` by the messages of jobs; `faults` has a line for each thing that is wrong."""
 
+    rules: dict[str, str]
     kills: int = 0
     builds: int = 0
     interrupted: Counter[str] = field(default_factory=Counter)
@@ -89,8 +80,11 @@ def results(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in digests(folder, "results/**/*").items() if not VARIABLE_FILES.search(name)}
 
 
-def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> Round:
-    """Call the workflow, and kill it after so many seconds unless it ends before; with None leave it alone."""
+def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> tuple[int | None, str, str]:
+    """Call the workflow, and kill it after so many seconds unless it ends before; with None leave it alone.
+
+    :returns: its status, None if it was killed, what it said, and its log.
+    """
     logs, output = folder / ".snakemake" / "log", folder / "said.txt"
     before = set(logs.glob("*"))
     command, marked, status = [executable("snakemake"), *ARGUMENTS], os.environ | {VARIABLE: token}, None
@@ -107,8 +101,8 @@ def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) 
                 os.killpg(process.pid, signal.SIGKILL)
                 kill_all(token)
             process.wait()
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(set(logs.glob("*")) - before))
-    return Round(*parse_log(text), status, output.read_text(encoding="utf-8"))
+    log = "".join(path.read_text(encoding="utf-8") for path in sorted(set(logs.glob("*")) - before))
+    return status, output.read_text(encoding="utf-8"), log
 
 
 def kill_all(token: str) -> None:
@@ -117,36 +111,6 @@ def kill_all(token: str) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def build_with_kills(
-    folder: Path, drill: Drill, generator: random.Random, latest: float, limit: int, rules: dict[str, str]
-) -> None:
-    """Call, kill, call again until a build is finished; not more than `limit` kills in all."""
-    done: dict[str, str] = {}
-    while True:
-        last = drill.kills >= limit
-        moment = generator.uniform(EARLIEST, latest)
-        main_only = (drill.kills + 1) % MAIN_ONLY == 0
-        drill.tokens.append(secrets.token_hex(8))
-        one = run_round(folder, None if last else moment, main_only, drill.tokens[-1])
-        drill.jobs += len(one.started)
-        again = sorted(done.keys() & set(one.started))
-        drill.faults += [f"{rules.get(name, '?')} ran again, though finished: {name}" for name in again]
-        done |= one.finished
-        if one.status == 0:
-            return
-        if one.status is not None:
-            drill.faults.append(f"a call ended with status {one.status}: {one.said[-2000:]}")
-            return
-        drill.kills += 1
-        running = [rules.get(name, "?") for name in one.started if name not in one.finished]
-        drill.interrupted.update(running or ["between jobs"])
-        say(
-            f"kill {drill.kills:2}, build {drill.builds + 1}: after {moment:4.1f} s, "
-            f"{'main process only' if main_only else 'all processes    '} | "
-            f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}"
-        )
 
 
 def say(line: str) -> None:
@@ -164,14 +128,41 @@ def rules_of(folder: Path) -> dict[str, str]:
     return rules
 
 
+def build_with_kills(folder: Path, drill: Drill, generator: random.Random, latest: float, limit: int) -> None:
+    """Call, kill, call again until a build is finished; not more than `limit` kills in all."""
+    rules, done, status = drill.rules, dict[str, str](), None
+    while status is None:
+        moment = generator.uniform(EARLIEST, latest)
+        main_only = (drill.kills + 1) % MAIN_ONLY == 0
+        drill.tokens.append(secrets.token_hex(8))
+        seconds = moment if drill.kills < limit else None
+        status, said, log = run_round(folder, seconds, main_only, drill.tokens[-1])
+        started, finished = parse_log(log)
+        drill.jobs += len(started)
+        again = sorted(done.keys() & set(started))
+        drill.faults += [f"{rules.get(name, '?')} ran again, though finished: {name}" for name in again]
+        done |= finished
+        if status is None:
+            drill.kills += 1
+            running = [rules.get(name, "?") for name in started if name not in finished]
+            drill.interrupted.update(running or ["between jobs"])
+            say(
+                f"kill {drill.kills:2}, build {drill.builds + 1}: after {moment:4.1f} s, "
+                f"{'main process only' if main_only else 'all processes    '} | "
+                f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}"
+            )
+    if status:
+        drill.faults.append(f"a call ended with status {status}: {said[-2000:]}")
+
+
 def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, latest: float) -> Drill:
     """Build in copies under `top` until there were so many kills, each `latest` seconds after a call at the latest."""
-    drill, generator = Drill(), random.Random(seed)  # noqa: S311 - moments, not secrets
-    expected, rules = results(undisturbed), rules_of(undisturbed)
+    drill, generator = Drill(rules_of(undisturbed)), random.Random(seed)  # noqa: S311 - moments, not secrets
+    expected = results(undisturbed)
     try:
         while drill.kills < kills and not drill.faults:
             folder = copy_with_tiny(top / f"build-{drill.builds + 1}")
-            build_with_kills(folder, drill, generator, latest, kills, rules)
+            build_with_kills(folder, drill, generator, latest, kills)
             drill.builds += 1
             drill.faults += differences(folder, expected)
     finally:

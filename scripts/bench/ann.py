@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.embeddings import all_vectors, open_shards
@@ -29,10 +28,8 @@ from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
 from cort.retrieval.audits import Audit, read_audit
-from scripts.bench.common import parse, run_stage, write_encoder, write_passages, write_vectors
+from scripts.bench.common import Vectors, parse, run_stage, write_encoder, write_passages, write_vectors
 from scripts.sandbox import size_of
-
-Vectors = npt.NDArray[np.float32]
 
 DEPTHS = (10, 100, 1000)
 WIDTHS: dict[str, list[float]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -13,22 +14,19 @@ import time
 import timeit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from cort.formats.embeddings import write_shard
 from scripts.sandbox import ROOT
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import torch
-
 Result = TypeVar("Result")
 Row: TypeAlias = tuple[str, object]
+Vectors: TypeAlias = npt.NDArray[np.float32]
 
-#: Rows of the matrices whose product tells whether a device has instructions for a precision.
-PROBE = 512
-#: Vectors written at once.
+#: Vectors written or multiplied at once.
 BLOCK = 4_096
 
 
@@ -126,23 +124,21 @@ def write_encoder(base_model: Path, length: int, similarity: str, folder: Path) 
     return output / "best"
 
 
-def write_vectors(path: Path, vectors: npt.NDArray[np.float32], name: str) -> Path:
+def write_vectors(path: Path, vectors: Vectors, name: str) -> Path:
     """Write vectors as `encode` does, with the name and their row as ids."""
-    blocks = (
-        ([f"{name}{row}" for row in range(at, min(at + BLOCK, len(vectors)))], vectors[at : at + BLOCK])
-        for at in range(0, len(vectors), BLOCK)
-    )
+    ids = [f"{name}{row}" for row in range(len(vectors))]
+    blocks = ((ids[at : at + BLOCK], vectors[at : at + BLOCK]) for at in range(0, len(ids), BLOCK))
     write_shard(path, blocks, model="vectors", dimension=vectors.shape[1], count=len(vectors))
     return path
 
 
-def worthwhile_precisions(device: torch.device) -> list[str]:
+def worthwhile_precisions(device: str) -> list[str]:
     """List the precisions in which a product is not slower than in fp32, as it is without instructions for them."""
     import torch
 
     times = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        matrix = torch.ones(PROBE, PROBE, device=device, dtype=dtype)
+        matrix = torch.ones(512, 512, device=device, dtype=dtype)
         times[name] = min(timeit.repeat(lambda matrix=matrix: float((matrix @ matrix)[0, 0]), number=1, repeat=5))  # type: ignore[misc]
     return [name for name, taken in times.items() if taken <= times["fp32"]]
 
@@ -197,10 +193,19 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     sys.stdout.write("\n".join([*markdown(header, rows), ""]))
 
 
+def between(path: Path, begin: str, end: str, content: str) -> str:
+    """Text of a document with other content between two lines; one that is not there gets nothing but these.
+
+    :raises ValueError: when a line is missing.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else f"{begin}\n{end}\n"
+    match = re.fullmatch(f"(.*{re.escape(begin)}\n).*({re.escape(end)}.*)", text, re.DOTALL)
+    if match is None:
+        raise ValueError(f"{path}: found no place to write to, expected the lines {begin!r} and {end!r}; add them")
+    return f"{match[1]}{content}\n{match[2]}"
+
+
 def put_between(path: Path, mark: str, lines: Iterable[str]) -> None:
-    """Replace what is between two marks of a document; a document that is not there gets nothing but these."""
-    begin, end = f"<!-- {mark} -->", f"<!-- end of {mark} -->"
-    text = path.read_text(encoding="utf-8") if path.exists() else f"# Scale\n\n{begin}\n{end}\n"
-    head, rest = text.split(begin)
-    table = "\n".join(lines)
-    path.write_text(f"{head}{begin}\n{table}\n{end}{rest.split(end)[1]}", encoding="utf-8")
+    """Write lines between two marks of a document."""
+    text = between(path, f"<!-- {mark} -->", f"<!-- end of {mark} -->", "\n".join(lines))
+    path.write_text(text, encoding="utf-8")

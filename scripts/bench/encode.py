@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from cort import encode, tokenize
@@ -27,14 +26,14 @@ from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.tables import PASSAGES, read_table
 from cort.models.transformer import TOKEN_BUDGETS
 from scripts.bench import common
+from scripts.bench.common import Vectors
 
 LENGTH = 256
-Vectors = npt.NDArray[np.float32]
 
 
-def ours(encoder: Path, folder: Path, device: torch.device, precision: str, budget: int) -> Vectors:
+def ours(encoder: Path, folder: Path, device: str, precision: str, budget: int) -> Vectors:
     """Tokenize and encode as the stages do."""
-    TOKEN_BUDGETS[device.type] = budget
+    TOKEN_BUDGETS[device] = budget
     tokens, vectors = folder / "tokens.arrow", folder / "vectors.arrow"
     texts = {"tokenizer": encoder, "texts": folder / "passages.parquet", "output": tokens}
     how = {"kind": "passage", "precision": precision, "threads": torch.get_num_threads(), "output": vectors}
@@ -44,21 +43,21 @@ def ours(encoder: Path, folder: Path, device: torch.device, precision: str, budg
     return all_vectors(open_shards([vectors]))
 
 
-def peer(base_model: Path, device: torch.device, texts: list[str]) -> Callable[[], Vectors]:
+def peer(base_model: Path, device: str, texts: list[str]) -> Callable[[], Vectors]:
     """Load the same model in sentence-transformers, to encode texts."""
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
     from sentence_transformers import models as st_models
 
     transformer = st_models.Transformer(str(base_model), max_seq_length=LENGTH)
     pooling = st_models.Pooling(transformer.get_word_embedding_dimension(), "mean")
-    model = SentenceTransformer(modules=[transformer, pooling, st_models.Normalize()], device=device.type)
+    model = SentenceTransformer(modules=[transformer, pooling, st_models.Normalize()], device=device)
     return lambda: np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
 
 
 def main() -> None:
     """Measure and print."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    choices = {"budgets": [TOKEN_BUDGETS[device.type]], "precisions": common.worthwhile_precisions(device)}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    choices = {"budgets": [TOKEN_BUDGETS[device]], "precisions": common.worthwhile_precisions(device)}
     args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, **choices)
     vectors: dict[str, Vectors] = {}
     work: dict[str, Callable[[], Vectors]] = {}

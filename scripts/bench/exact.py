@@ -19,17 +19,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from cort.formats.embeddings import open_shards
 from cort.retrieval.exact import ExactIndex
-from scripts.bench.common import in_turns, parse, print_table, ratios, timed, write_vectors
+from scripts.bench.common import BLOCK, Vectors, in_turns, parse, print_table, ratios, timed, write_vectors
 
-Vectors = npt.NDArray[np.float32]
 Search = Callable[[Vectors], object]
 
-BLOCK = 4_096
 #: whose ratios are printed
 PAIRS = (("faiss", "exact"), ("faiss", "one by one"), ("one by one", "read"))
 
@@ -53,9 +50,6 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
     everything = torch.from_numpy(vectors).to(device)
     blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
 
-    def read(_: Vectors) -> None:
-        everything.sum().item()
-
     def product(queries: Vectors) -> None:
         asked = torch.from_numpy(queries).to(device)
         for block in blocks:
@@ -67,7 +61,7 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
         return [{int(doc_id[1:]) for doc_id in index.ids(places)} for _, places in index.search(queries, depth)]
 
     found: dict[str, Search] = {
-        "read": read,
+        "read": lambda _: everything.sum().item(),
         "product": product,
         "exact": partial(index.search, depth=depth),
         "one by one": partial(single.search, depth=depth),

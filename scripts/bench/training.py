@@ -134,7 +134,7 @@ def peer(folder: Path, some: Iterator[pa.Table], args: argparse.Namespace, preci
 
 def variants(args: argparse.Namespace, folder: Path, triples: pa.Table) -> Iterator[tuple[str, Callable[[], float]]]:
     """Name a function for each variant that returns triples per second, the plain one of a precision first."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     update = MINI_BATCH * args.gradient_accumulation
     lengths = {"query_length": args.length, "passage_length": args.length}
     shape = {"dimension": args.dimension, "gradient_accumulation": args.gradient_accumulation, **lengths}
