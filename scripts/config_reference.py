@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import yaml
@@ -102,9 +102,9 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join([*markdown(HEADER, escaped, "---"), ""])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Rewrite or check; the exit status."""
-    args = parse(__doc__, argv, check=False, readme=README)
+    args = parse(__doc__, check=False, readme=README)
     old = args.readme.read_text(encoding="utf-8")
     new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(SCHEMA.read_text(encoding='utf-8')))}")
     if args.check and new != old:

@@ -23,12 +23,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.bench.common import Row, parse, print_rows
+from scripts.bench.common import parse, print_rows
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 
@@ -171,9 +170,9 @@ def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, la
     return drill
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the drill; the exit status."""
-    args = parse(__doc__, argv, kills=25, seed=1)
+    args = parse(__doc__, kills=25, seed=1)
     began = time.perf_counter()
     top = Path(tempfile.mkdtemp(prefix="drill-"))
     undisturbed = copy_with_tiny(top / "undisturbed")
@@ -181,15 +180,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     say(f"undisturbed: {len(rules_of(undisturbed))} jobs, {len(results(undisturbed))} files compared, {seconds:.0f} s")
     latest = max(LATEST_AT_LEAST, seconds * LATEST_PART)
     drill = kill_again_and_again(top, undisturbed, args.kills, args.seed, latest)
-    rows: list[Row] = [
-        ("kills", drill.kills),
-        ("builds finished and compared", drill.builds),
-        ("jobs begun", drill.jobs),
-        ("interrupted", ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())),
-        ("faults", len(drill.faults) or "none: all files as in the undisturbed build"),
-        ("time", f"{time.perf_counter() - began:.0f} s"),
-    ]
-    print_rows(rows)
+    interrupted = ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())
+    faults = len(drill.faults) or "none: all files as in the undisturbed build"
+    rows = {"kills": drill.kills, "builds finished and compared": drill.builds, "jobs begun": drill.jobs}
+    rest = {"interrupted": interrupted, "faults": faults, "time": f"{time.perf_counter() - began:.0f} s"}
+    print_rows([*rows.items(), *rest.items()])
     for fault in drill.faults:
         say(f"FAULT: {fault}")
     if drill.faults:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.raw import iter_passages, iter_queries
 from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
@@ -41,15 +42,10 @@ LENGTH = 64
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
-def read_texts(path: Path) -> list[str]:
-    """Read the second column."""
-    with open(path, encoding="utf-8") as lines:
-        return [line.rstrip("\n").split("\t", 1)[1] for line in lines]
-
-
 def encode_texts(data: Path, model: Path, texts: int, queries: int, folder: Path) -> Vectors:
     """Encode sentences and questions, those to search for last; vectors of shape (texts + queries, width)."""
-    passages, questions = read_texts(data / "collection.tsv"), read_texts(data / "queries.train.tsv")
+    passages = (passage.text for _, passage in iter_passages(data / "collection.tsv"))
+    questions = [query.text for _, query in iter_queries(data / "queries.train.tsv")]
     sentences = [part for passage in passages for part in SENTENCE_END.split(passage) if part.strip()]
     kept = [*[*sentences, *questions[:-queries]][:texts], *questions[-queries:]]
     table = write_passages((f"{row}\t{text}\n" for row, text in enumerate(kept)), folder)

@@ -25,16 +25,6 @@ MAIN_CLASS = "io.anserini.search.SearchCollection"
 K1, B = 0.82, 0.68
 
 
-def prepare(data: Path, folder: Path, threads: int) -> int:
-    """Make index and queries as the stages do, and the queries once more in Anserini's format; their number."""
-    write_split(data, "dev", folder)
-    run_stage("bm25_index", passages=folder / "passages.parquet", threads=threads, output=folder / "index")
-    rows = tables.read_table(folder / "queries.parquet", tables.QUERIES).to_pylist()
-    lines = (json.dumps({"id": row["query_id"], "title": row["text"]}) + "\n" for row in rows)
-    (folder / "topics.jsonl").write_text("".join(lines), encoding="ascii")
-    return len(rows)
-
-
 def refuse_differences(folder: Path) -> None:
     """End the program if a query has other passages in one run than in the other."""
     ours, theirs = (
@@ -47,21 +37,25 @@ def refuse_differences(folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Make index and queries as the stages do, and the queries once more in Anserini's format; measure, print."""
     args = parse(__doc__, data=Path, depth=1000, threads=len(os.sched_getaffinity(0)), repeats=3)
     with tempfile.TemporaryDirectory() as name:
         folder, depth, threads = Path(name), args.depth, args.threads
-        queries = prepare(args.data.resolve(), folder, threads)
+        write_split(args.data.resolve(), "dev", folder)
+        run_stage("bm25_index", passages=folder / "passages.parquet", threads=threads, output=folder / "index")
+        queries = tables.read_table(folder / "queries.parquet", tables.QUERIES).to_pylist()
+        topics = (json.dumps({"id": row["query_id"], "title": row["text"]}) + "\n" for row in queries)
+        (folder / "topics.jsonl").write_text("".join(topics), encoding="ascii")
         files = ("-index", folder / "index", "-topics", folder / "topics.jsonl", "-output", folder / "theirs.trec")
         numbers = ("-bm25.k1", K1, "-bm25.b", B, "-hits", depth, "-threads", threads)
         java = (java_home() / "bin" / "java", "-cp", fat_jar(), MAIN_CLASS, "-topicReader", "JsonString", "-bm25")
         ours = {"index": folder / "index", "queries": folder / "queries.parquet", "output": folder / "ours.trec"}
-        ours |= {"k1": K1, "b": B, "depth": depth, "threads": threads, "tag": "bm25"}
+        how = {"k1": K1, "b": B, "depth": depth, "threads": threads, "tag": "bm25"}
         sides = {
             "Anserini": lambda: run(*java, *files, *numbers)[0],
-            "cort.bm25": lambda: run_stage("bm25", **ours),
+            "cort.bm25": lambda: run_stage("bm25", **ours, **how),
         }
-        rows = list(compare(f"{queries} queries", args.repeats, sides))
+        rows = list(compare(f"{len(queries)} queries", args.repeats, sides))
         refuse_differences(folder)
     print_rows(rows)
 

@@ -42,11 +42,10 @@ class Cost(NamedTuple):
         return f"{self.seconds:.1f} s, {self.cpu:.1f} s of cores{memory}"
 
 
-def parse(doc: str | None, argv: Sequence[str] | None = None, **options: Any) -> argparse.Namespace:
+def parse(doc: str | None, **options: Any) -> argparse.Namespace:
     """Read a command line, whose help is `doc`.
 
-    :param options: the default of each option: a type for one that must be given, None for a path that may be left out,
-        a list where there may be several values.
+    :param options: defaults; a type stands for a value that must be given, None for a path, a list for several values.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in options.items():
@@ -59,7 +58,7 @@ def parse(doc: str | None, argv: Sequence[str] | None = None, **options: Any) ->
             parser.add_argument(flag, type=type(default[0]), nargs="+", default=default)
         else:
             parser.add_argument(flag, type=Path if default is None else type(default), default=default)
-    return parser.parse_args(argv)
+    return parser.parse_args()
 
 
 def words(options: Mapping[str, object]) -> list[str]:

@@ -27,6 +27,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -77,10 +78,12 @@ def train_plainly(argv: Sequence[str]) -> int:
     """Run the stage with texts in the order of their mini-batch instead of that of their length."""
     from cort import train
     from cort.models.transformer import forward_by_length
-    from cort.training import microbatches
 
-    microbatches.forward_by_length = lambda model, texts, device, _=0: forward_by_length(model, texts, device, ALL)
-    return train.main(argv)
+    def forward(model: Any, texts: Any, device: torch.device, _: int) -> torch.Tensor:
+        return forward_by_length(model, texts, device, ALL)
+
+    with patch("cort.training.microbatches.forward_by_length", forward):
+        return train.main(argv)
 
 
 def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], options: Mapping[str, object]) -> float:

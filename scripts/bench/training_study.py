@@ -23,11 +23,12 @@ from scripts.bench.common import markdown, parse, put_between
 from scripts.sandbox import copy_tree, timed
 
 TRIPLES_PER_UPDATE = 48
-#: The objectives, and the mini-batches whose texts are each other's negatives: CoRT's, RepBERT's, a whole update.
-OBJECTIVES: Mapping[str, dict[str, Any]] = {
-    "cort": {"loss": "triplet", "similarity": "angular", "batch_size": 6},
-    "repbert": {"loss": "multilabel_margin", "similarity": "inner_product", "batch_size": 12},
-    "info-nce": {"loss": "info_nce", "similarity": "cosine", "batch_size": TRIPLES_PER_UPDATE},
+#: The objectives: their loss, their similarity, and the triples of a mini-batch, whose texts are each other's negatives
+#: (CoRT's, RepBERT's, a whole update).
+OBJECTIVES = {
+    "cort": ("triplet", "angular", 6),
+    "repbert": ("multilabel_margin", "inner_product", 12),
+    "info-nce": ("info_nce", "cosine", TRIPLES_PER_UPDATE),
 }
 BEFORE = "before"
 # Vectors as sentence-transformers makes them of this model: no projection, one segment.
@@ -49,14 +50,13 @@ def texts(dataset: str, data: Path, folder: Path) -> dict[str, Any]:
     if dataset == "squad":
         write_part(data, folder)
         data = folder
-
-    def split(name: str) -> dict[str, Any]:
-        return {kind: str(data / f"{kind}.{name}.tsv") for kind in ("queries", "qrels")}
-
-    splits = {"train": split("train"), "validation": split("dev"), "test": split("test")}
+    train, dev, test = (
+        {kind: str(data / f"{kind}.{split}.tsv") for kind in ("queries", "qrels")} for split in ("train", "dev", "test")
+    )
+    splits: dict[str, Any] = {"train": train, "validation": dev, "test": test}
     if dataset == "squad":
-        drawn = splits["train"] | {"sample": TRIPLES + HELD_OUT}
-        splits = {"train": drawn, "validation": {"hold_out": HELD_OUT}, "test": split("dev")}
+        drawn = train | {"sample": TRIPLES + HELD_OUT}
+        splits = {"train": drawn, "validation": {"hold_out": HELD_OUT}, "test": dev}
     return {"collection": {"passages": str(data / "collection.tsv")}, "splits": splits}
 
 
@@ -83,24 +83,16 @@ def experiment(dataset: str, seed: int, data: Path, base_model: Path, folder: Pa
     """Write an experiment's config: the model before training and after each objective, all also beside BM25."""
     weights = str(base_model / "model.safetensors")
     encoders: dict[str, Any] = {BEFORE: {**ENCODER, "similarity": "cosine", "released": weights}}
-    for name, objective in OBJECTIVES.items():
-        size = objective["batch_size"]
+    for name, (loss, similarity, size) in OBJECTIVES.items():
         batches = {"batch_size": size, "gradient_accumulation": TRIPLES_PER_UPDATE // size}
-        own = {key: objective[key] for key in ("loss", "similarity")} | {"triples": {"maximum_queries": TRIPLES}}
+        own = {"loss": loss, "similarity": similarity, "triples": {"maximum_queries": TRIPLES}}
         encoders[name] = {**ENCODER, **own, "training": {**TRAINING, **batches}}
     systems: dict[str, Any] = {"bm25": {"retrieve": "bm25"}}
     for name in encoders:
         systems |= {name: {"retrieve": name}, f"{name}+bm25": {"interleave": [name, "bm25"]}}
-    return {
-        "dataset": f"{dataset}-{seed}",
-        "seed": seed,
-        "protect": False,
-        **texts(dataset, data, folder / dataset),
-        "base_models": {"pretrained": {"pretrained": str(base_model)}},
-        "encoders": encoders,
-        "systems": systems,
-        "evaluation": {"measures": list(DATASETS[dataset])},
-    }
+    models = {"base_models": {"pretrained": {"pretrained": str(base_model)}}, "encoders": encoders, "systems": systems}
+    named = {"dataset": f"{dataset}-{seed}", "seed": seed, "protect": False, **texts(dataset, data, folder / dataset)}
+    return {**named, **models, "evaluation": {"measures": list(DATASETS[dataset])}}
 
 
 def build(project: Path, config: Mapping[str, Any]) -> dict[str, dict[str, float]]:

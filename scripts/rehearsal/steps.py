@@ -34,7 +34,7 @@ class Step:
     """One call of a stage, a module of cort/; its cost should be proportional to the number `n` of `unit`."""
 
     def __init__(
-        self, name: str, n: float, unit: str, note: str = "", prepare: Prepare | None = None, **options: object
+        self, name: str, n: float, unit: str, note: str = "", prepare: Prepare | None = None, /, **options: object
     ) -> None:
         self.name, self.n, self.unit, self.note, self.prepare, self.options = name, n, unit, note, prepare, options
         self.stage = name.split()[0]
@@ -47,9 +47,9 @@ def steps(folder: Path, size: Fraction, model: Path, threads: int) -> Iterator[S
     raw, table = folder / "raw", folder / "passages.parquet"
     yield Step("collection", passages, "passages", passages=raw / "collection.tsv", output=table)
     held_out = {"without": folder / "queries.dev.small.parquet", "sample": max(round(1_000 * size), 1), "seed": 42}
-    splits = (("train", TRAIN_QUERIES, {}), ("dev.small", DEV_QUERIES, {}), ("validation", 101_093, held_out))
-    for name, count, more in splits:
-        files = {kind: raw / f"{kind}.{'dev' if more else name}.tsv" for kind in ("queries", "qrels")}
+    for name, count in (("train", TRAIN_QUERIES), ("dev.small", DEV_QUERIES), ("validation", 101_093)):
+        source, more = ("dev", held_out) if name == "validation" else (name, {})
+        files = {kind: raw / f"{kind}.{source}.tsv" for kind in ("queries", "qrels")}
         outputs = {f"output_{kind}": folder / f"{kind}.{name}.parquet" for kind in files}
         yield Step(f"split {name}", round(count * size), "queries", **files, passages=table, **outputs, **more)
     for name, count in (("passages", passages), ("queries.train", round(TRAIN_QUERIES * size))):
@@ -73,8 +73,8 @@ def _bm25_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
 
 
 def _neural_steps(folder: Path, passages: int, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
-    for split, count, epochs in (("train", 502_939 * size, 10), ("validation", max(1_000 * size, 1), 1)):
-        count, run, qrels = round(count), folder / f"random.{split}.trec", folder / f"qrels.{split}.parquet"
+    for split, count, epochs in (("train", round(502_939 * size), 10), ("validation", max(round(1_000 * size), 1), 1)):
+        run, qrels = folder / f"random.{split}.trec", folder / f"qrels.{split}.parquet"
         files = {"run": run, "qrels": qrels, "output_counts": folder / "counts.json"}
         drawn = {"first_rank": 8, "last_rank": 100, "epochs": epochs}
         prepare = partial(write_training_run, run, qrels, passages)
