@@ -31,9 +31,8 @@ def copy_tree(target: Path) -> Path:
 
 def copy_with_tiny(target: Path) -> Path:
     """Copy the project, and write the tiny experiment into the copy's folder `tiny`; all copies are the same."""
-    copy_tree(target)
     command = [sys.executable, "tests/tiny/generate.py", Path(TINY).parent.name]
-    subprocess.run(command, cwd=target, check=True)
+    subprocess.run(command, cwd=copy_tree(target), check=True)
     return target
 
 

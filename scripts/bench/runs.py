@@ -14,9 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,48 +24,52 @@ from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.retrieval.anserini import fat_jar
 from scripts.bench.common import Row, compare, parse, print_rows, run, run_stage, timed
+from scripts.rehearsal.synthetic import PASSAGES, SPLITS
 
 PROGRAM = "trec_eval/trec_eval-linux-amd64"
 # Table 1 of the CoRT paper, with trec_eval's names.
 CUTS = (50, 100, 200, 500, 1000)
 MEASURES = {"RR@10": "recip_rank", "nDCG@20": "ndcg_cut_20", **{f"R@{k}": f"recall_{k}" for k in CUTS}}
 REQUESTS = ("recip_rank", "ndcg_cut.20", "recall.50,100,200,500,1000")
-DOCUMENTS = 8_841_823
-# Of 6,980 queries, those with 1, 2, 3 and 4 relevant passages.
-JUDGEMENTS = {1: 6_590, 2: 331, 3: 51, 4: 8}
 PLAIN = "import sys; from scripts.bench.runs import evaluate_plainly; evaluate_plainly(*sys.argv[1:])"
 
 
-def write_world(folder: Path, queries: int, depth: int) -> None:
-    """Write three runs (two that share documents, one full of ties), queries and judgements."""
+def draw(name: str, query_ids: Iterable[str], depth: int) -> Iterator[Ranking]:
+    """Draw a run: a third of the results of "second" are those of "first", and all scores of "tied" are the same."""
     generator = np.random.default_rng(1)
+    for query_id in query_ids:
+        # Drawing without repetition is slow; the few repetitions are dropped.
+        pool = list(dict.fromkeys(generator.integers(1, PASSAGES, 2 * depth).astype(str).tolist()))
+        scores = np.sort(generator.gamma(20, 0.5, depth).round(4))[::-1]
+        doc_ids = pool[: depth // 3] + pool[depth:] if name == "second" else pool
+        yield Ranking(query_id, doc_ids[:depth], np.ones(depth) if name == "tied" else scores)
+
+
+def write_world(folder: Path, queries: int, depth: int) -> None:
+    """Write three runs, queries and judgements."""
+    generator = np.random.default_rng(2)
     query_ids = [str(number) for number in np.sort(generator.choice(1_100_000, queries, replace=False))]
-    counts = generator.permutation(np.repeat(list(JUDGEMENTS), list(JUDGEMENTS.values())))[:queries]
-    judged: list[tuple[str, str, int]] = []
-    with ExitStack() as stack:
-        names = ("first", "second", "tied")
-        files = [stack.enter_context(open(folder / f"{name}.trec", "w", encoding="ascii")) for name in names]
-        for query_id, count in zip(query_ids, np.resize(counts, queries), strict=True):
-            # Drawing without repetition is slow; the few repetitions are dropped.
-            pool = list(dict.fromkeys(generator.integers(1, DOCUMENTS, 2 * depth).astype(str).tolist()))
-            scores = np.sort(generator.gamma(20, 0.5, depth).round(4))[::-1]
-            shared = (pool[: depth // 3] + pool[depth:])[:depth]
-            found = ((pool[:depth], scores), (shared, scores), (pool[:depth], np.ones(depth)))
-            for file, (doc_ids, values) in zip(files, found, strict=True):
-                write_in_a_loop(file, [Ranking(query_id, doc_ids, values)])
-            ranks = np.minimum(generator.exponential(depth / 6, count).astype(int), len(pool) - 1)
-            judged += [(query_id, pool[rank], 1) for rank in dict.fromkeys(ranks.tolist())]
-    (folder / "qrels.txt").write_text("".join(f"{query_id} 0 {doc_id} {grade}\n" for query_id, doc_id, grade in judged))
-    columns = [list(column) for column in zip(*judged, strict=True)]
+    for name in ("first", "second", "tied"):
+        write_in_a_loop(folder / f"{name}.trec", draw(name, query_ids, depth))
+    judged = SPLITS["dev.small"].judged
+    counts = generator.permutation(np.repeat(np.arange(len(judged)) + 1, judged))
+    rows = []
+    for (query_id, doc_ids, _), count in zip(draw("first", query_ids, depth), np.resize(counts, queries), strict=True):
+        ranks = set(generator.exponential(depth / 6, count).astype(int).tolist())
+        # No result has the number 0.
+        rows += [(query_id, doc_ids[rank] if rank < depth else "0", 1) for rank in ranks]
+    (folder / "qrels.txt").write_text("".join(f"{query_id} 0 {doc_id} {grade}\n" for query_id, doc_id, grade in rows))
+    columns = [list(column) for column in zip(*rows, strict=True)]
     tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
     tables.write_table(folder / "queries.parquet", pa.table([query_ids, query_ids], schema=tables.QUERIES))
 
 
-def write_in_a_loop(file: TextIO, rankings: Iterable[Ranking]) -> None:
+def write_in_a_loop(path: Path, rankings: Iterable[Ranking]) -> None:
     """Write a run as anybody would."""
-    for query_id, doc_ids, scores in rankings:
-        for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), start=1):
-            file.write(f"{query_id} Q0 {doc_id} {rank} {score} x\n")
+    with open(path, "w", encoding="utf-8") as file:
+        for query_id, doc_ids, scores in rankings:
+            for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), start=1):
+                file.write(f"{query_id} Q0 {doc_id} {rank} {score} x\n")
 
 
 def evaluate_plainly(qrels: str, run_path: str, output: str) -> None:
@@ -121,14 +123,9 @@ def refuse_differences(folder: Path, printed: Mapping[str, str]) -> None:
 def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[Row]:
     """Compare `write_run` with a loop, both in this process."""
     rankings = list(read_run(folder / f"{name}.trec"))
-
-    def loop() -> None:
-        with open(folder / "loop.trec", "w", encoding="utf-8") as file:
-            write_in_a_loop(file, rankings)
-
     sides = {
         "write_run": lambda: timed(lambda: write_run(folder / "written.trec", rankings, "x")),
-        "a Python loop": lambda: timed(loop),
+        "a Python loop": lambda: timed(lambda: write_in_a_loop(folder / "loop.trec", rankings)),
     }
     return compare(f"write the run {name}", repeats, sides)
 

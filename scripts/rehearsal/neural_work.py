@@ -42,11 +42,8 @@ def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
     """Operations of every neural job: stage -> job -> operations."""
     config = load(configfile)
     facts = gather(config, folder)
-    models = {
-        name: KNOWN.get(model.get("pretrained", ""), facts.models[name])
-        for name, model in config["base_models"].items()
-    }
-    facts = replace(facts, models=models)
+    sources = {name: model.get("pretrained", "") for name, model in config["base_models"].items()}
+    facts = replace(facts, models={name: KNOWN.get(source, facts.models[name]) for name, source in sources.items()})
     found: dict[str, dict[str, float]] = {}
     for job in dry_run(["--configfile", configfile, "--cores", "1", "--forceall"], folder).jobs:
         if job.rule in HEAVY:
