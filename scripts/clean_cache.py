@@ -7,8 +7,6 @@ was ever made from it. Datasets with a live workflow are left alone.
 Usage: python -m scripts.clean_cache
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

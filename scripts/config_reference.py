@@ -4,8 +4,6 @@ Usage: python -m scripts.config_reference           rewrites the reference
        python -m scripts.config_reference --check   exits with status 1 if it is not what the schema says
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -102,21 +100,17 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join([*markdown(HEADER, escaped, "---"), ""])
 
 
-def main() -> int:
-    """Rewrite or check; the exit status."""
+def main() -> None:
+    """Rewrite or check."""
     args = parse(__doc__, check=False, readme=README)
     old = args.readme.read_text(encoding="utf-8")
     new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(SCHEMA.read_text(encoding='utf-8')))}")
-    if args.check and new != old:
-        sys.stderr.write(
-            f"{args.readme}: found a reference that is not the schema's, expected them in step; "
-            "run `python -m scripts.config_reference`\n"
-        )
-        return 1
     if not args.check:
         args.readme.write_text(new, encoding="utf-8")
-    return 0
+    elif new != old:
+        found = f"{args.readme}: found a reference that is not the schema's, expected them in step"
+        sys.exit(f"{found}; run `python -m scripts.config_reference`")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

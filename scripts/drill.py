@@ -10,8 +10,6 @@ something temporary is left; the copies then stay for inspection.
 Usage: python -m scripts.drill [--kills 25] [--seed 1]
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -27,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.bench.common import parse, print_rows
+from scripts.bench.common import parse, print_table
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 
@@ -80,10 +78,7 @@ def results(folder: Path) -> dict[str, str]:
 
 
 def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> tuple[int | None, str, str]:
-    """Call the workflow, and kill it after so many seconds unless it ends before; with None leave it alone.
-
-    :returns: its status, None if it was killed, what it said, and its log.
-    """
+    """Call the workflow and kill it after so many seconds; its status, None if killed, what it said, and its log."""
     logs, output = folder / ".snakemake" / "log", folder / "said.txt"
     before = set(logs.glob("*"))
     command, marked, status = [executable("snakemake"), *ARGUMENTS], os.environ | {VARIABLE: token}, None
@@ -184,7 +179,7 @@ def main() -> int:
     faults = len(drill.faults) or "none: all files as in the undisturbed build"
     rows = {"kills": drill.kills, "builds finished and compared": drill.builds, "jobs begun": drill.jobs}
     rest = {"interrupted": interrupted, "faults": faults, "time": f"{time.perf_counter() - began:.0f} s"}
-    print_rows([*rows.items(), *rest.items()])
+    print_table([*rows.items(), *rest.items()])
     for fault in drill.faults:
         say(f"FAULT: {fault}")
     if drill.faults:

@@ -1,7 +1,5 @@
 """Copies of the project in which a build harms nobody, for benchmarks, drills and tests."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

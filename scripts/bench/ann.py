@@ -11,8 +11,6 @@ Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--kind
            [--dimension 128] [--keep vectors.npy]
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

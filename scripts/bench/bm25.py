@@ -7,8 +7,6 @@ processes of its own, start included; medians. It ends with status 1 if the two 
 Usage: python -m scripts.bench.bm25 --data ../shared/data/squad [--depth 1000] [--threads 2] [--repeats 3]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -19,7 +17,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval.anserini import fat_jar
 from cort.system.java import java_home
-from scripts.bench.common import compare, parse, print_rows, run, run_stage, write_split
+from scripts.bench.common import compare, parse, print_table, run, run_stage, write_split
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
 K1, B = 0.82, 0.68
@@ -57,7 +55,7 @@ def main() -> None:
         }
         rows = list(compare(f"{len(queries)} queries", args.repeats, sides))
         refuse_differences(folder)
-    print_rows(rows)
+    print_table(rows)
 
 
 if __name__ == "__main__":

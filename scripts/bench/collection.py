@@ -6,15 +6,13 @@ rounds, both in each round.
 Usage: python -m scripts.bench.collection [--size 1] [--collection FILE] [--repeats 5]
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
 
-from scripts.bench.common import Cost, compare, parse, print_rows, run, run_stage
+from scripts.bench.common import Cost, compare, parse, print_table, run, run_stage
 
 
 def main() -> None:
@@ -44,7 +42,7 @@ def main() -> None:
         sides = {"cp and md5sum": copy_and_sum, "cort.collection": make_table}
         rows = list(compare("collection", args.repeats, sides))
         sizes = (f"{path.stat().st_size / 1e9:.2f} GB" for path in (collection, output))
-        print_rows([*zip(("collection", "its table"), sizes, strict=True), *rows])
+        print_table([*zip(("collection", "its table"), sizes, strict=True), *rows])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """What the scripts share: options, stages and programs with their costs, sides that take turns, tables."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -174,26 +172,19 @@ def ratios(some: Sequence[float], others: Sequence[float]) -> str:
     return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
 
 
-def print_rows(rows: Iterable[Row]) -> None:
-    """Print names and values below each other."""
-    rows = list(rows)
-    width = max(len(name) for name, _ in rows)
-    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---:") -> list[str]:
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], rule: str = "---:") -> list[str]:
     """Lines of a Markdown table; `rule` aligns all columns but the first."""
     rules = ["---", *[rule] * (len(header) - 1)]
-    return [f"| {' | '.join(row)} |" for row in (header, rules, *rows)]
+    return [f"| {' | '.join(map(str, row))} |" for row in (header, rules, *rows)]
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "")) -> None:
     """Print a table in Markdown."""
     sys.stdout.write("\n".join([*markdown(header, rows), ""]))
 
 
 def between(path: Path, begin: str, end: str, content: str) -> str:
-    """Text of a document with other content between two lines; one that is not there gets nothing but these.
+    """Text of a document, empty if it is not there, with other content between two lines.
 
     :raises ValueError: when a line is missing.
     """

@@ -8,8 +8,6 @@ Usage: python -m scripts.bench.encode --data ../shared/data/squad --base-model F
            [--rounds 3] [--budgets 1024 8192] [--precisions fp32 bf16]
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import sys
@@ -86,7 +84,7 @@ def main() -> None:
         cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
         cells = [f"{len(texts) / statistics.median(times):.1f}", common.ratios(seconds[first], times)]
         rows.append([name, *cells, f"{difference:.1e}", f"{cosine:.5f}"])
-    common.print_table(["", "texts/s", "ratio", "largest difference", "smallest cosine"], rows)
+    common.print_table(rows, ["", "texts/s", "ratio", "largest difference", "smallest cosine"])
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--d
            [--device cuda]
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import tempfile
@@ -124,8 +122,8 @@ def main() -> None:
             rows = []
             for batch in args.batches:
                 queries = [near(vectors, batch, generator) for _ in range(args.rounds + 1)]
-                rows.append([str(batch), *measure(named, pairs, queries), overlap(named, queries[0])])
-        print_table(["batch", *(f"{name}, ms" for name in named), *map("/".join, pairs), "same results"], rows)
+                rows.append([batch, *measure(named, pairs, queries), overlap(named, queries[0])])
+        print_table(rows, ["batch", *(f"{name}, ms" for name in named), *map("/".join, pairs), "same results"])
 
 
 if __name__ == "__main__":

@@ -3,15 +3,13 @@
 Usage: python -m scripts.bench.quickstart [--builds 2] [--configfile config/pydocs.yaml]
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.bench.common import Row, parse, print_rows
+from scripts.bench.common import Row, parse, print_table
 from scripts.sandbox import copy_tree, digests, timed
 
 
@@ -51,7 +49,7 @@ def main() -> None:
             seen.append(digests(Path(name), "results/*/runs/*/*.trec"))
             last = list(measures(Path(name)))
     same = "byte-identical" if all(one == seen[0] for one in seen) else "DIFFERENT"
-    print_rows([*rows, *last, ("run files of all builds", same)])
+    print_table([*rows, *last, ("run files of all builds", same)])
 
 
 if __name__ == "__main__":

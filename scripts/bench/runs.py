@@ -7,8 +7,6 @@ and imports included; medians of several turns. It ends with status 1 if the pro
 Usage: python -m scripts.bench.runs [--queries 6980] [--depth 1000] [--repeats 5]
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
@@ -23,7 +21,7 @@ from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.retrieval.anserini import fat_jar
-from scripts.bench.common import Row, compare, parse, print_rows, run, run_stage, timed
+from scripts.bench.common import Row, compare, parse, print_table, run, run_stage, timed
 from scripts.rehearsal.synthetic import PASSAGES, SPLITS
 
 PROGRAM = "trec_eval/trec_eval-linux-amd64"
@@ -141,7 +139,7 @@ def main() -> None:
         rows = [row for some in ("first", "tied") for row in measure_evaluation(folder, some, args.repeats)]
         rows += compare("interleave two runs", args.repeats, fuse)
         rows += [row for some in ("first", "tied") for row in measure_writing(folder, some, args.repeats)]
-    print_rows(rows)
+    print_table(rows)
 
 
 if __name__ == "__main__":

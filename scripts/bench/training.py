@@ -13,8 +13,6 @@ Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-mode
            [--tokens-at-once 1024 8192]
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import itertools
@@ -38,9 +36,6 @@ from scripts.bench import common
 
 PEER = find_spec("sentence_transformers") is not None
 PLAIN = "import sys; from scripts.bench.training import train_plainly; sys.exit(train_plainly(sys.argv[1:]))"
-#: Tokens at once that no mini-batch has.
-ALL = 1_000_000
-
 MINI_BATCH, RATE = 6, 1e-7
 #: Updates of each call of the stage, the first one included.
 UPDATES = 3
@@ -80,7 +75,7 @@ def train_plainly(argv: Sequence[str]) -> int:
     from cort.models.transformer import forward_by_length
 
     def forward(model: Any, texts: Any, device: torch.device, _: int) -> torch.Tensor:
-        return forward_by_length(model, texts, device, ALL)
+        return forward_by_length(model, texts, device, sys.maxsize)
 
     with patch("cort.training.microbatches.forward_by_length", forward):
         return train.main(argv)
@@ -165,7 +160,7 @@ def main() -> None:
     for variant, found in speeds.items():
         same, single = (common.ratios(found, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
         rows.append((variant, f"{statistics.median(found):.1f}", same, single))
-    common.print_table(("variant", "triples/s", "to plain, same precision", "to plain, fp32"), rows)
+    common.print_table(rows, ["variant", "triples/s", "to plain, same precision", "to plain, fp32"])
 
 
 if __name__ == "__main__":

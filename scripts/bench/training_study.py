@@ -8,8 +8,6 @@ Usage: python -m scripts.bench.training_study --data ../shared/data --base-model
            [--seeds 1 2 3] [--report docs/training.md]
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys
@@ -30,7 +28,6 @@ OBJECTIVES = {
     "repbert": ("multilabel_margin", "inner_product", 12),
     "info-nce": ("info_nce", "cosine", TRIPLES_PER_UPDATE),
 }
-BEFORE = "before"
 # Vectors as sentence-transformers makes them of this model: no projection, one segment.
 ENCODER = {"base_model": "pretrained", "pooling": "mean", "projection": False, "dimension": 384}
 ENCODER |= {"query_segment": 0, "passage_segment": 0, "query_length": 32, "passage_length": 128}
@@ -82,7 +79,7 @@ def write_part(data: Path, folder: Path) -> None:
 def experiment(dataset: str, seed: int, data: Path, base_model: Path, folder: Path) -> dict[str, Any]:
     """Write an experiment's config: the model before training and after each objective, all also beside BM25."""
     weights = str(base_model / "model.safetensors")
-    encoders: dict[str, Any] = {BEFORE: {**ENCODER, "similarity": "cosine", "released": weights}}
+    encoders: dict[str, Any] = {"before": {**ENCODER, "similarity": "cosine", "released": weights}}
     for name, (loss, similarity, size) in OBJECTIVES.items():
         batches = {"batch_size": size, "gradient_accumulation": TRIPLES_PER_UPDATE // size}
         own = {"loss": loss, "similarity": similarity, "triples": {"maximum_queries": TRIPLES}}

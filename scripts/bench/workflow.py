@@ -5,8 +5,6 @@ The experiment is marked as built in a temporary copy, with empty files for resu
 Usage: python -m scripts.bench.workflow [--shards 64] [--systems 30] [--jobs 40] [--repeats 5]
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import tempfile
@@ -15,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from scripts.bench.common import Row, parse, print_rows
+from scripts.bench.common import Row, parse, print_table
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, timed
 
 # A stage without work: what remains is Snakemake, a shell and the start of Python.
@@ -68,7 +66,7 @@ def main() -> None:
         folder = copy_with_tiny(Path(name))
         tiny = yaml.safe_load((folder / TINY).read_text(encoding="utf-8"))
         dry_run = measure_dry_run(folder, tiny, args.shards, args.systems, args.repeats)
-        print_rows([dry_run, measure_job(folder, tiny, args.jobs, args.repeats)])
+        print_table([dry_run, measure_job(folder, tiny, args.jobs, args.repeats)])
 
 
 if __name__ == "__main__":

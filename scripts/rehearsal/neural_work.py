@@ -6,8 +6,6 @@ CoRT paper's GPU is what its 33 hours of training give for the operations counte
 Usage: python -m scripts.rehearsal.neural_work --configfile config/msmarco.yaml --report docs/scale.md
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

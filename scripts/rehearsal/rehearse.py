@@ -8,8 +8,6 @@ the last one was ended.
 Usage: python -m scripts.rehearsal.rehearse --folder FOLDER --sizes 1/64 1/16 1/4 1 --report docs/scale.md
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -61,11 +59,10 @@ def measure(command: Sequence[str], folder: Path) -> dict[str, float]:
     before = size_of(folder)
     started = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT)
-    own, resident, disk, asked = 0.0, 0.0, 0.0, 0.0
+    own, resident, disk = 0.0, 0.0, 0.0
     while process.poll() is None:
         own, resident = map(max, (own, resident), memory_of(process.pid))
-        if time.perf_counter() - asked > 5 * SECONDS_BETWEEN_SAMPLES:
-            disk, asked = max(disk, size_of(folder) - before), time.perf_counter()
+        disk = max(disk, size_of(folder) - before)
         time.sleep(SECONDS_BETWEEN_SAMPLES)
     seconds = time.perf_counter() - started
     if process.returncode:

@@ -3,13 +3,10 @@
 What neural stages and long searches would make is drawn at random: vectors, runs and scores of the right shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +24,14 @@ ENCODED, TRIPLES, SEARCHED, GRAPH = 16_384, 240, 3_159, 256
 MEASURES = ("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000")
 # Vectors drawn at once.
 BLOCK = 65_536
-Prepare: TypeAlias = Callable[[], None]
+Prepare = Callable[[], None] | None
 
 
 class Step:
     """One call of a stage, a module of cort/; its cost should be proportional to the number `n` of `unit`."""
 
     def __init__(
-        self, name: str, n: float, unit: str, note: str = "", prepare: Prepare | None = None, /, **options: object
+        self, name: str, n: float, unit: str, note: str = "", prepare: Prepare = None, /, **options: object
     ) -> None:
         self.name, self.n, self.unit, self.note, self.prepare, self.options = name, n, unit, note, prepare, options
         self.stage = name.split()[0]

@@ -7,14 +7,13 @@ first relevant passage. Everything depends on the seed and the size alone, and s
 Usage: python -m scripts.rehearsal.synthetic --size 1/64 --seed 42 --output FOLDER
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,10 +50,10 @@ class Split:
     queries: int
     judged: tuple[int, ...]
 
-    def scaled(self, size: Fraction) -> Split:
+    def scaled(self, size: Fraction) -> Self:
         """Keep the proportions at another size, each count at least 1."""
         judged = tuple(max(round(count * size), 1) for count in self.judged)
-        return Split(max(round(self.queries * size), sum(judged)), judged)
+        return type(self)(max(round(self.queries * size), sum(judged)), judged)
 
 
 PASSAGES = 8_841_823
