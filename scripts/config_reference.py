@@ -17,11 +17,9 @@ from scripts.sandbox import ROOT
 
 Schema: TypeAlias = dict[str, Any]
 
-SCHEMA = ROOT / "workflow" / "schemas" / "experiment.schema.yaml"
 README = ROOT / "config" / "README.md"
 BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
 END = "<!-- end of the reference -->"
-HEADER = ("Key", "Type", "Default", "Allowed", "Meaning")
 TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
 
 
@@ -97,14 +95,15 @@ def _letters(pattern: str) -> str:
 
 def _table(rows: Iterator[tuple[str, ...]]) -> str:
     escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "\n".join([*markdown(HEADER, escaped, "---"), ""])
+    return "\n".join([*markdown(["Key", "Type", "Default", "Allowed", "Meaning"], escaped, "---"), ""])
 
 
 def main() -> None:
     """Rewrite or check."""
     args = parse(__doc__, check=False, readme=README)
     old = args.readme.read_text(encoding="utf-8")
-    new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(SCHEMA.read_text(encoding='utf-8')))}")
+    schema = (ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text(encoding="utf-8")
+    new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(schema))}")
     if not args.check:
         args.readme.write_text(new, encoding="utf-8")
     elif new != old:

@@ -32,8 +32,7 @@ from workflow.lock import processes_with
 ARGUMENTS = ("--cores", "2", "--configfile", TINY)
 # What tells times, or how Lucene's threads were scheduled; all else is the same in every build.
 VARIABLE_FILES = re.compile(
-    r"/bm25/index/|/curve\.csv$|/provenance\.json$|/report/index\.html$|/report/tables/(stages|audits)\."
-    r"|/audit/|/report/figures/audits\."
+    r"/(audit|bm25/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\."
 )
 VARIABLE = "CORT_DRILL"
 MAIN_ONLY = 5
@@ -68,8 +67,8 @@ def differences(folder: Path, expected: dict[str, str]) -> list[str]:
     """Name the files that differ, miss or are too many in a finished build, and all that is temporary."""
     found = results(folder)
     different = [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
-    left = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.tmp"))]
-    return [*(f"{name} differs" for name in different), *(f"{name} is left" for name in left)]
+    left = [f"{path.relative_to(folder)} is left" for path in sorted(folder.rglob("*.tmp"))]
+    return [*(f"{name} differs" for name in different), *left]
 
 
 def results(folder: Path) -> dict[str, str]:
@@ -107,12 +106,6 @@ def kill_all(token: str) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def rules_of(folder: Path) -> dict[str, str]:
     """Message -> rule of all jobs of a copy in which the first call built everything."""
     first = min((folder / ".snakemake" / "log").glob("*"))
@@ -129,8 +122,7 @@ def build_with_kills(folder: Path, drill: Drill, generator: random.Random, lates
         moment = generator.uniform(EARLIEST, latest)
         main_only = (drill.kills + 1) % MAIN_ONLY == 0
         drill.tokens.append(secrets.token_hex(8))
-        seconds = moment if drill.kills < limit else None
-        status, said, log = run_round(folder, seconds, main_only, drill.tokens[-1])
+        status, said, log = run_round(folder, moment if drill.kills < limit else None, main_only, drill.tokens[-1])
         started, finished = parse_log(log)
         drill.jobs += len(started)
         again = sorted(done.keys() & set(started))
@@ -140,10 +132,10 @@ def build_with_kills(folder: Path, drill: Drill, generator: random.Random, lates
             drill.kills += 1
             running = [rules.get(name, "?") for name in started if name not in finished]
             drill.interrupted.update(running or ["between jobs"])
-            say(
+            sys.stderr.write(
                 f"kill {drill.kills:2}, build {drill.builds + 1}: after {moment:4.1f} s, "
                 f"{'main process only' if main_only else 'all processes    '} | "
-                f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}"
+                f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}\n"
             )
     if status:
         drill.faults.append(f"a call ended with status {status}: {said[-2000:]}")
@@ -165,29 +157,27 @@ def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, la
     return drill
 
 
-def main() -> int:
-    """Run the drill; the exit status."""
+def main() -> None:
+    """Run the drill."""
     args = parse(__doc__, kills=25, seed=1)
     began = time.perf_counter()
     top = Path(tempfile.mkdtemp(prefix="drill-"))
     undisturbed = copy_with_tiny(top / "undisturbed")
     seconds, _ = timed(undisturbed, *ARGUMENTS)
-    say(f"undisturbed: {len(rules_of(undisturbed))} jobs, {len(results(undisturbed))} files compared, {seconds:.0f} s")
+    jobs, files = len(rules_of(undisturbed)), len(results(undisturbed))
+    sys.stderr.write(f"undisturbed: {jobs} jobs, {files} files compared, {seconds:.0f} s\n")
     latest = max(LATEST_AT_LEAST, seconds * LATEST_PART)
     drill = kill_again_and_again(top, undisturbed, args.kills, args.seed, latest)
     interrupted = ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())
     faults = len(drill.faults) or "none: all files as in the undisturbed build"
-    rows = {"kills": drill.kills, "builds finished and compared": drill.builds, "jobs begun": drill.jobs}
+    counts = {"kills": drill.kills, "builds finished and compared": drill.builds, "jobs begun": drill.jobs}
     rest = {"interrupted": interrupted, "faults": faults, "time": f"{time.perf_counter() - began:.0f} s"}
-    print_table([*rows.items(), *rest.items()])
-    for fault in drill.faults:
-        say(f"FAULT: {fault}")
+    print_table([*counts.items(), *rest.items()])
+    sys.stderr.writelines(f"FAULT: {fault}\n" for fault in drill.faults)
     if drill.faults:
-        say(f"the copies are in {top}")
-        return 1
+        sys.exit(f"the copies are in {top}")
     shutil.rmtree(top)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -63,13 +63,11 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all in a folder, of those that stay long enough to be seen."""
-    if path.is_file():
-        return path.stat().st_size
+    inside = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
     total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += Path(folder, name).lstat().st_size
+    for file in [path] if path.is_file() else inside:
+        with suppress(OSError):
+            total += file.lstat().st_size
     return total
 
 

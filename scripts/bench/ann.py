@@ -87,9 +87,8 @@ def audit(kind: str, options: Mapping[str, int], passages: int, folder: Path) ->
 
 def main() -> None:
     """Prepare, build, measure, print."""
-    places = dict.fromkeys(("vectors", "data", "base_model", "keep"))
     numbers = {"texts": 150_000, "dimension": 128, "queries": 200, "M": 16, "ef_construction": 200}
-    args = parse(__doc__, **places, **numbers, kinds=list(WIDTHS))
+    args = parse(__doc__, vectors=None, data=None, base_model=None, keep=None, **numbers, kinds=list(WIDTHS))
     wrong = bool(args.vectors) == bool(args.data) or (args.data and not args.base_model)
     if wrong or set(args.kinds) - WIDTHS.keys():
         sys.exit(f"expected either --vectors or --data with --base-model, and --kinds of {', '.join(WIDTHS)}")

@@ -1,9 +1,8 @@
 """Exact search against faiss' flat index and against what the machine can do at best, in one run.
 
-Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. Every round times all
-of them one after the other on the same queries; the table has medians over the rounds and ratios of pairs. `read` sums
-all vectors once, `product` multiplies only, `one by one` has the vectors laid out for single queries. faiss is measured
-where it is installed (extra `peers`).
+Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. All take turns on the
+same queries; the table has medians and ratios of pairs. `read` sums all vectors once, `product` multiplies only,
+`one by one` has the vectors laid out for single queries. faiss is measured where it is installed (extra `peers`).
 
 Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
            [--device cuda]
@@ -24,8 +23,6 @@ from cort.retrieval.exact import ExactIndex
 from scripts.bench.common import BLOCK, Vectors, in_turns, parse, print_table, ratios, timed, write_vectors
 
 Search = Callable[[Vectors], object]
-
-#: whose ratios are printed
 PAIRS = (("faiss", "exact"), ("faiss", "one by one"), ("one by one", "read"))
 
 
@@ -92,9 +89,9 @@ def measure(named: dict[str, Search], pairs: Sequence[tuple[str, str]], queries:
 def near(vectors: Vectors, count: int, generator: np.random.Generator) -> Vectors:
     """Draw queries near some of the vectors."""
     some = vectors[generator.integers(0, len(vectors), count)]
-    some = some + 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
-    queries: Vectors = some / np.linalg.norm(some, axis=1, keepdims=True)
-    return queries
+    some += 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
+    some /= np.linalg.norm(some, axis=1, keepdims=True)
+    return some
 
 
 def overlap(named: dict[str, Search], queries: Vectors) -> str:
@@ -102,8 +99,8 @@ def overlap(named: dict[str, Search], queries: Vectors) -> str:
     if "faiss" not in named:
         return ""
     ours, theirs = (named[name](queries) for name in ("with ids", "faiss"))
-    pairs = list(zip(ours, theirs, strict=True))  # type: ignore[call-overload]
-    return f"{statistics.mean(len(one & other) / len(other) for one, other in pairs):.5f}"
+    shares = [len(one & other) / len(other) for one, other in zip(ours, theirs, strict=True)]  # type: ignore[call-overload]
+    return f"{statistics.mean(shares):.5f}"
 
 
 def main() -> None:

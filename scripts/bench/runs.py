@@ -24,7 +24,6 @@ from cort.retrieval.anserini import fat_jar
 from scripts.bench.common import Row, compare, parse, print_table, run, run_stage, timed
 from scripts.rehearsal.synthetic import PASSAGES, SPLITS
 
-PROGRAM = "trec_eval/trec_eval-linux-amd64"
 # Table 1 of the CoRT paper, with trec_eval's names.
 CUTS = (50, 100, 200, 500, 1000)
 MEASURES = {"RR@10": "recip_rank", "nDCG@20": "ndcg_cut_20", **{f"R@{k}": f"recall_{k}" for k in CUTS}}
@@ -87,7 +86,7 @@ def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[Row]:
     """Compare the stage `evaluate` with the trec_eval program and with plain pytrec_eval, in cost and in numbers."""
     results, qrels = folder / f"{name}.trec", folder / "qrels.txt"
     with zipfile.ZipFile(fat_jar()) as jar:
-        program = Path(jar.extract(PROGRAM, folder))
+        program = Path(jar.extract("trec_eval/trec_eval-linux-amd64", folder))
     program.chmod(0o755)
     trec_eval = (program, "-c", *(word for request in REQUESTS for word in ("-m", request)), qrels, results)
     files = {"run": results, "queries": folder / "queries.parquet", "qrels": folder / "qrels.parquet"}

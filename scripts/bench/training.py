@@ -2,12 +2,10 @@
 
 The plain variant is the same stage with one mini-batch after the other (6 triples, `--gradient-accumulation` of them an
 update), its queries padded to the longest of them and so its passages. All train on the same triples and take turns; of
-each call of the stage the updates after the first count, by its own clock. Where sentence-transformers is installed
-(the extra `peers`) its trainer runs beside them: the same texts in the same mini-batches through the same transformer,
-with its own loss over the passages of a mini-batch, and tokenized while it trains.
-
-Passages and queries are TSV files with qrels, as in ../shared/data/squad; the model is a pretrained folder, or one of
-MiniLM's size with random weights. Texts have `--length` tokens at most.
+each call of the stage the updates after the first count, by its own clock. With the extra `peers` the trainer of
+sentence-transformers runs beside them: the same mini-batches through the same transformer, with its own loss over the
+passages of a mini-batch, and tokenized while it trains. The model is a pretrained folder, or has MiniLM's size and
+random weights; texts have `--length` tokens at most.
 
 Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-model FOLDER] [--rounds 5]
            [--tokens-at-once 1024 8192]
@@ -56,17 +54,10 @@ def write_texts(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
     generator = np.random.default_rng(1)
     drawn = qrels.take(pa.array(generator.permutation(len(qrels))))
     negatives = doc_ids.take(pa.array(generator.integers(len(doc_ids), size=len(drawn))))
-    zeros, ones = (pa.array(np.full(len(drawn), value, dtype=np.int32)) for value in (0, 1))
-    columns = [zeros, drawn["query_id"], drawn["doc_id"], negatives, ones]
-    triples = pa.table(columns, schema=TRIPLES)
+    zeros, ones = (pa.repeat(pa.scalar(value, pa.int32()), len(drawn)) for value in (0, 1))
+    triples = pa.table([zeros, drawn["query_id"], drawn["doc_id"], negatives, ones], schema=TRIPLES)
     write_table(folder / "few.parquet", triples.slice(0, MINI_BATCH))
     return triples
-
-
-def parts(triples: pa.Table, size: int) -> Iterator[pa.Table]:
-    """Yield one part after the other, from the first again when all were."""
-    for number in itertools.count():
-        yield triples.take(pa.array(np.arange(number * size, (number + 1) * size) % len(triples)))
 
 
 def train_plainly(argv: Sequence[str]) -> int:
@@ -86,10 +77,10 @@ def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], option
     write_table(folder / "some.parquet", next(some))
     files = {"triples": folder / "some.parquet", "validation_triples": folder / "few.parquet"}
     files |= {"passages": folder / "passages.arrow", "base_model": folder / "lm", "output": folder / "model"}
-    files |= {name: folder / "queries.arrow" for name in ("queries", "validation_queries")}
-    training = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": RATE, "warmup_updates": 0}
-    how = {"threads": torch.get_num_threads(), "output_curve": folder / "curve.csv"}
-    common.run(sys.executable, *program, *common.words({**files, **training, **how, **options}))
+    files |= {"queries": folder / "queries.arrow", "validation_queries": folder / "queries.arrow"}
+    how = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": RATE, "warmup_updates": 0, **options}
+    curve = {"output_curve": folder / "curve.csv", "threads": torch.get_num_threads()}
+    common.run(sys.executable, *program, *common.words({**files, **how, **curve}))
     with open(folder / "curve.csv", encoding="utf-8", newline="") as lines:
         speeds = {int(row["step"]): row["examples_per_second"] for row in csv.DictReader(lines)}
     return statistics.median(float(speed) for step, speed in speeds.items() if step > 1 and speed)
@@ -104,18 +95,10 @@ def peer(folder: Path, some: Iterator[pa.Table], args: argparse.Namespace, preci
     transformer = models.Transformer(str(folder / "lm"), max_seq_length=args.length)
     pooling = models.Pooling(transformer.get_word_embedding_dimension(), "mean")
     model = peers.SentenceTransformer(modules=[transformer, pooling])
-    arguments: Any = peers.SentenceTransformerTrainingArguments(
-        output_dir=str(folder / "peer"),
-        per_device_train_batch_size=MINI_BATCH,
-        gradient_accumulation_steps=args.gradient_accumulation,
-        num_train_epochs=1,
-        learning_rate=RATE,
-        bf16=precision == "bf16",
-        save_strategy="no",
-        logging_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
+    sizes = {"per_device_train_batch_size": MINI_BATCH, "gradient_accumulation_steps": args.gradient_accumulation}
+    how = {"num_train_epochs": 1, "learning_rate": RATE, "bf16": precision == "bf16", **sizes}
+    quiet = {"save_strategy": "no", "logging_strategy": "no", "report_to": [], "disable_tqdm": True}
+    arguments: Any = peers.SentenceTransformerTrainingArguments(output_dir=str(folder / "peer"), **how, **quiet)
     loss = losses.MultipleNegativesRankingLoss(model)
     trainer = partial(peers.SentenceTransformerTrainer, model, arguments, loss=loss)
     found = (read_table(folder / "queries.parquet", QUERIES), read_table(folder / "passages.parquet", PASSAGES))
@@ -132,18 +115,20 @@ def peer(folder: Path, some: Iterator[pa.Table], args: argparse.Namespace, preci
 
 def variants(args: argparse.Namespace, folder: Path, triples: pa.Table) -> Iterator[tuple[str, Callable[[], float]]]:
     """Name a function for each variant that returns triples per second, the plain one of a precision first."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def parts(size: int) -> Iterator[pa.Table]:
+        return (triples.slice(first, size) for first in itertools.cycle(range(0, max(len(triples) - size, 1), size)))
+
     update = MINI_BATCH * args.gradient_accumulation
     lengths = {"query_length": args.length, "passage_length": args.length}
     shape = {"dimension": args.dimension, "gradient_accumulation": args.gradient_accumulation, **lengths}
-    stage = ("-m", "cort.train")
-    programs = {"plain": (("-c", PLAIN), 1)} | {f"{n} tokens at once": (stage, n) for n in args.tokens_at_once}
-    for precision in common.worthwhile_precisions(device):
-        for name, (program, tokens) in programs.items():
+    programs = {f"{n} tokens at once": (("-m", "cort.train"), n) for n in args.tokens_at_once}
+    for precision in common.worthwhile_precisions("cuda" if torch.cuda.is_available() else "cpu"):
+        for name, (program, tokens) in ({"plain": (("-c", PLAIN), 1)} | programs).items():
             options = {**shape, "precision": precision, "tokens_at_once": tokens}
-            yield f"{precision}, {name}", partial(train, folder, parts(triples, UPDATES * update), program, options)
+            yield f"{precision}, {name}", partial(train, folder, parts(UPDATES * update), program, options)
         if PEER:
-            yield f"{precision}, sentence-transformers", peer(folder, parts(triples, update), args, precision)
+            yield f"{precision}, sentence-transformers", peer(folder, parts(update), args, precision)
 
 
 def main() -> None:
@@ -154,8 +139,8 @@ def main() -> None:
         triples = write_texts(args.data.resolve(), args.base_model, Path(name))
         # The peer's first round is slower; the stage leaves its first update out itself.
         speeds = common.in_turns(args.rounds, dict(variants(args, Path(name), triples)), warm_up=PEER)
-    sys.stdout.write(f"{torch.get_num_threads()} threads, torch {torch.__version__}; ")
-    sys.stdout.write(f"{MINI_BATCH * args.gradient_accumulation} triples an update\n\n")
+    machine = f"{torch.get_num_threads()} threads, torch {torch.__version__}"
+    sys.stdout.write(f"{machine}; {MINI_BATCH * args.gradient_accumulation} triples an update\n\n")
     rows = []
     for variant, found in speeds.items():
         same, single = (common.ratios(found, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))

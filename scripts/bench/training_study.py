@@ -21,8 +21,7 @@ from scripts.bench.common import markdown, parse, put_between
 from scripts.sandbox import copy_tree, timed
 
 TRIPLES_PER_UPDATE = 48
-#: The objectives: their loss, their similarity, and the triples of a mini-batch, whose texts are each other's negatives
-#: (CoRT's, RepBERT's, a whole update).
+#: Loss, similarity and triples of a mini-batch, whose texts are each other's negatives: CoRT's, RepBERT's, an update.
 OBJECTIVES = {
     "cort": ("triplet", "angular", 6),
     "repbert": ("multilabel_margin", "inner_product", 12),
@@ -36,10 +35,7 @@ TRAINING = {"epochs": 1, "learning_rate": 5.0e-5, "weight_decay": 0.01, "warmup_
 PASSAGE_EVERY, TEST_EVERY = 8, 5
 #: Questions drawn for training, and of SQuAD's, which has no third split, for validation.
 TRIPLES, HELD_OUT = 1200, 200
-DATASETS: Mapping[str, tuple[str, ...]] = {
-    "nfcorpus": ("nDCG@10", "RR@10", "R@100", "R@1000"),
-    "squad": ("RR@10", "R@10", "R@100", "R@1000"),
-}
+DATASETS = {"nfcorpus": ("nDCG@10", "RR@10", "R@100", "R@1000"), "squad": ("RR@10", "R@10", "R@100", "R@1000")}
 
 
 def texts(dataset: str, data: Path, folder: Path) -> dict[str, Any]:
@@ -99,8 +95,7 @@ def build(project: Path, config: Mapping[str, Any]) -> dict[str, dict[str, float
     folder = Path("results") / config["dataset"] / "measures" / "test"
     files = {name: folder / f"{name}.json" for name in config["systems"]}
     seconds, _ = timed(project, "--cores", "all", "--configfile", path.name, "--", *files.values())
-    sys.stdout.write(f"{config['dataset']}: {seconds / 60:.1f} min\n")
-    sys.stdout.flush()
+    sys.stderr.write(f"{config['dataset']}: {seconds / 60:.1f} min\n")
     return {name: json.loads((project / file).read_text(encoding="utf-8"))["mean"] for name, file in files.items()}
 
 

@@ -33,7 +33,6 @@ from scripts.sandbox import ROOT, size_of
 
 log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_SAMPLES = 0.2
 SMALL = {"model_type": "bert", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
 ARCHITECTURE = SMALL | {"intermediate_size": 256}
 
@@ -63,7 +62,7 @@ def measure(command: Sequence[str], folder: Path) -> dict[str, float]:
     while process.poll() is None:
         own, resident = map(max, (own, resident), memory_of(process.pid))
         disk = max(disk, size_of(folder) - before)
-        time.sleep(SECONDS_BETWEEN_SAMPLES)
+        time.sleep(0.2)
     seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{shlex.join(command)}: status {process.returncode}")
@@ -127,8 +126,8 @@ def write_report(path: Path, measurements: Sequence[Measurement]) -> None:
     for name in dict.fromkeys(one.name for one in measurements if one.name != "generate"):
         found = sorted((one for one in measurements if one.name == name), key=lambda one: Fraction(one.size))
         largest = found[-1]
-        grows = len(found) > 1 and largest.n > found[-2].n
-        times = [" / ".join(f"{one.seconds:.0f}" for one in found), f"{growth(*found[-2:]):.2f}" if grows else ""]
+        exponent = f"{growth(*found[-2:]):.2f}" if len(found) > 1 and largest.n > found[-2].n else ""
+        times = [" / ".join(f"{one.seconds:.0f}" for one in found), exponent]
         own, resident, kept = map(_gigabytes, (largest.own, largest.resident, largest.kept))
         sizes = [own, resident, f"{largest.disk / 1e9:.2f}", kept]
         rows.append([f"`{name}`", f"{largest.n:,.0f} {largest.unit}", *times, *sizes, largest.note])

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +49,10 @@ class Split:
     queries: int
     judged: tuple[int, ...]
 
-    def scaled(self, size: Fraction) -> Self:
+    def scaled(self, size: Fraction) -> "Split":
         """Keep the proportions at another size, each count at least 1."""
         judged = tuple(max(round(count * size), 1) for count in self.judged)
-        return type(self)(max(round(self.queries * size), sum(judged)), judged)
+        return Split(max(round(self.queries * size), sum(judged)), judged)
 
 
 PASSAGES = 8_841_823
@@ -130,8 +129,8 @@ def iter_passages(passages: int, words: pa.Array, queries: Queries, seed: int) -
     for first in range(0, passages, CHUNK):
         generator = np.random.default_rng([seed, 1, first])
         count = min(CHUNK, passages - first)
-        lengths = np.exp(generator.normal(PASSAGE_LENGTH, PASSAGE_SPREAD, count)).astype(np.int64)
-        lengths = lengths.clip(2, LONGEST_PASSAGE)
+        drawn = np.exp(generator.normal(PASSAGE_LENGTH, PASSAGE_SPREAD, count))
+        lengths = drawn.astype(np.int64).clip(2, LONGEST_PASSAGE)
         ids = word_ids(generator, int(lengths.sum()))
         queries.take_words(first, ids, lengths, generator)
         yield pa.table({"doc_id": _strings(np.arange(first, first + count)), "text": join_words(words, ids, lengths)})
