@@ -7,8 +7,7 @@ any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --d
 written to the file of --keep, for --vectors. --M and --ef-construction are those of HNSW.
 
 Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--kinds hnsw --M 32]
-       python -m scripts.bench.ann --data ../shared/data/squad --base-model FOLDER [--texts 150000]
-           [--dimension 128] [--keep vectors.npy]
+       python -m scripts.bench.ann --data ../shared/data/squad --base-model FOLDER [--texts 150000] [--keep NPY]
 """
 
 import os

@@ -4,8 +4,7 @@ Both start from texts: the stages `tokenize` and `encode` here, tokenization ins
 `peers` only this project's rows are measured. Every row is the median of the rounds, the ratio that of pairs of one
 round; the difference is the largest between two numbers of vectors, the cosine the smallest between two of a text.
 
-Usage: python -m scripts.bench.encode --data ../shared/data/squad --base-model FOLDER [--texts 3000]
-           [--rounds 3] [--budgets 1024 8192] [--precisions fp32 bf16]
+Usage: python -m scripts.bench.encode --data ../shared/data/squad --base-model FOLDER [--precisions fp32 bf16]
 """
 
 import itertools

@@ -4,8 +4,7 @@ Vectors are synthetic: in clusters, as passages of one document are, or independ
 same queries; the table has medians and ratios of pairs. `read` sums all vectors once, `product` multiplies only,
 `one by one` has the vectors laid out for single queries. faiss is measured where it is installed (extra `peers`).
 
-Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
-           [--device cuda]
+Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--batches 1 32 256] [--device cuda]
 """
 
 import statistics

@@ -7,8 +7,7 @@ sentence-transformers runs beside them: the same mini-batches through the same t
 passages of a mini-batch, and tokenized while it trains. The model is a pretrained folder, or has MiniLM's size and
 random weights; texts have `--length` tokens at most.
 
-Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-model FOLDER] [--rounds 5]
-           [--tokens-at-once 1024 8192]
+Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-model FOLDER] [--tokens-at-once 1024 8192]
 """
 
 import argparse

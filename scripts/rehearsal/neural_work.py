@@ -21,7 +21,8 @@ from workflow.planning.flops import HEAVY, work
 from workflow.planning.models import Model, model_from
 
 EXA, HOUR = 1e18, 3600.0
-GPUS, SHARDED = (1, 4, 8), {"encode"}
+GPUS = (1, 4, 8)
+SHARDED = {"encode"}
 # Models of the hub that are known without asking it: what their config.json says.
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096}
 KNOWN: Mapping[str, Model] = {
