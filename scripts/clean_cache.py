@@ -7,8 +7,6 @@ was ever made from it. Datasets with a live workflow are left alone.
 Usage: python -m scripts.clean_cache
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -29,11 +27,10 @@ SHARD = re.compile(r"passages\.\d+-of-(\d+)\.arrow")
 def clean(root: Path) -> Iterator[tuple[Path, int]]:
     """Delete under a project's folder; yield what is gone, and its bytes."""
     bytecode = [path for name in SOURCES for path in (root / name).rglob("__pycache__")]
-    for folder in [*(root / name for name in CACHES), *bytecode]:
-        if folder.is_dir():
-            size = size_of(folder)
-            shutil.rmtree(folder)
-            yield folder, size
+    sizes = {folder: size_of(folder) for folder in (*map(root.joinpath, CACHES), *bytecode) if folder.is_dir()}
+    for folder, size in sizes.items():
+        shutil.rmtree(folder)
+        yield folder, size
     for dataset in sorted(path for path in (root / "results").glob("*") if path.is_dir()):
         if is_owned(dataset.name):
             continue
@@ -51,12 +48,9 @@ def old_shards(dataset: Path) -> Iterator[Path]:
     folders = sorted((dataset / "embeddings").glob("*"))
     current = existing_shards(folders)
     for folder in folders:
-        shards: dict[int, list[Path]] = {}
-        for path in sorted(folder.iterdir()):
-            if match := SHARD.fullmatch(path.name):
-                shards.setdefault(int(match[1]), []).append(path)
-        if current and len(shards.get(current, [])) == current:
-            yield from (path for number, paths in shards.items() if number != current for path in paths)
+        counts = {path: int(match[1]) for path in sorted(folder.iterdir()) if (match := SHARD.fullmatch(path.name))}
+        if current and list(counts.values()).count(current) == current:
+            yield from (path for path, count in counts.items() if count != current)
 
 
 def main() -> None:

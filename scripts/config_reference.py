@@ -4,66 +4,47 @@ Usage: python -m scripts.config_reference           rewrites the reference
        python -m scripts.config_reference --check   exits with status 1 if it is not what the schema says
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import yaml
 
-from scripts.bench.common import make_parser
+from scripts.bench.common import between, markdown, parse
 from scripts.sandbox import ROOT
 
 Schema: TypeAlias = dict[str, Any]
 
-SCHEMA = ROOT / "workflow" / "schemas" / "experiment.schema.yaml"
 README = ROOT / "config" / "README.md"
 BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
 END = "<!-- end of the reference -->"
-HEADER = "| Key | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n"
 TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
 
 
 def render(schema: Schema) -> str:
     """Write a table for the keys that stand alone, then one for each section."""
-    properties = schema["properties"]
-    alone = {key: part for key, part in properties.items() if part.get("type") != "object"}
+    alone = {key: part for key, part in schema["properties"].items() if part.get("type") != "object"}
     parts = [f"### Top level\n\n{_table(_rows(schema | {'properties': alone}, ''))}"]
-    for key, part in properties.items():
+    for key, part in schema["properties"].items():
         if key not in alone:
             need = " Required." if key in schema["required"] else ""
-            parts.append(f"### `{key}`\n\n{part['description']}{need}{_names(part)}\n\n{_table(_rows(part, key))}")
+            pattern = part.get("propertyNames", {}).get("pattern")
+            names = f" Names have {_letters(pattern)}." if pattern else ""
+            parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}")
     return "\n".join(parts)
 
 
-def insert(readme: str, reference: str) -> str:
-    """Put the reference between the markers.
-
-    :raises ValueError: when a marker is missing.
-    """
-    match = re.fullmatch(f"(.*{re.escape(BEGIN)}\n).*({re.escape(END)}.*)", readme, re.DOTALL)
-    if match is None:
-        raise ValueError(f"{README}: found no reference, expected the lines {BEGIN!r} and {END!r}; add them")
-    return f"{match[1]}\n{reference}\n{match[2]}"
-
-
-def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict) and rest.get("type") == "object":
         yield from _rows(rest, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
-        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), _meaning(part)
+        note = " Changes no result and makes nothing run again." if part.get("affects_results") is False else ""
+        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), f"{part['description']}{note}"
         yield from _rows(part, place)
-
-
-def _meaning(part: Schema) -> str:
-    note = " Changes no result and makes nothing run again." if part.get("affects_results") is False else ""
-    return f"{part['description']}{note}"
 
 
 def _type(part: Schema) -> str:
@@ -71,11 +52,10 @@ def _type(part: Schema) -> str:
         return "choice"
     names = [part["type"]] if isinstance(part["type"], str) else part["type"]
     words = " or ".join(TYPES.get(name, name) for name in names)
-    return f"{words} of {_plural(_type(part['items']))}" if "items" in part else words
-
-
-def _plural(word: str) -> str:
-    return word if word == "text" else f"{word}s"
+    if "items" not in part:
+        return words
+    items = _type(part["items"])
+    return f"{words} of {items}" if items == "text" else f"{words} of {items}s"
 
 
 def _default(key: str, part: Schema, schema: Schema) -> str:
@@ -108,38 +88,28 @@ def _range(part: Schema) -> str:
     return ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
 
 
-def _names(part: Schema) -> str:
-    pattern = part.get("propertyNames", {}).get("pattern")
-    return f" Names have {_letters(pattern)}." if pattern else ""
-
-
 def _letters(pattern: str) -> str:
     match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
     return f"letters, digits and `{' '.join(match[1])}`" if match else f"`{pattern}`"
 
 
 def _table(rows: Iterator[tuple[str, ...]]) -> str:
-    return HEADER + "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join([*markdown(["Key", "Type", "Default", "Allowed", "Meaning"], escaped, "---"), ""])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Rewrite or check; the exit status."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if the reference is old")
-    parser.add_argument("--readme", type=Path, default=README, metavar="FILE", help="file to rewrite or check")
-    args = parser.parse_args(argv)
+def main() -> None:
+    """Rewrite or check."""
+    args = parse(__doc__, check=False, readme=README)
     old = args.readme.read_text(encoding="utf-8")
-    new = insert(old, render(yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
-    if args.check and new != old:
-        sys.stderr.write(
-            f"{args.readme}: found a reference that is not the schema's, expected them in step; "
-            "run `python -m scripts.config_reference`\n"
-        )
-        return 1
+    schema = (ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text(encoding="utf-8")
+    new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(schema))}")
     if not args.check:
         args.readme.write_text(new, encoding="utf-8")
-    return 0
+    elif new != old:
+        found = f"{args.readme}: found a reference that is not the schema's, expected them in step"
+        sys.exit(f"{found}; run `python -m scripts.config_reference`")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

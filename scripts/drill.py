@@ -10,8 +10,6 @@ something temporary is left; the copies then stay for inspection.
 Usage: python -m scripts.drill [--kills 25] [--seed 1]
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -23,45 +21,32 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.bench.common import make_parser, print_rows
+from scripts.bench.common import parse, print_table
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, timed
 from workflow.lock import processes_with
 
 ARGUMENTS = ("--cores", "2", "--configfile", TINY)
 # What tells times, or how Lucene's threads were scheduled; all else is the same in every build.
 VARIABLE_FILES = re.compile(
-    r"/bm25/index/|/curve\.csv$|/provenance\.json$|/report/index\.html$|/report/tables/(stages|audits)\."
-    r"|/audit/|/report/figures/audits\."
+    r"/(audit|bm25/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\."
 )
 VARIABLE = "CORT_DRILL"
 MAIN_ONLY = 5
 # Seconds: the earliest moment of a kill, and the latest as a part of the undisturbed build's.
 EARLIEST, LATEST_PART, LATEST_AT_LEAST = 0.5, 1 / 3, 6.0
-STARTED, FINISHED = (
-    re.compile(r"^Job (\d+): (.+)$", re.MULTILINE),
-    re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)"),
-)
-
-
-@dataclass(frozen=True)
-class Round:
-    """What one call did, by the messages of its jobs; `status` is None if it was killed."""
-
-    started: list[str]
-    finished: dict[str, str]
-    status: int | None = None
-    said: str = ""
+STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)
+FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)", re.MULTILINE)
 
 
 @dataclass
 class Drill:
-    """The record of all rounds; `faults` has a line for each thing that is wrong."""
+    """The record of all rounds: `rules` by the messages of jobs; `faults` has a line for each thing that is wrong."""
 
+    rules: dict[str, str]
     kills: int = 0
     builds: int = 0
     interrupted: Counter[str] = field(default_factory=Counter)
@@ -72,23 +57,18 @@ class Drill:
 
 def parse_log(text: str) -> tuple[list[str], dict[str, str]]:
     """Read Snakemake's own log: messages of the jobs that started, and message -> rule of those that finished."""
-    names: dict[str, str] = {}
-    started, finished = [], {}
-    for line in text.splitlines():
-        if match := STARTED.match(line):
-            names[match[1]] = match[2]
-            started.append(match[2])
-        elif (match := FINISHED.match(line)) and match[1] in names:
-            finished[names[match[1]]] = match[2]
-    return started, finished
+    started = STARTED.findall(text)
+    names = dict(started)
+    finished = {names[number]: rule for number, rule in FINISHED.findall(text) if number in names}
+    return [name for _, name in started], finished
 
 
 def differences(folder: Path, expected: dict[str, str]) -> list[str]:
     """Name the files that differ, miss or are too many in a finished build, and all that is temporary."""
     found = results(folder)
     different = [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
-    left = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.tmp"))]
-    return [*(f"{name} differs" for name in different), *(f"{name} is left" for name in left)]
+    left = [f"{path.relative_to(folder)} is left" for path in sorted(folder.rglob("*.tmp"))]
+    return [*(f"{name} differs" for name in different), *left]
 
 
 def results(folder: Path) -> dict[str, str]:
@@ -96,20 +76,15 @@ def results(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in digests(folder, "results/**/*").items() if not VARIABLE_FILES.search(name)}
 
 
-def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> Round:
-    """Call the workflow, and kill it after so many seconds unless it ends before; with None leave it alone."""
-    logs = folder / ".snakemake" / "log"
+def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) -> tuple[int | None, str, str]:
+    """Call the workflow and kill it after so many seconds; its status, None if killed, what it said, and its log."""
+    logs, output = folder / ".snakemake" / "log", folder / "said.txt"
     before = set(logs.glob("*"))
-    with open(folder / "said.txt", "w+", encoding="utf-8") as said:
+    command, marked, status = [executable("snakemake"), *ARGUMENTS], os.environ | {VARIABLE: token}, None
+    with open(output, "wb") as said:
         process = subprocess.Popen(
-            [executable("snakemake"), *ARGUMENTS],
-            cwd=folder,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {VARIABLE: token},
-            start_new_session=True,
+            command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, env=marked, start_new_session=True
         )
-        status = None
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -119,10 +94,8 @@ def run_round(folder: Path, seconds: float | None, main_only: bool, token: str) 
                 os.killpg(process.pid, signal.SIGKILL)
                 kill_all(token)
             process.wait()
-        said.seek(0)
-        words = said.read()
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(set(logs.glob("*")) - before))
-    return Round(*parse_log(text), status, words)
+    log = "".join(path.read_text(encoding="utf-8") for path in sorted(set(logs.glob("*")) - before))
+    return status, output.read_text(encoding="utf-8"), log
 
 
 def kill_all(token: str) -> None:
@@ -131,42 +104,6 @@ def kill_all(token: str) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def build_with_kills(
-    folder: Path, drill: Drill, generator: random.Random, latest: float, limit: int, rules: dict[str, str]
-) -> None:
-    """Call, kill, call again until a build is finished; not more than `limit` kills in all."""
-    done: dict[str, str] = {}
-    while True:
-        last = drill.kills >= limit
-        moment = generator.uniform(EARLIEST, latest)
-        main_only = (drill.kills + 1) % MAIN_ONLY == 0
-        drill.tokens.append(secrets.token_hex(8))
-        one = run_round(folder, None if last else moment, main_only, drill.tokens[-1])
-        drill.jobs += len(one.started)
-        again = sorted(done.keys() & set(one.started))
-        drill.faults += [f"{rules.get(name, '?')} ran again, though finished: {name}" for name in again]
-        done |= one.finished
-        if one.status == 0:
-            return
-        if one.status is not None:
-            drill.faults.append(f"a call ended with status {one.status}: {one.said[-2000:]}")
-            return
-        drill.kills += 1
-        running = [rules.get(name, "?") for name in one.started if name not in one.finished]
-        drill.interrupted.update(running or ["between jobs"])
-        say(
-            f"kill {drill.kills:2}, build {drill.builds + 1}: after {moment:4.1f} s, "
-            f"{'main process only' if main_only else 'all processes    '} | "
-            f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}"
-        )
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def rules_of(folder: Path) -> dict[str, str]:
@@ -178,14 +115,40 @@ def rules_of(folder: Path) -> dict[str, str]:
     return rules
 
 
+def build_with_kills(folder: Path, drill: Drill, generator: random.Random, latest: float, limit: int) -> None:
+    """Call, kill, call again until a build is finished; not more than `limit` kills in all."""
+    rules, done, status = drill.rules, dict[str, str](), None
+    while status is None:
+        moment = generator.uniform(EARLIEST, latest)
+        main_only = (drill.kills + 1) % MAIN_ONLY == 0
+        drill.tokens.append(secrets.token_hex(8))
+        status, said, log = run_round(folder, moment if drill.kills < limit else None, main_only, drill.tokens[-1])
+        started, finished = parse_log(log)
+        drill.jobs += len(started)
+        again = sorted(done.keys() & set(started))
+        drill.faults += [f"{rules.get(name, '?')} ran again, though finished: {name}" for name in again]
+        done |= finished
+        if status is None:
+            drill.kills += 1
+            running = [rules.get(name, "?") for name in started if name not in finished]
+            drill.interrupted.update(running or ["between jobs"])
+            sys.stderr.write(
+                f"kill {drill.kills:2}, build {drill.builds + 1}: after {moment:4.1f} s, "
+                f"{'main process only' if main_only else 'all processes    '} | "
+                f"finished so far {len(done):2} of {len(rules)} | running: {', '.join(running) or 'nothing'}\n"
+            )
+    if status:
+        drill.faults.append(f"a call ended with status {status}: {said[-2000:]}")
+
+
 def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, latest: float) -> Drill:
     """Build in copies under `top` until there were so many kills, each `latest` seconds after a call at the latest."""
-    drill, generator = Drill(), random.Random(seed)  # noqa: S311 - moments, not secrets
-    expected, rules = results(undisturbed), rules_of(undisturbed)
+    drill, generator = Drill(rules_of(undisturbed)), random.Random(seed)  # noqa: S311 - moments, not secrets
+    expected = results(undisturbed)
     try:
         while drill.kills < kills and not drill.faults:
             folder = copy_with_tiny(top / f"build-{drill.builds + 1}")
-            build_with_kills(folder, drill, generator, latest, kills, rules)
+            build_with_kills(folder, drill, generator, latest, kills)
             drill.builds += 1
             drill.faults += differences(folder, expected)
     finally:
@@ -194,42 +157,27 @@ def kill_again_and_again(top: Path, undisturbed: Path, kills: int, seed: int, la
     return drill
 
 
-def report(drill: Drill, seconds: float) -> None:
-    """Print the closing table and the faults."""
-    rows: list[tuple[str, object]] = [
-        ("kills", drill.kills),
-        ("builds finished and compared", drill.builds),
-        ("jobs begun", drill.jobs),
-        ("interrupted", ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())),
-        ("faults", len(drill.faults) or "none: all files as in the undisturbed build"),
-        ("time", f"{seconds:.0f} s"),
-    ]
-    print_rows(rows)
-    for fault in drill.faults:
-        say(f"FAULT: {fault}")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the drill; the exit status."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--kills", type=int, default=25, help="how often to kill (default: 25)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the moments (default: 1)")
-    args = parser.parse_args(argv)
+def main() -> None:
+    """Run the drill."""
+    args = parse(__doc__, kills=25, seed=1)
     began = time.perf_counter()
     top = Path(tempfile.mkdtemp(prefix="drill-"))
     undisturbed = copy_with_tiny(top / "undisturbed")
     seconds, _ = timed(undisturbed, *ARGUMENTS)
-    say(f"undisturbed: {len(rules_of(undisturbed))} jobs, {len(results(undisturbed))} files compared, {seconds:.0f} s")
-    drill = kill_again_and_again(
-        top, undisturbed, args.kills, args.seed, latest=max(LATEST_AT_LEAST, seconds * LATEST_PART)
-    )
-    report(drill, time.perf_counter() - began)
+    jobs, files = len(rules_of(undisturbed)), len(results(undisturbed))
+    sys.stderr.write(f"undisturbed: {jobs} jobs, {files} files compared, {seconds:.0f} s\n")
+    latest = max(LATEST_AT_LEAST, seconds * LATEST_PART)
+    drill = kill_again_and_again(top, undisturbed, args.kills, args.seed, latest)
+    interrupted = ", ".join(f"{name} {count}" for name, count in drill.interrupted.most_common())
+    faults = len(drill.faults) or "none: all files as in the undisturbed build"
+    counts = {"kills": drill.kills, "builds finished and compared": drill.builds, "jobs begun": drill.jobs}
+    rest = {"interrupted": interrupted, "faults": faults, "time": f"{time.perf_counter() - began:.0f} s"}
+    print_table([*counts.items(), *rest.items()])
+    sys.stderr.writelines(f"FAULT: {fault}\n" for fault in drill.faults)
     if drill.faults:
-        say(f"the copies are in {top}")
-        return 1
+        sys.exit(f"the copies are in {top}")
     shutil.rmtree(top)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

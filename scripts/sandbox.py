@@ -1,7 +1,5 @@
 """Copies of the project in which a build harms nobody, for benchmarks, drills and tests."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -31,9 +29,8 @@ def copy_tree(target: Path) -> Path:
 
 def copy_with_tiny(target: Path) -> Path:
     """Copy the project, and write the tiny experiment into the copy's folder `tiny`; all copies are the same."""
-    copy_tree(target)
     command = [sys.executable, "tests/tiny/generate.py", Path(TINY).parent.name]
-    subprocess.run(command, cwd=target, check=True)
+    subprocess.run(command, cwd=copy_tree(target), check=True)
     return target
 
 
@@ -66,28 +63,22 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all in a folder, of those that stay long enough to be seen."""
-    if path.is_file():
-        return path.stat().st_size
+    inside = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
     total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += Path(folder, name).lstat().st_size
+    for file in [path] if path.is_file() else inside:
+        with suppress(OSError):
+            total += file.lstat().st_size
     return total
 
 
 def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:
     """Put empty files in the place of all results and have Snakemake record them as up to date; the number of jobs."""
     call = ("--configfile", configfile, *options)
-    status, said = snakemake(folder, "--summary", *call)
-    if status:
-        raise RuntimeError(said)
+    _, said = timed(folder, "--summary", *call)
     for line in said.splitlines():
         if line.startswith("results/"):
             result = folder / line.split("\t")[0]
             result.parent.mkdir(parents=True, exist_ok=True)
             result.touch()
-    status, said = snakemake(folder, "--cores", 1, "--touch", "--forceall", *call)
-    if status:
-        raise RuntimeError(said)
+    _, said = timed(folder, "--cores", 1, "--touch", "--forceall", *call)
     return int(re.findall(r"^(\d+) of \1 steps", said, re.MULTILINE)[-1])

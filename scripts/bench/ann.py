@@ -3,35 +3,31 @@
 Vectors are those of texts under a model, or any: one .npy file of unit vectors, of which the last --queries are the
 queries. Texts come from a folder with collection.tsv and queries.train.tsv: sentences of the passages, then questions,
 as many as --texts says; the last --queries questions are searched for. The model is one of sentence-transformers, or
-any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --dimension principal axes are kept.
+any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --dimension principal axes are kept, and
+written to the file of --keep, for --vectors. --M and --ef-construction are those of HNSW.
 
 Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--kinds hnsw --M 32]
-       python -m scripts.bench.ann --data ../shared/data/squad --base-model FOLDER [--texts 150000]
-           [--dimension 128] [--keep vectors.npy]
+       python -m scripts.bench.ann --data ../shared/data/squad --base-model FOLDER [--texts 150000] [--keep NPY]
 """
-
-from __future__ import annotations
 
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.embeddings import open_shards
+from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.raw import iter_passages, iter_queries
 from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
 from cort.retrieval.audits import Audit, read_audit
-from scripts.bench.common import make_parser, run_stage, write_encoder, write_passages, write_vectors
+from scripts.bench.common import Vectors, parse, run_stage, write_encoder, write_passages, write_vectors
 from scripts.sandbox import size_of
-
-Vectors = npt.NDArray[np.float32]
 
 DEPTHS = (10, 100, 1000)
 WIDTHS: dict[str, list[float]] = {
@@ -43,24 +39,18 @@ LENGTH = 64
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
-def read_texts(path: Path) -> list[str]:
-    """Read the second column."""
-    with open(path, encoding="utf-8") as lines:
-        return [line.rstrip("\n").split("\t", 1)[1] for line in lines]
-
-
 def encode_texts(data: Path, model: Path, texts: int, queries: int, folder: Path) -> Vectors:
     """Encode sentences and questions, those to search for last; vectors of shape (texts + queries, width)."""
-    passages, questions = read_texts(data / "collection.tsv"), read_texts(data / "queries.train.tsv")
+    passages = (passage.text for _, passage in iter_passages(data / "collection.tsv"))
+    questions = [query.text for _, query in iter_queries(data / "queries.train.tsv")]
     sentences = [part for passage in passages for part in SENTENCE_END.split(passage) if part.strip()]
     kept = [*[*sentences, *questions[:-queries]][:texts], *questions[-queries:]]
     table = write_passages((f"{row}\t{text}\n" for row, text in enumerate(kept)), folder)
     encoder = write_encoder(model, LENGTH, "angular", folder)
     tokens, vectors, threads = folder / "tokens.arrow", folder / "texts.arrow", len(os.sched_getaffinity(0))
-    run_stage("tokenize", "--tokenizer", encoder, "--texts", table, "--output", tokens)
-    source = ("--model", encoder, "--tokens", tokens, "--kind", "passage", "--threads", threads)
-    run_stage("encode", *source, "--output", vectors)
-    return np.concatenate([block for _, block in open_shards([vectors])[0].blocks()])
+    run_stage("tokenize", tokenizer=encoder, texts=table, output=tokens)
+    run_stage("encode", model=encoder, tokens=tokens, kind="passage", threads=threads, output=vectors)
+    return all_vectors(open_shards([vectors]))
 
 
 def principal(vectors: Vectors, dimension: int) -> Vectors:
@@ -82,36 +72,26 @@ def write_shards(source: Path, vectors: Vectors, queries: int, folder: Path) -> 
     write_table(folder / "qrels.parquet", pa.table(judged, schema=QRELS))
 
 
-def audit(kind: str, options: Sequence[object], passages: int, folder: Path) -> Audit:
+def audit(kind: str, options: Mapping[str, int], passages: int, folder: Path) -> Audit:
     """Build an index and measure it; print the seconds of its build, and its size."""
-    index, vectors = folder / kind, ("--passages", folder / "passages.arrow")
-    seconds = run_stage(kind, *vectors, *options, "--output", index).seconds
+    index, vectors = folder / kind, folder / "passages.arrow"
+    seconds = run_stage(kind, passages=vectors, **options, output=index).seconds
     sys.stdout.write(f"{kind}: {passages} vectors built in {seconds:.1f} s, {size_of(index) / 1e6:.0f} MB\n")
-    files = ("--queries", folder / "queries.arrow", "--qrels", folder / "qrels.parquet", "--index", index)
+    files = {"queries": folder / "queries.arrow", "qrels": folder / "qrels.parquet", "output": folder / "audit.json"}
+    named = {"kind": kind, "encoder": "vectors", "split": "benchmark", "widths": WIDTHS[kind]}
     depths = sorted({min(depth, passages) for depth in DEPTHS})
-    named = ("--kind", kind, "--encoder", "vectors", "--split", "benchmark", "--output", folder / "audit.json")
-    run_stage("audit", *vectors, *files, *named, "--widths", *WIDTHS[kind], "--depths", *depths)
-    return read_audit(folder / "audit.json")
+    run_stage("audit", passages=vectors, index=index, **files, **named, depths=depths)
+    return read_audit(files["output"])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Prepare, build, measure, print."""
-    parser = make_parser(__doc__)
-    given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--vectors", type=Path, metavar="NPY", help="unit vectors, one a row")
-    given.add_argument("--data", type=Path, metavar="FOLDER", help="with collection.tsv and queries.train.tsv")
-    parser.add_argument("--base-model", type=Path, metavar="FOLDER", help="with --data")
-    parser.add_argument("--texts", type=int, default=150_000, metavar="N", help="with --data, at most")
-    parser.add_argument("--dimension", type=int, default=128, metavar="N", help="with --data")
-    parser.add_argument("--keep", type=Path, metavar="NPY", help="with --data: write the vectors, for --vectors")
-    parser.add_argument("--queries", type=int, default=200, metavar="N", help="to search")
-    parser.add_argument("--kinds", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
-    parser.add_argument("--M", type=int, default=16, metavar="M", help="of hnsw")
-    parser.add_argument("--ef-construction", type=int, default=200, metavar="N", help="of hnsw")
-    args = parser.parse_args(argv)
-    options = {"hnsw": ("--M", args.M, "--ef-construction", args.ef_construction)}
-    if args.data and not args.base_model:
-        parser.error("--data needs --base-model")
+    numbers = {"texts": 150_000, "dimension": 128, "queries": 200, "M": 16, "ef_construction": 200}
+    args = parse(__doc__, vectors=None, data=None, base_model=None, keep=None, **numbers, kinds=list(WIDTHS))
+    wrong = bool(args.vectors) == bool(args.data) or (args.data and not args.base_model)
+    if wrong or set(args.kinds) - WIDTHS.keys():
+        sys.exit(f"expected either --vectors or --data with --base-model, and --kinds of {', '.join(WIDTHS)}")
+    options = {"hnsw": {"M": args.M, "ef_construction": args.ef_construction}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.data:
@@ -122,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             vectors = np.load(args.vectors, allow_pickle=False)
         write_shards(args.vectors or args.data, vectors, args.queries, folder)
-        audits = [audit(kind, options.get(kind, ()), len(vectors) - args.queries, folder) for kind in args.kinds]
+        audits = [audit(kind, options.get(kind, {}), len(vectors) - args.queries, folder) for kind in args.kinds]
     sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks(audits)))}")
 
 

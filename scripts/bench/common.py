@@ -1,33 +1,30 @@
-"""What the benchmarks share: command lines, stages and programs with their costs, timing in turns, tables."""
-
-from __future__ import annotations
+"""What the scripts share: options, stages and programs with their costs, sides that take turns, tables."""
 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from cort.formats.embeddings import write_shard
 from scripts.sandbox import ROOT
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import torch
-
 Result = TypeVar("Result")
+Row: TypeAlias = tuple[str, object]
+Vectors: TypeAlias = npt.NDArray[np.float32]
 
-#: Rows of the matrices whose product tells whether a device has instructions for a precision.
-PROBE = 512
-#: Vectors written at once.
+#: Vectors written or multiplied at once.
 BLOCK = 4_096
 
 
@@ -43,27 +40,41 @@ class Cost(NamedTuple):
         return f"{self.seconds:.1f} s, {self.cpu:.1f} s of cores{memory}"
 
 
-def make_parser(doc: str | None, data: str = "", base_model: bool = False) -> argparse.ArgumentParser:
-    """Parser with a module's docstring as help.
+def parse(doc: str | None, **options: Any) -> argparse.Namespace:
+    """Read a command line, whose help is `doc`.
 
-    :param data: what the folder of the needed option ``--data`` holds; without, there is no such option.
-    :param base_model: whether there is a needed option ``--base-model``.
+    :param options: defaults; a type stands for a value that must be given, None for a path, a list for several values.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if data:
-        parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help=f"with {data}")
-    if base_model:
-        parser.add_argument("--base-model", type=Path, required=True, metavar="FOLDER")
-    return parser
+    for name, default in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true")
+        elif isinstance(default, type):
+            parser.add_argument(flag, type=default, required=True)
+        elif isinstance(default, list):
+            parser.add_argument(flag, type=type(default[0]), nargs="+", default=default)
+        else:
+            parser.add_argument(flag, type=Path if default is None else type(default), default=default)
+    return parser.parse_args()
+
+
+def words(options: Mapping[str, object]) -> list[str]:
+    """Write options as the words of a command line; a list or a tuple is several values."""
+    found = []
+    for name, value in options.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        found += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return found
 
 
 def run(*command: object) -> tuple[Cost, str]:
     """Run a command in the project's folder; what it cost, and its standard output. This program ends if it fails."""
-    words = list(map(str, command))
+    line = list(map(str, command))
     started = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+", errors="replace") as errors,
-        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
         said = process.stdout.read() if process.stdout else ""
         _, status, used = os.wait4(process.pid, 0)
@@ -72,62 +83,59 @@ def run(*command: object) -> tuple[Cost, str]:
         if process.returncode:
             errors.seek(0)
             last = errors.read().strip().rpartition("\n")[2]
-            sys.exit(f"{' '.join(words)}: status {process.returncode}: {last}")
+            sys.exit(f"{' '.join(line)}: status {process.returncode}: {last}")
     return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), said
 
 
-def run_stage(name: str, *options: object) -> Cost:
+def run_stage(name: str, **options: object) -> Cost:
     """Run a stage of this project in a process of its own."""
-    return run(sys.executable, "-m", f"cort.{name}", *options)[0]
+    return run(sys.executable, "-m", f"cort.{name}", *words(options))[0]
 
 
 def write_passages(lines: Iterable[str], folder: Path) -> Path:
     """Make lines ``id TAB text`` into the table of passages, as experiments do."""
     with open(folder / "collection.tsv", "w", encoding="utf-8", newline="\n") as collection:
         collection.writelines(lines)
-    run_stage("collection", "--passages", collection.name, "--output", folder / "passages.parquet")
+    run_stage("collection", passages=collection.name, output=folder / "passages.parquet")
     return folder / "passages.parquet"
 
 
 def write_split(data: Path, split: str, folder: Path) -> None:
     """Make a folder's collection and the judged queries of a split into tables, as experiments do."""
     passages = folder / "passages.parquet"
-    run_stage("collection", "--passages", data / "collection.tsv", "--output", passages)
-    files = ("--queries", data / f"queries.{split}.tsv", "--qrels", data / f"qrels.{split}.tsv", "--passages", passages)
-    outputs = ("--output-queries", folder / "queries.parquet", "--output-qrels", folder / "qrels.parquet")
-    run_stage("split", *files, "--unjudged-queries", "drop", *outputs)
+    run_stage("collection", passages=data / "collection.tsv", output=passages)
+    files = {kind: data / f"{kind}.{split}.tsv" for kind in ("queries", "qrels")}
+    outputs = {f"output_{kind}": folder / f"{kind}.parquet" for kind in files}
+    run_stage("split", **files, passages=passages, unjudged_queries="drop", **outputs)
 
 
 def write_encoder(base_model: Path, length: int, similarity: str, folder: Path) -> Path:
     """Make a base model into an encoder without projection that pools by the mean; its folder."""
     local, output = folder / "lm", folder / "encoder"
-    run_stage("base_model", "--pretrained", base_model.resolve(), "--output", local)
+    run_stage("base_model", pretrained=base_model.resolve(), output=local)
     sizes = json.loads((local / "config.json").read_text(encoding="utf-8"))
     length = min(length, sizes.get("max_position_embeddings", length))
-    lengths = ("--query-length", length, "--passage-length", length)
-    shape = ("--pooling", "mean", "--projection", "False", "--dimension", sizes["hidden_size"], "--query-segment", 0)
-    weights = ("--weights", local / "model.safetensors", "--base-model", local)
-    run_stage("import_encoder", *weights, *shape, *lengths, "--similarity", similarity, "--output", output)
+    shape = {"pooling": "mean", "projection": False, "dimension": sizes["hidden_size"], "query_segment": 0}
+    shape |= {"query_length": length, "passage_length": length, "similarity": similarity}
+    run_stage("import_encoder", weights=local / "model.safetensors", base_model=local, **shape, output=output)
     return output / "best"
 
 
-def write_vectors(path: Path, vectors: npt.NDArray[np.float32], name: str) -> Path:
+def write_vectors(path: Path, vectors: Vectors, name: str) -> Path:
     """Write vectors as `encode` does, with the name and their row as ids."""
-    blocks = (
-        ([f"{name}{row}" for row in range(at, min(at + BLOCK, len(vectors)))], vectors[at : at + BLOCK])
-        for at in range(0, len(vectors), BLOCK)
-    )
+    ids = [f"{name}{row}" for row in range(len(vectors))]
+    blocks = ((ids[at : at + BLOCK], vectors[at : at + BLOCK]) for at in range(0, len(ids), BLOCK))
     write_shard(path, blocks, model="vectors", dimension=vectors.shape[1], count=len(vectors))
     return path
 
 
-def worthwhile_precisions(device: torch.device) -> list[str]:
+def worthwhile_precisions(device: str) -> list[str]:
     """List the precisions in which a product is not slower than in fp32, as it is without instructions for them."""
     import torch
 
     times = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        matrix = torch.ones(PROBE, PROBE, device=device, dtype=dtype)
+        matrix = torch.ones(512, 512, device=device, dtype=dtype)
         times[name] = min(timeit.repeat(lambda matrix=matrix: float((matrix @ matrix)[0, 0]), number=1, repeat=5))  # type: ignore[misc]
     return [name for name, taken in times.items() if taken <= times["fp32"]]
 
@@ -139,29 +147,23 @@ def timed(work: Callable[[], object]) -> Cost:
     return Cost(time.perf_counter() - started, time.process_time() - cpu)
 
 
-def in_turns(rounds: int, work: Mapping[str, Callable[[], Result]], warm_up: bool = False) -> dict[str, list[Result]]:
-    """Let each take its turn, so many times; what they gave.
-
-    :param warm_up: one round more, the first, whose results do not count.
-    """
-    found: dict[str, list[Result]] = {name: [] for name in work}
-    for number in range(rounds + warm_up):
-        for name, do in work.items():
-            result = do()
-            if number >= warm_up:
-                found[name].append(result)
-    return found
+def in_turns(rounds: int, sides: Mapping[str, Callable[[], Result]], warm_up: bool = False) -> dict[str, list[Result]]:
+    """Let each side take its turn, so many times, with `warm_up` once before; what they gave in rounds that count."""
+    found: dict[str, list[Result]] = {name: [] for name in sides}
+    for _ in range(rounds + warm_up):
+        for name, do in sides.items():
+            found[name].append(do())
+    return {name: results[warm_up:] for name, results in found.items()}
 
 
-def median_cost(costs: Sequence[Cost]) -> Cost:
-    """Medians of the times, and the largest memory."""
-    seconds, cpu, memory = zip(*costs, strict=True)
-    return Cost(statistics.median(seconds), statistics.median(cpu), max(memory))
-
-
-def median_costs(rounds: int, work: Mapping[str, Callable[[], Cost]]) -> dict[str, Cost]:
-    """Let each take its turn, so many times; medians."""
-    return {name: median_cost(costs) for name, costs in in_turns(rounds, work).items()}
+def compare(task: str, rounds: int, sides: Mapping[str, Callable[[], Cost]]) -> Iterator[Row]:
+    """Let sides take turns; rows of their median times and largest memory, and of their ratios to the first."""
+    found = {name: list(zip(*costs, strict=True)) for name, costs in in_turns(rounds, sides).items()}
+    for name, (seconds, cpu, memory) in found.items():
+        yield f"{task}: {name}", Cost(statistics.median(seconds), statistics.median(cpu), max(memory))
+    first, *others = found
+    for name in others:
+        yield f"{task}: {name} / {first}", ratios(found[name][0], found[first][0])
 
 
 def ratios(some: Sequence[float], others: Sequence[float]) -> str:
@@ -170,17 +172,30 @@ def ratios(some: Sequence[float], others: Sequence[float]) -> str:
     return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
 
 
-def print_rows(rows: Iterable[tuple[str, object]]) -> None:
-    """Print names and values below each other."""
-    rows = list(rows)
-    width = max(len(name) for name, _ in rows)
-    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], rule: str = "---:") -> list[str]:
+    """Lines of a Markdown table; `rule` aligns all columns but the first."""
+    rules = ["---", *[rule] * (len(header) - 1)]
+    return [f"| {' | '.join(map(str, row))} |" for row in (header, rules, *rows)]
 
 
-def print_table(*rows: Sequence[str]) -> None:
-    """Print rows of a Markdown table; the first one, if there are more, is its header."""
-    lines = [f"| {' | '.join(row)} |\n" for row in rows]
-    if len(lines) > 1:
-        lines.insert(1, f"| --- |{' ---: |' * (len(rows[0]) - 1)}\n")
-    sys.stdout.writelines(lines)
-    sys.stdout.flush()
+def print_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "")) -> None:
+    """Print a table in Markdown."""
+    sys.stdout.write("\n".join([*markdown(header, rows), ""]))
+
+
+def between(path: Path, begin: str, end: str, content: str) -> str:
+    """Text of a document, empty if it is not there, with other content between two lines.
+
+    :raises ValueError: when a line is missing.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else f"{begin}\n{end}\n"
+    match = re.fullmatch(f"(.*{re.escape(begin)}\n).*({re.escape(end)}.*)", text, re.DOTALL)
+    if match is None:
+        raise ValueError(f"{path}: found no place to write to, expected the lines {begin!r} and {end!r}; add them")
+    return f"{match[1]}{content}\n{match[2]}"
+
+
+def put_between(path: Path, mark: str, lines: Iterable[str]) -> None:
+    """Write lines between two marks of a document."""
+    text = between(path, f"<!-- {mark} -->", f"<!-- end of {mark} -->", "\n".join(lines))
+    path.write_text(text, encoding="utf-8")

@@ -1,15 +1,11 @@
 """Exact search against faiss' flat index and against what the machine can do at best, in one run.
 
-Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. Every round times all
-of them one after the other on the same queries; the table has medians over the rounds and ratios of pairs. `read` sums
-all vectors once, `product` multiplies only, `one by one` has the vectors laid out for single queries. faiss is measured
-where it is installed (extra `peers`).
+Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. All take turns on the
+same queries; the table has medians and ratios of pairs. `read` sums all vectors once, `product` multiplies only,
+`one by one` has the vectors laid out for single queries. faiss is measured where it is installed (extra `peers`).
 
-Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--depth 1000] [--batches 1 32 256]
-           [--device cuda]
+Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--batches 1 32 256] [--device cuda]
 """
-
-from __future__ import annotations
 
 import statistics
 import sys
@@ -19,19 +15,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from cort.formats.embeddings import open_shards
 from cort.retrieval.exact import ExactIndex
-from scripts.bench.common import in_turns, make_parser, print_table, timed, write_vectors
+from scripts.bench.common import BLOCK, Vectors, in_turns, parse, print_table, ratios, timed, write_vectors
 
-Vectors = npt.NDArray[np.float32]
 Search = Callable[[Vectors], object]
-
-BLOCK = 4_096
-ROUNDS = 5
-#: whose ratios are printed
 PAIRS = (("faiss", "exact"), ("faiss", "one by one"), ("one by one", "read"))
 
 
@@ -54,24 +44,18 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
     everything = torch.from_numpy(vectors).to(device)
     blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
 
-    def wait() -> None:
-        if device != "cpu":
-            torch.cuda.synchronize()
-
-    def read(_: Vectors) -> None:
-        everything.sum().item()
-
     def product(queries: Vectors) -> None:
         asked = torch.from_numpy(queries).to(device)
         for block in blocks:
             torch.mv(block, asked[0]) if len(asked) == 1 else torch.mm(asked, block.T)
-        wait()
+        if device != "cpu":
+            torch.cuda.synchronize()
 
     def exact(queries: Vectors) -> list[set[int]]:
         return [{int(doc_id[1:]) for doc_id in index.ids(places)} for _, places in index.search(queries, depth)]
 
     found: dict[str, Search] = {
-        "read": read,
+        "read": lambda _: everything.sum().item(),
         "product": product,
         "exact": partial(index.search, depth=depth),
         "one by one": partial(single.search, depth=depth),
@@ -88,49 +72,40 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
     return found | {"faiss": lambda queries: [set(row.tolist()) for row in flat.search(queries, depth)[1]]}
 
 
-def measure(named: dict[str, Search], queries: Sequence[Vectors]) -> list[str]:
+def measure(named: dict[str, Search], pairs: Sequence[tuple[str, str]], queries: Sequence[Vectors]) -> list[str]:
     """Time every search in every round but the first; cells of the table: medians in ms, and ratios of pairs."""
 
     def seconds_of(search: Search) -> Callable[[], float]:
         left = iter(queries)
         return lambda: timed(lambda: search(next(left))).seconds
 
-    work = {name: seconds_of(search) for name, search in named.items()}
-    taken = in_turns(len(queries) - 1, work, warm_up=True)
-    cells = [f"{statistics.median(times) * 1e3:.1f}" for times in taken.values()]
-    for first, second in PAIRS:
-        pairs = zip(taken.get(first, []), taken[second], strict=False)
-        found = [one / other for one, other in pairs]
-        cells.append(f"{statistics.median(found):.2f}" if found else "")
-    return cells
+    sides = {name: seconds_of(search) for name, search in named.items()}
+    taken = in_turns(len(queries) - 1, sides, warm_up=True)
+    medians = [f"{statistics.median(times) * 1e3:.1f}" for times in taken.values()]
+    return [*medians, *(ratios(taken[first], taken[second]) for first, second in pairs)]
 
 
 def near(vectors: Vectors, count: int, generator: np.random.Generator) -> Vectors:
     """Draw queries near some of the vectors."""
     some = vectors[generator.integers(0, len(vectors), count)]
-    some = some + 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
-    queries: Vectors = some / np.linalg.norm(some, axis=1, keepdims=True)
-    return queries
+    some += 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
+    some /= np.linalg.norm(some, axis=1, keepdims=True)
+    return some
 
 
-def overlap(named: dict[str, Search], queries: Vectors) -> float:
-    """Share of faiss' results that are ours."""
+def overlap(named: dict[str, Search], queries: Vectors) -> str:
+    """Share of faiss' results that are ours; nothing without faiss."""
+    if "faiss" not in named:
+        return ""
     ours, theirs = (named[name](queries) for name in ("with ids", "faiss"))
-    pairs = list(zip(ours, theirs, strict=True))  # type: ignore[call-overload]
-    return statistics.mean(len(one & other) / len(other) for one, other in pairs)
+    shares = [len(one & other) / len(other) for one, other in zip(ours, theirs, strict=True)]  # type: ignore[call-overload]
+    return f"{statistics.mean(shares):.5f}"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Measure and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--passages", type=int, default=1_000_000)
-    parser.add_argument("--dimension", type=int, default=128)
-    parser.add_argument("--depth", type=int, default=1_000)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 32, 256])
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--device", default="cpu")
-    args = parser.parse_args(argv)
+    sizes = {"passages": 1_000_000, "dimension": 128, "depth": 1_000, "batches": [1, 32, 256], "rounds": 5}
+    args = parse(__doc__, **sizes, threads=torch.get_num_threads(), device="cpu")
     torch.set_num_threads(args.threads)
     for kind, clusters, spread in (("clustered", args.passages // 500, 0.6), ("random", 0, 1.0)):
         vectors = clustered(args.passages, args.dimension, clusters, spread, seed=1)
@@ -139,12 +114,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             path = write_vectors(Path(folder) / "passages.arrow", vectors, "d")
             named = searches(vectors, path, args.depth, args.device, args.threads)
             sys.stdout.write(f"\n{args.passages} {kind} x {args.dimension}, depth {args.depth}, {args.device}\n")
-            rows = [["batch", *(f"{name}, ms" for name in named), *map("/".join, PAIRS), "same results"]]
+            pairs = [pair for pair in PAIRS if pair[0] in named]
+            rows = []
             for batch in args.batches:
                 queries = [near(vectors, batch, generator) for _ in range(args.rounds + 1)]
-                share = f"{overlap(named, queries[0]):.5f}" if "faiss" in named else ""
-                rows.append([str(batch), *measure(named, queries), share])
-            print_table(*rows)
+                rows.append([batch, *measure(named, pairs, queries), overlap(named, queries[0])])
+        print_table(rows, ["batch", *(f"{name}, ms" for name in named), *map("/".join, pairs), "same results"])
 
 
 if __name__ == "__main__":

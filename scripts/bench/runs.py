@@ -7,14 +7,11 @@ and imports included; medians of several turns. It ends with status 1 if the pro
 Usage: python -m scripts.bench.runs [--queries 6980] [--depth 1000] [--repeats 5]
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -24,49 +21,52 @@ from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.retrieval.anserini import fat_jar
-from scripts.bench.common import make_parser, median_costs, print_rows, run, run_stage, timed
+from scripts.bench.common import Row, compare, parse, print_table, run, run_stage, timed
+from scripts.rehearsal.synthetic import PASSAGES, SPLITS
 
-PROGRAM = "trec_eval/trec_eval-linux-amd64"
 # Table 1 of the CoRT paper, with trec_eval's names.
 CUTS = (50, 100, 200, 500, 1000)
 MEASURES = {"RR@10": "recip_rank", "nDCG@20": "ndcg_cut_20", **{f"R@{k}": f"recall_{k}" for k in CUTS}}
 REQUESTS = ("recip_rank", "ndcg_cut.20", "recall.50,100,200,500,1000")
-OPTIONS = ("-c", *(word for request in REQUESTS for word in ("-m", request)))
-DOCUMENTS = 8_841_823
-# Of 6,980 queries, those with 1, 2, 3 and 4 relevant passages.
-JUDGEMENTS = {1: 6_590, 2: 331, 3: 51, 4: 8}
 PLAIN = "import sys; from scripts.bench.runs import evaluate_plainly; evaluate_plainly(*sys.argv[1:])"
 
 
-def write_world(folder: Path, queries: int, depth: int) -> None:
-    """Write three runs (two that share documents, one full of ties), queries and judgements."""
+def draw(name: str, query_ids: Iterable[str], depth: int) -> Iterator[Ranking]:
+    """Draw a run: a third of the results of "second" are those of "first", and all scores of "tied" are the same."""
     generator = np.random.default_rng(1)
+    for query_id in query_ids:
+        # Drawing without repetition is slow; the few repetitions are dropped.
+        pool = list(dict.fromkeys(generator.integers(1, PASSAGES, 2 * depth).astype(str).tolist()))
+        scores = np.sort(generator.gamma(20, 0.5, depth).round(4))[::-1]
+        doc_ids = pool[: depth // 3] + pool[depth:] if name == "second" else pool
+        yield Ranking(query_id, doc_ids[:depth], np.ones(depth) if name == "tied" else scores)
+
+
+def write_world(folder: Path, queries: int, depth: int) -> None:
+    """Write three runs, queries and judgements."""
+    generator = np.random.default_rng(2)
     query_ids = [str(number) for number in np.sort(generator.choice(1_100_000, queries, replace=False))]
-    counts = generator.permutation(np.repeat(list(JUDGEMENTS), list(JUDGEMENTS.values())))[:queries]
-    judged: list[tuple[str, str, int]] = []
-    with ExitStack() as stack:
-        first, second, tied = (
-            stack.enter_context(open(folder / f"{name}.trec", "w", encoding="ascii"))
-            for name in ("first", "second", "tied")
-        )
-        for query_id, count in zip(query_ids, np.resize(counts, queries), strict=True):
-            # Drawing without repetition is slow; the few repetitions are dropped.
-            pool = list(dict.fromkeys(generator.integers(1, DOCUMENTS, 2 * depth).astype(str).tolist()))
-            scores = [f"{score:.4f}" for score in np.sort(generator.gamma(20, 0.5, depth))[::-1]]
-            first.writelines(_lines(query_id, pool[:depth], scores))
-            second.writelines(_lines(query_id, pool[: depth // 3] + pool[depth:], scores))
-            tied.writelines(_lines(query_id, pool[:depth], ["1.0"] * depth))
-            ranks = np.minimum(generator.exponential(depth / 6, count).astype(int), len(pool) - 1)
-            judged += [(query_id, pool[rank], 1) for rank in dict.fromkeys(ranks.tolist())]
-    (folder / "qrels.txt").write_text("".join(f"{query_id} 0 {doc_id} {grade}\n" for query_id, doc_id, grade in judged))
-    columns = [list(column) for column in zip(*judged, strict=True)]
+    for name in ("first", "second", "tied"):
+        write_in_a_loop(folder / f"{name}.trec", draw(name, query_ids, depth))
+    judged = SPLITS["dev.small"].judged
+    counts = generator.permutation(np.repeat(np.arange(len(judged)) + 1, judged))
+    rows = []
+    for (query_id, doc_ids, _), count in zip(draw("first", query_ids, depth), np.resize(counts, queries), strict=True):
+        ranks = set(generator.exponential(depth / 6, count).astype(int).tolist())
+        # No result has the number 0.
+        rows += [(query_id, doc_ids[rank] if rank < depth else "0", 1) for rank in ranks]
+    (folder / "qrels.txt").write_text("".join(f"{query_id} 0 {doc_id} {grade}\n" for query_id, doc_id, grade in rows))
+    columns = [list(column) for column in zip(*rows, strict=True)]
     tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
     tables.write_table(folder / "queries.parquet", pa.table([query_ids, query_ids], schema=tables.QUERIES))
 
 
-def _lines(query_id: str, doc_ids: Iterable[str], scores: Iterable[str]) -> Iterator[str]:
-    for rank, (doc_id, score) in enumerate(zip(doc_ids, scores, strict=False), start=1):
-        yield f"{query_id} Q0 {doc_id} {rank} {score} x\n"
+def write_in_a_loop(path: Path, rankings: Iterable[Ranking]) -> None:
+    """Write a run as anybody would."""
+    with open(path, "w", encoding="utf-8") as file:
+        for query_id, doc_ids, scores in rankings:
+            for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), start=1):
+                file.write(f"{query_id} Q0 {doc_id} {rank} {score} x\n")
 
 
 def evaluate_plainly(qrels: str, run_path: str, output: str) -> None:
@@ -82,31 +82,25 @@ def evaluate_plainly(qrels: str, run_path: str, output: str) -> None:
     Path(output).write_text(json.dumps(wanted), encoding="utf-8")
 
 
-def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, object]]:
+def measure_evaluation(folder: Path, name: str, repeats: int) -> Iterator[Row]:
     """Compare the stage `evaluate` with the trec_eval program and with plain pytrec_eval, in cost and in numbers."""
     results, qrels = folder / f"{name}.trec", folder / "qrels.txt"
     with zipfile.ZipFile(fat_jar()) as jar:
-        program = Path(jar.extract(PROGRAM, folder))
+        program = Path(jar.extract("trec_eval/trec_eval-linux-amd64", folder))
     program.chmod(0o755)
+    trec_eval = (program, "-c", *(word for request in REQUESTS for word in ("-m", request)), qrels, results)
     files = {"run": results, "queries": folder / "queries.parquet", "qrels": folder / "qrels.parquet"}
-    files |= {"output": folder / "x.json", "output-per-query": folder / "x.parquet", "output-recall": folder / "x.csv"}
-    words = [word for option, file in files.items() for word in (f"--{option}", file)]
-    named = ("--measures", *MEASURES, "--system", "s", "--split", "dev")
-    costs = median_costs(
-        repeats,
-        {
-            "trec_eval": lambda: run(program, *OPTIONS, qrels, results)[0],
-            "cort.evaluate": lambda: run_stage("evaluate", *words, *named),
-        },
-    )
-    plain, _ = run(sys.executable, "-c", PLAIN, qrels, results, folder / "plain.json")
-    printed = dict(line.split("\tall\t") for line in run(program, *OPTIONS, qrels, results)[1].splitlines())
+    outputs = {"output": folder / "x.json", "output_per_query": folder / "x.parquet", "output_recall": folder / "x.csv"}
+    named = {"measures": [*MEASURES], "system": "s", "split": "dev"}
+    sides = {
+        "trec_eval": lambda: run(*trec_eval)[0],
+        "cort.evaluate": lambda: run_stage("evaluate", **files, **outputs, **named),
+        "pytrec_eval": lambda: run(sys.executable, "-c", PLAIN, qrels, results, folder / "plain.json")[0],
+    }
+    yield from compare(f"evaluate the run {name}", repeats, sides)
+    means = (line.split() for line in run(*trec_eval)[1].splitlines())
     cut = run(program, "-c", "-M", 10, "-m", "recip_rank", qrels, results)[1].split()[-1]
-    refuse_differences(folder, {theirs.strip(): value for theirs, value in printed.items()} | {"recip_rank": cut})
-    for evaluator, cost in (*costs.items(), ("pytrec_eval, once", plain)):
-        yield f"evaluate the run {name}: {evaluator}", cost
-    part = costs["cort.evaluate"].seconds / costs["trec_eval"].seconds
-    yield f"evaluate the run {name}: part of trec_eval's time", f"{part:.2f}"
+    refuse_differences(folder, {measure: value for measure, _, value in means} | {"recip_rank": cut})
 
 
 def refuse_differences(folder: Path, printed: Mapping[str, str]) -> None:
@@ -123,57 +117,28 @@ def refuse_differences(folder: Path, printed: Mapping[str, str]) -> None:
         sys.exit(f"found other numbers than trec_eval's: {', '.join(wrong[:5])}")
 
 
-def write_in_a_loop(path: Path, rankings: list[Ranking], tag: str) -> None:
-    """Write a run as anybody would."""
-    with open(path, "w", encoding="utf-8") as file:
-        for query_id, doc_ids, scores in rankings:
-            for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), start=1):
-                file.write(f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n")
-
-
-def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[tuple[str, object]]:
+def measure_writing(folder: Path, name: str, repeats: int) -> Iterator[Row]:
     """Compare `write_run` with a loop, both in this process."""
     rankings = list(read_run(folder / f"{name}.trec"))
-
-    costs = median_costs(
-        repeats,
-        {
-            "a Python loop": lambda: timed(lambda: write_in_a_loop(folder / "loop.trec", rankings, "x")),
-            "write_run": lambda: timed(lambda: write_run(folder / "written.trec", rankings, "x")),
-        },
-    )
-    for writer, cost in costs.items():
-        yield f"write the run {name}: {writer}", cost
-    loop, ours = costs.values()
-    yield f"write the run {name}: times as fast as the loop", f"{loop.seconds / ours.seconds:.1f}"
-
-
-def measure_interleaving(folder: Path, repeats: int) -> Iterator[tuple[str, object]]:
-    """Cost of the stage `fuse`."""
-    runs = ("--runs", folder / "first.trec", folder / "second.trec")
-    options = (*runs, "--tag", "x", "--output", folder / "interleaved.trec")
-    yield from median_costs(repeats, {"interleave two runs": lambda: run_stage("fuse", *options)}).items()
+    sides = {
+        "write_run": lambda: timed(lambda: write_run(folder / "written.trec", rankings, "x")),
+        "a Python loop": lambda: timed(lambda: write_in_a_loop(folder / "loop.trec", rankings)),
+    }
+    return compare(f"write the run {name}", repeats, sides)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--queries", type=int, default=6980)
-    parser.add_argument("--depth", type=int, default=1000)
-    parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    args = parse(__doc__, queries=6980, depth=1000, repeats=5)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_world(folder, args.queries, args.depth)
-        print_rows(
-            [
-                *measure_evaluation(folder, "first", args.repeats),
-                *measure_evaluation(folder, "tied", args.repeats),
-                *measure_interleaving(folder, args.repeats),
-                *measure_writing(folder, "first", args.repeats),
-                *measure_writing(folder, "tied", args.repeats),
-            ]
-        )
+        runs = [folder / "first.trec", folder / "second.trec"]
+        fuse = {"fuse": lambda: run_stage("fuse", runs=runs, tag="x", output=folder / "interleaved.trec")}
+        rows = [row for some in ("first", "tied") for row in measure_evaluation(folder, some, args.repeats)]
+        rows += compare("interleave two runs", args.repeats, fuse)
+        rows += [row for some in ("first", "tied") for row in measure_writing(folder, some, args.repeats)]
+    print_table(rows)
 
 
 if __name__ == "__main__":

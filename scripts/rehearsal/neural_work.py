@@ -6,23 +6,20 @@ CoRT paper's GPU is what its 33 hours of training give for the operations counte
 Usage: python -m scripts.rehearsal.neural_work --configfile config/msmarco.yaml --report docs/scale.md
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cort.system import cli
 from cort.system.options import optional
-from scripts.rehearsal.table import put_between
+from scripts.bench.common import markdown, put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, work
 from workflow.planning.models import Model, model_from
 
-BEGIN, END = "<!-- counted -->", "<!-- end of counted -->"
 EXA, HOUR = 1e18, 3600.0
 GPUS = (1, 4, 8)
 SHARDED = {"encode"}
@@ -39,6 +36,40 @@ PAPERS_HOURS, PAPERS_JOB = 33.0, "train cort-e768"
 H100 = 0.4 * 989e12
 
 
+def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
+    """Operations of every neural job: stage -> job -> operations."""
+    config = load(configfile)
+    facts = gather(config, folder)
+    sources = {name: model.get("pretrained", "") for name, model in config["base_models"].items()}
+    facts = replace(facts, models={name: KNOWN.get(source, facts.models[name]) for name, source in sources.items()})
+    found: dict[str, dict[str, float]] = {}
+    for job in dry_run(["--configfile", configfile, "--cores", "1", "--forceall"], folder).jobs:
+        if job.rule in HEAVY:
+            found.setdefault(job.rule, {})[job.name] = work(job, config, facts).flops
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Lines of the table, the sum of all stages last; a stage waits for the one before."""
+    papers = found["train"].get(PAPERS_JOB, max(found["train"].values())) / (PAPERS_HOURS * HOUR)
+    machines = [(speed, gpus) for speed in (papers, H100) for gpus in GPUS]
+    names = [f"hours on {gpus} GPU{'s' * (gpus > 1)} of {_short(speed / 1e12)} TFLOP/s" for speed, gpus in machines]
+    rows = {}
+    for stage, jobs in found.items():
+        whole = sum(jobs.values())
+        # None is shorter than the longest job, unless it comes in shards.
+        longest = 0.0 if stage in SHARDED else max(jobs.values())
+        hours = [max(whole / gpus, longest) / speed / HOUR for speed, gpus in machines]
+        rows[f"`{stage}`"] = [len(jobs), whole / EXA, *hours]
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    cells = [[name, f"{jobs}", f"{work:.3f}", *map(_short, hours)] for name, (jobs, work, *hours) in rows.items()]
+    return markdown(["stage", "jobs", "EFLOP", *names], cells)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What to count, and where to write it."""
@@ -47,59 +78,11 @@ class Options:
     report: str | None = optional(None, "put the table there instead of printing it", "MD")
 
 
-def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
-    """Operations of every neural job: stage -> job -> operations."""
-    config = load(configfile)
-    facts = gather(config, folder)
-    models = {
-        name: KNOWN.get(model.get("pretrained", ""), facts.models[name])
-        for name, model in config["base_models"].items()
-    }
-    facts = replace(facts, models=models)
-    found: dict[str, dict[str, float]] = {}
-    for job in dry_run(["--configfile", configfile, "--cores", "1", "--forceall"], folder).jobs:
-        if job.rule in HEAVY:
-            found.setdefault(job.rule, {})[job.name] = work(job, config, facts).flops
-    return found
-
-
-def hours(stage: str, jobs: Sequence[float], speed: float, gpus: int) -> float:
-    """Hours of independent jobs on some GPUs: none is shorter than the longest job, unless it comes in shards."""
-    longest = 0.0 if stage in SHARDED else max(jobs)
-    return max(sum(jobs) / gpus, longest) / speed / HOUR
-
-
-def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Lines of the table, the sum of all stages last; a stage waits for the one before."""
-    papers = found["train"].get(PAPERS_JOB, max(found["train"].values())) / (PAPERS_HOURS * HOUR)
-    speeds = {f"{papers / 1e12:.1f} TFLOP/s": papers, f"{H100 / 1e12:.0f} TFLOP/s": H100}
-    header = [
-        "stage",
-        "jobs",
-        "EFLOP",
-        *(f"hours on {n} GPU{'s' * (n > 1)} of {name}" for name in speeds for n in GPUS),
-    ]
-    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
-    totals = [0.0] * (len(header) - 3)
-    for stage, jobs in found.items():
-        operations = list(jobs.values())
-        each = [hours(stage, operations, speed, gpus) for speed in speeds.values() for gpus in GPUS]
-        totals = [total + value for total, value in zip(totals, each, strict=True)]
-        lines.append([f"`{stage}`", str(len(jobs)), f"{sum(operations) / EXA:.3f}", *map(_hours, each)])
-    every = sum(sum(jobs.values()) for jobs in found.values())
-    lines.append(["all", str(sum(map(len, found.values()))), f"{every / EXA:.3f}", *map(_hours, totals)])
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
-def _hours(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
 def stage(options: Options) -> None:
     """Count, write."""
     lines = table(count(options.configfile, Path.cwd()))
     if options.report:
-        put_between(Path(options.report), BEGIN, END, lines)
+        put_between(Path(options.report), "counted", lines)
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines)
 

@@ -1,16 +1,20 @@
-"""The steps of a rehearsal: which stage works on what, at one size."""
+"""The steps of a rehearsal: which stage works on what, at one size.
 
-from __future__ import annotations
+What neural stages and long searches would make is drawn at random: vectors, runs and scores of the right shape.
+"""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
-from scripts.rehearsal import fake_artifacts
+from cort.formats.embeddings import write_shard
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
 from scripts.rehearsal.synthetic import PASSAGES
 
 DEV_QUERIES, TRAIN_QUERIES = 6_980, 808_731
@@ -18,129 +22,79 @@ DIMENSION, DEPTH, TRAINING_DEPTH = 128, 1_000, 100
 # Texts encoded, triples trained on and queries of train searched, at every size; the share of vectors in the graph.
 ENCODED, TRIPLES, SEARCHED, GRAPH = 16_384, 240, 3_159, 256
 MEASURES = ("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000")
+# Vectors drawn at once.
+BLOCK = 65_536
+Prepare = Callable[[], None] | None
 
 
-@dataclass(frozen=True)
 class Step:
-    """One call of a stage: its options and outputs; its cost should be proportional to the number `n` of `unit`."""
+    """One call of a stage, a module of cort/; its cost should be proportional to the number `n` of `unit`."""
 
-    name: str
-    n: float
-    unit: str
-    options: Sequence[object]
-    outputs: Sequence[Path]
-    note: str = ""
-    prepare: Callable[[], None] | None = field(default=None, compare=False)
-
-    @property
-    def stage(self) -> str:
-        """Module of cort/."""
-        return self.name.split()[0]
+    def __init__(
+        self, name: str, n: float, unit: str, note: str = "", prepare: Prepare = None, /, **options: object
+    ) -> None:
+        self.name, self.n, self.unit, self.note, self.prepare, self.options = name, n, unit, note, prepare, options
+        self.stage = name.split()[0]
+        self.outputs = [Path(str(path)) for option, path in options.items() if option.startswith("output")]
 
 
 def steps(folder: Path, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
-    """All steps of one size, in order.
-
-    :param model: a base model made before.
-    """
+    """All steps of one size, in order; `model` is a base model made before."""
     passages = max(round(PASSAGES * size), 1_000)
     raw, table = folder / "raw", folder / "passages.parquet"
-    use = ("--threads", threads)
-    yield Step("collection", passages, "passages", ("--passages", raw / "collection.tsv", "--output", table), [table])
-    for name, count in (("train", round(TRAIN_QUERIES * size)), ("dev.small", round(DEV_QUERIES * size))):
-        files = [folder / f"{kind}.{name}.parquet" for kind in ("queries", "qrels")]
-        yield Step(f"split {name}", count, "queries", _split(raw, name, table, files), files)
-    files = [folder / f"{kind}.validation.parquet" for kind in ("queries", "qrels")]
-    more = ("--without", folder / "queries.dev.small.parquet", "--sample", max(round(1_000 * size), 1), "--seed", 42)
-    yield Step("split validation", round(101_093 * size), "queries", (*_split(raw, "dev", table, files), *more), files)
+    yield Step("collection", passages, "passages", passages=raw / "collection.tsv", output=table)
+    held_out = {"without": folder / "queries.dev.small.parquet", "sample": max(round(1_000 * size), 1), "seed": 42}
+    for name, count in (("train", TRAIN_QUERIES), ("dev.small", DEV_QUERIES), ("validation", 101_093)):
+        source, more = ("dev", held_out) if name == "validation" else (name, {})
+        files = {kind: raw / f"{kind}.{source}.tsv" for kind in ("queries", "qrels")}
+        outputs = {f"output_{kind}": folder / f"{kind}.{name}.parquet" for kind in files}
+        yield Step(f"split {name}", round(count * size), "queries", **files, passages=table, **outputs, **more)
     for name, count in (("passages", passages), ("queries.train", round(TRAIN_QUERIES * size))):
-        output = folder / f"{name}.tokens.arrow"
-        texts = ("--tokenizer", model, "--texts", folder / f"{name}.parquet", *use, "--output", output)
-        yield Step(f"tokenize {name}", count, "texts", texts, [output])
+        texts, output = folder / f"{name}.parquet", folder / f"{name}.tokens.arrow"
+        yield Step(f"tokenize {name}", count, "texts", tokenizer=model, texts=texts, threads=threads, output=output)
     yield from _bm25_steps(folder, passages, threads)
     yield from _neural_steps(folder, passages, size, model, threads)
     yield from _vector_steps(folder, passages, threads)
     yield from _run_steps(folder, passages, size)
 
 
-def _split(raw: Path, name: str, table: Path, files: Sequence[Path]) -> tuple[object, ...]:
-    sources = ("--queries", raw / f"queries.{name}.tsv", "--qrels", raw / f"qrels.{name}.tsv", "--passages", table)
-    return (*sources, "--output-queries", files[0], "--output-qrels", files[1])
-
-
 def _bm25_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
-    index = folder / "index"
-    heap = ("--threads", threads, "--memory-mb", 2_000)
-    build = ("--passages", folder / "passages.parquet", *heap, "--output", index)
-    yield Step("bm25_index", passages, "passages", build, [index])
-    searches = (("dev.small", DEV_QUERIES, DEPTH), ("train", SEARCHED, TRAINING_DEPTH))
-    for name, count, depth in searches:
-        run, queries = folder / f"bm25.{name}.trec", folder / f"all.{name}.parquet"
-        options = ("--index", index, "--queries", queries, "--k1", 0.82, "--b", 0.68, "--depth", depth, *heap)
+    index, heap = folder / "index", {"threads": threads, "memory_mb": 2_000}
+    yield Step("bm25_index", passages, "passages", passages=folder / "passages.parquet", **heap, output=index)
+    for name, count, depth in (("dev.small", DEV_QUERIES, DEPTH), ("train", SEARCHED, TRAINING_DEPTH)):
+        queries, output = folder / f"all.{name}.parquet", folder / f"bm25.{name}.trec"
         note = f"{count:,} queries at depth {depth} at every size"
-        prepare = _queries_from(folder, name, count)
-        yield Step(
-            f"bm25 {name}", passages, "passages", (*options, "--tag", "bm25", "--output", run), [run], note, prepare
-        )
-
-
-def _queries_from(folder: Path, name: str, count: int) -> Callable[[], None]:
-    """Write `count` queries: those of a split, again and again if it has not as many."""
-
-    def write() -> None:
-        table = tables.read_table(folder / f"queries.{name}.parquet", tables.QUERIES)
-        texts = [table["text"][row % table.num_rows].as_py() for row in range(count)]
-        columns = {"query_id": [str(row) for row in range(count)], "text": texts}
-        tables.write_table(folder / f"all.{name}.parquet", pa.table(columns, schema=tables.QUERIES))
-
-    return write
+        prepare = partial(write_queries, queries, folder / f"queries.{name}.parquet", count)
+        options = {"index": index, "queries": queries, "k1": 0.82, "b": 0.68, "depth": depth, "tag": "bm25", **heap}
+        yield Step(f"bm25 {name}", passages, "passages", note, prepare, **options, output=output)
 
 
 def _neural_steps(folder: Path, passages: int, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
-    judged = round(502_939 * size)
-    for split in ("train", "validation"):
-        run, output = folder / f"random.{split}.trec", folder / f"triples.{split}.parquet"
-        count = judged if split == "train" else max(round(1_000 * size), 1)
-        ranks = ("--first-rank", 8, "--last-rank", 100, "--epochs", 10 if split == "train" else 1)
-        qrels = ("--qrels", folder / f"qrels.{split}.parquet", "--output-counts", folder / "counts.json")
-        prepare = _training_run(folder, split, passages)
-        drawn: tuple[object, ...] = (*qrels, "--run", run, *ranks, "--output", output)
-        yield Step(f"triples {split}", count, "queries", drawn, [output], "of a random run", prepare)
+    for split, count, epochs in (("train", round(502_939 * size), 10), ("validation", max(round(1_000 * size), 1), 1)):
+        run, qrels = folder / f"random.{split}.trec", folder / f"qrels.{split}.parquet"
+        files = {"run": run, "qrels": qrels, "output_counts": folder / "counts.json"}
+        drawn = {"first_rank": 8, "last_rank": 100, "epochs": epochs}
+        prepare = partial(write_training_run, run, qrels, passages)
+        output = folder / f"triples.{split}.parquet"
+        yield Step(f"triples {split}", count, "queries", "of a random run", prepare, **files, **drawn, output=output)
         if split == "train":
             output = folder / "pairs.train.parquet"
-            drawn = (*qrels, "--run", run, "--output", output)
-            yield Step("pairs train", count, "queries", drawn, [output], "of the same run")
-    output, few = folder / "encoder", folder / "few.parquet"
-    tokens = {name: folder / f"{name}.tokens.arrow" for name in ("passages", "queries.train")}
-    options: list[object] = ["--base-model", model, "--triples", few, "--validation-triples", few]
-    options += ["--passages", tokens["passages"], "--queries", tokens["queries.train"]]
-    options += ["--validation-queries", tokens["queries.train"], "--dimension", DIMENSION, "--passage-length", 128]
-    options += ["--query-length", 32, "--gradient-accumulation", 10, "--threads", threads, "--output", output]
-    options += ["--output-curve", output / "curve.csv"]
+            yield Step("pairs train", count, "queries", "of the same run", **files, output=output)
+    trained, few, tokens = folder / "encoder", folder / "few.parquet", folder / "passages.tokens.arrow"
+    queries = dict.fromkeys(("queries", "validation_queries"), folder / "queries.train.tokens.arrow")
+    files = {"base_model": model, "triples": few, "validation_triples": few, "passages": tokens, **queries}
+    shape = {"dimension": DIMENSION, "passage_length": 128, "query_length": 32, "gradient_accumulation": 10}
     note = f"a small model, {TRIPLES} triples at every size"
-    yield Step("train", TRIPLES, "triples", options, [output / "last" / "cort.json"], note, _few_triples(folder))
+
+    def write() -> None:
+        tables.write_table(few, tables.read_table(folder / "triples.train.parquet", tables.TRIPLES).slice(0, TRIPLES))
+
+    outputs = {"output": trained, "output_curve": trained / "curve.csv"}
+    yield Step("train", TRIPLES, "triples", note, write, **files, **shape, threads=threads, **outputs)
     shards = max(passages // ENCODED, 1)
-    output = folder / "encoded.arrow"
-    options = ["--model", folder / "encoder" / "last", "--tokens", tokens["passages"], "--kind", "passage"]
-    options += ["--shard", f"1-of-{shards}", "--threads", threads, "--output", output]
-    yield Step("encode", passages / shards, "passages", options, [output], f"that model, shard 1 of {shards}")
-
-
-def _training_run(folder: Path, split: str, passages: int) -> Callable[[], None]:
-    def write() -> None:
-        qrels = tables.read_table(folder / f"qrels.{split}.parquet", tables.QRELS)
-        queries = qrels["query_id"].unique().to_pylist()
-        fake_artifacts.write_random_run(folder / f"random.{split}.trec", queries, passages, TRAINING_DEPTH, 1)
-
-    return write
-
-
-def _few_triples(folder: Path) -> Callable[[], None]:
-    def write() -> None:
-        table = tables.read_table(folder / "triples.train.parquet", tables.TRIPLES)
-        tables.write_table(folder / "few.parquet", table.slice(0, TRIPLES))
-
-    return write
+    options = {"model": trained / "last", "tokens": tokens, "kind": "passage", "shard": f"1-of-{shards}"}
+    note, output = f"that model, shard 1 of {shards}", folder / "encoded.arrow"
+    yield Step("encode", passages / shards, "passages", note, **options, threads=threads, output=output)
 
 
 def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
@@ -149,65 +103,104 @@ def _vector_steps(folder: Path, passages: int, threads: int) -> Iterator[Step]:
 
     def write() -> None:
         ids = tables.read_table(folder / "passages.parquet", pa.schema([tables.PASSAGES.field("doc_id")]))["doc_id"]
-        fake_artifacts.write_vectors(vectors, ids, DIMENSION, 1)
-        fake_artifacts.write_vectors(few, ids.slice(0, count), DIMENSION, 1)
         asked = pa.chunked_array([[str(row) for row in range(DEV_QUERIES)]])
-        fake_artifacts.write_vectors(queries, asked, DIMENSION, 2)
+        for path, some, seed in ((vectors, ids, 1), (few, ids.slice(0, count), 1), (queries, asked, 2)):
+            write_vectors(path, some, DIMENSION, seed)
 
-    search = ("--queries", queries, "--depth", DEPTH, "--threads", threads)
-    run, approximate, index = folder / "cort.trec", folder / "onng.trec", folder / "onng"
-    exact = (*search, "--passages", vectors, "--device", "cpu", "--tag", "cort", "--output", run)
+    search = {"queries": queries, "depth": DEPTH, "threads": threads}
+    exact = {**search, "passages": vectors, "device": "cpu", "tag": "cort", "output": folder / "cort.trec"}
     note = f"{DEV_QUERIES:,} random queries, random vectors of {DIMENSION} dimensions"
-    yield Step("retrieve", passages, "passages", exact, [run], note, write)
-    note = f"1 in {GRAPH} of the random vectors"
-    build = ("--passages", few, "--threads", threads, "--output", index)
-    yield Step("onng", count, "passages", build, [index / "meta.json"], note)
-    graph = (*search, "--kind", "onng", "--index", index, "--width", 0.1, "--tag", "onng", "--output", approximate)
-    yield Step("retrieve_graph", count, "passages", graph, [approximate], note)
-    index = folder / "hnsw"
-    yield Step("hnsw", count, "passages", ("--passages", few, "--output", index), [index / "meta.json"], note)
+    yield Step("retrieve", passages, "passages", note, write, **exact)
+    note, index = f"1 in {GRAPH} of the random vectors", folder / "onng"
+    yield Step("onng", count, "passages", note, passages=few, threads=threads, output=index)
+    graph = {**search, "kind": "onng", "index": index, "width": 0.1, "tag": "onng", "output": folder / "onng.trec"}
+    yield Step("retrieve_graph", count, "passages", note, **graph)
+    yield Step("hnsw", count, "passages", note, passages=few, output=folder / "hnsw")
 
 
 def _run_steps(folder: Path, passages: int, size: Fraction) -> Iterator[Step]:
     count = max(round(DEV_QUERIES * size), 1)
-    runs = [folder / f"run{number}.trec" for number in (1, 2)]
-    scores, qrels = folder / "scores.parquet", folder / "qrels.dev.small.parquet"
-    answered = folder / "queries.answered.parquet"
+    first, second = runs = [folder / f"run{number}.trec" for number in (1, 2)]
+    scores, answered = folder / "scores.parquet", folder / "queries.answered.parquet"
+    queries, qrels = ({kind: folder / f"{kind}.dev.small.parquet"} for kind in ("queries", "qrels"))
 
     def write() -> None:
-        ids = tables.read_table(qrels, tables.QRELS)["query_id"].unique().to_pylist()[:count]
+        ids = tables.read_table(qrels["qrels"], tables.QRELS)["query_id"].unique().to_pylist()[:count]
         for number, run in enumerate(runs):
-            fake_artifacts.write_random_run(run, ids, passages, min(DEPTH, passages // 2), number)
-        fake_artifacts.write_random_scores(scores, runs[0], 1)
+            write_random_run(run, ids, passages, min(DEPTH, passages // 2), number)
+        write_random_scores(scores, first, 1)
         tables.write_table(answered, pa.table({"query_id": ids, "text": ids}, schema=tables.QUERIES))
 
-    def step(name: str, output: Path, *options: object, note: str = "random runs") -> Step:
+    def call(name: str, output: str, **options: object) -> Step:
         prepare = write if name == "fuse" else None
-        return Step(name, count * DEPTH, "results", (*options, "--output", output), [output], note, prepare)
+        return Step(name, count * DEPTH, "results", "random runs", prepare, **options, output=folder / output)
 
-    queries = ("--queries", folder / "queries.dev.small.parquet")
-    passages_table = ("--passages", folder / "passages.parquet")
-    named = ("--system", "x", "--split", "dev.small")
-    merged, imported, reranked = (folder / f"{name}.trec" for name in ("merged", "imported", "reranked"))
-    yield step("fuse", merged, "--runs", *runs, "--depth", DEPTH, "--tag", "x")
-    yield step("import_run", imported, "--run", runs[0], *queries, *passages_table, "--tag", "x")
-    measured = ("--run", runs[0], *queries, "--qrels", qrels, "--measures", *MEASURES, *named)
-    per_query = ("--output-per-query", folder / "measures.parquet", "--output-recall", folder / "recall.csv")
-    yield step("evaluate", folder / "measures.json", *measured, *per_query)
-    both = ("--systems", "x", "y", "--per-query", *[folder / "measures.parquet"] * 2)
-    both = (*both, "--recall", *[folder / "recall.csv"] * 2, *queries, "--split", "dev.small", "--seed", 42)
-    tables_of = ("--output-table", folder / "compared.csv", "--output-queries", folder / "differences.csv")
-    yield step("compare", folder / "compared.json", "--baseline", "x", *both, *tables_of)
-    candidates = ("--candidates", runs[0], "--scores", scores)
-    yield step("rerank", reranked, *candidates, "--depth", DEPTH, "--tag", "x")
-    numbers = (*(2**power for power in range(10) if 2**power < DEPTH), DEPTH)
-    depths = ("--depths", *numbers, "--measures", "RR@10", "nDCG@20", *named)
-    yield step("depths", folder / "depths.json", *candidates, "--qrels", qrels, *depths)
-    compared = ("--run", runs[0], "--reference", runs[1], "--reference-name", "y", "--depths", *numbers)
-    yield step("consistency", folder / "consistency.json", *compared, *named)
-    handed_in = ("--run", runs[0], "--queries", answered, *passages_table, "--form", "msmarco")
-    yield step("submission", folder / "submission.tsv", *handed_in)
-    pair = ("--first", runs[0], "--second", runs[1], "--first-name", "a", "--second-name", "b", *queries)
-    yield step(
-        "disagreements", folder / "disagreements.json", *pair, "--qrels", qrels, *passages_table, "--split", "dev.small"
-    )
+    per_query, recall = folder / "measures.parquet", folder / "recall.csv"
+    table, split = {"passages": folder / "passages.parquet"}, {"split": "dev.small"}
+    named, ranked = {"system": "x", **split}, {"candidates": first, "scores": scores}
+    ranks = [*(2**power for power in range(10) if 2**power < DEPTH), DEPTH]
+    yield call("fuse", "merged.trec", runs=runs, depth=DEPTH, tag="x")
+    yield call("import_run", "imported.trec", run=first, **queries, **table, tag="x")
+    more: dict[str, object] = {"output_per_query": per_query, "output_recall": recall}
+    yield call("evaluate", "measures.json", run=first, **queries, **qrels, measures=MEASURES, **named, **more)
+    more = {"output_table": folder / "compared.csv", "output_queries": folder / "differences.csv", "seed": 42}
+    both = {"systems": ["x", "y"], "per_query": [per_query] * 2, "recall": [recall] * 2}
+    yield call("compare", "compared.json", baseline="x", **both, **queries, **split, **more)
+    yield call("rerank", "reranked.trec", **ranked, depth=DEPTH, tag="x")
+    yield call("depths", "depths.json", **ranked, **qrels, depths=ranks, measures=["RR@10", "nDCG@20"], **named)
+    more = {"reference": second, "reference_name": "y", "depths": ranks}
+    yield call("consistency", "consistency.json", run=first, **more, **named)
+    yield call("submission", "submission.tsv", run=first, queries=answered, **table, form="msmarco")
+    more = {"first": first, "second": second, "first_name": "a", "second_name": "b"}
+    yield call("disagreements", "disagreements.json", **more, **queries, **qrels, **table, **split)
+
+
+def write_queries(path: Path, split: Path, count: int) -> None:
+    """Write `count` queries: those of a split, again and again if it has not as many."""
+    table = tables.read_table(split, tables.QUERIES)
+    texts = table["text"].take(pa.array(np.arange(count) % table.num_rows))
+    columns = {"query_id": [str(row) for row in range(count)], "text": texts}
+    tables.write_table(path, pa.table(columns, schema=tables.QUERIES))
+
+
+def write_training_run(path: Path, qrels: Path, passages: int) -> None:
+    """Write a random run of all judged queries."""
+    query_ids = tables.read_table(qrels, tables.QRELS)["query_id"].unique().to_pylist()
+    write_random_run(path, query_ids, passages, TRAINING_DEPTH, 1)
+
+
+def write_vectors(path: Path, ids: pa.ChunkedArray, dimension: int, seed: int) -> None:
+    """Write unit vectors in random directions, one per id."""
+
+    def blocks() -> Iterator[tuple[pa.Array, np.ndarray]]:
+        for start in range(0, len(ids), BLOCK):
+            part = ids.slice(start, BLOCK).combine_chunks()
+            generator = np.random.default_rng([seed, start])
+            vectors = generator.standard_normal((len(part), dimension), dtype=np.float32)
+            yield part, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    write_shard(path, blocks(), model="drawn at random", dimension=dimension, count=len(ids))
+
+
+def write_random_run(path: Path, query_ids: list[str], passages: int, depth: int, seed: int) -> None:
+    """Write a run of `depth` passages per query, spread evenly over a collection whose ids are row numbers."""
+    generator = np.random.default_rng(seed)
+    scores = 1.0 / np.arange(1, depth + 1)
+    # One passage of each of `depth` equal parts of the collection, so that none comes twice.
+    part = passages // depth
+
+    def rankings() -> Iterator[Ranking]:
+        for query_id in query_ids:
+            numbers = np.arange(depth) * part + generator.integers(part, size=depth)
+            yield Ranking(query_id, generator.permutation(numbers).astype(str).tolist(), scores)
+
+    write_run(path, rankings(), path.stem)
+
+
+def write_random_scores(path: Path, run: Path, seed: int) -> None:
+    """Score every pair of a run at random."""
+    from cort.score import distinct_pairs
+
+    pairs = distinct_pairs([read_run(run)], 1_000)
+    scores = np.random.default_rng(seed).standard_normal(pairs.num_rows, dtype=np.float32)
+    tables.write_table(path, pairs.append_column("score", pa.array(scores)).cast(tables.SCORES))

@@ -7,11 +7,9 @@ first relevant passage. Everything depends on the seed and the size alone, and s
 Usage: python -m scripts.rehearsal.synthetic --size 1/64 --seed 42 --output FOLDER
 """
 
-from __future__ import annotations
-
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -51,7 +49,7 @@ class Split:
     queries: int
     judged: tuple[int, ...]
 
-    def scaled(self, size: Fraction) -> Split:
+    def scaled(self, size: Fraction) -> "Split":
         """Keep the proportions at another size, each count at least 1."""
         judged = tuple(max(round(count * size), 1) for count in self.judged)
         return Split(max(round(self.queries * size), sum(judged)), judged)
@@ -131,20 +129,22 @@ def iter_passages(passages: int, words: pa.Array, queries: Queries, seed: int) -
     for first in range(0, passages, CHUNK):
         generator = np.random.default_rng([seed, 1, first])
         count = min(CHUNK, passages - first)
-        lengths = np.exp(generator.normal(PASSAGE_LENGTH, PASSAGE_SPREAD, count)).astype(np.int64)
-        lengths = lengths.clip(2, LONGEST_PASSAGE)
+        drawn = np.exp(generator.normal(PASSAGE_LENGTH, PASSAGE_SPREAD, count))
+        lengths = drawn.astype(np.int64).clip(2, LONGEST_PASSAGE)
         ids = word_ids(generator, int(lengths.sum()))
         queries.take_words(first, ids, lengths, generator)
-        numbers = pa.array(np.arange(first, first + count)).cast(pa.string())
-        yield pa.table({"doc_id": numbers, "text": join_words(words, ids, lengths)})
+        yield pa.table({"doc_id": _strings(np.arange(first, first + count)), "text": join_words(words, ids, lengths)})
 
 
-def write_tsv(path: Path, tables: Iterator[pa.Table] | Sequence[pa.Table]) -> None:
-    """Write tables without a header, fields separated by TAB."""
+def write_tsv(path: Path, tables: Iterable[pa.Table]) -> int:
+    """Write tables without a header, fields separated by TAB; their number of rows."""
     options = pa.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    rows = 0
     with open(path, "wb") as handle:
         for table in tables:
             pa.csv.write_csv(table, handle, options)
+            rows += table.num_rows
+    return rows
 
 
 def generate(folder: Path, size: Fraction, seed: int) -> dict[str, int]:
@@ -154,40 +154,29 @@ def generate(folder: Path, size: Fraction, seed: int) -> dict[str, int]:
     passages = max(round(PASSAGES * size), 1_000)
     splits = {name: split.scaled(size) for name, split in SPLITS.items()}
     judged = {name: judgements(split, passages, generator) for name, split in splits.items()}
-    ids = np.split(generator.permutation(sum(split.queries for split in splits.values())), _ends(splits))
-    relevant = [np.full(split.queries, -1) for split in splits.values()]
-    for (queries, documents), first in zip(judged.values(), relevant, strict=True):
-        first[queries[::-1]] = documents[::-1]
-    texts = Queries(np.concatenate(relevant), generator)
-    words = vocabulary()
-    write_tsv(folder / "collection.tsv", iter_passages(passages, words, texts, seed))
+    *starts, total = np.cumsum([0, *(split.queries for split in splits.values())])
+    numbers, relevant = generator.permutation(total), np.full(total, -1)
+    for start, (queries, documents) in zip(starts, judged.values(), strict=True):
+        # The other way round, so that the first passage of a query stays.
+        relevant[start + queries[::-1]] = documents[::-1]
+    texts, words = Queries(relevant, generator), vocabulary()
+    rows = write_tsv(folder / "collection.tsv", iter_passages(passages, words, texts, seed))
     text = join_words(words, texts.words, np.diff(texts.offsets))
-    for name, numbers, part in zip(splits, ids, np.split(np.arange(len(text)), _ends(splits)), strict=True):
-        queries, documents = judged[name]
-        by = np.argsort(numbers)
-        rows = {f"queries.{name}": pa.table({"query_id": _strings(numbers[by]), "text": text.take(pa.array(part[by]))})}
-        columns = {"query_id": _strings(numbers[queries]), "q0": pa.repeat("0", len(queries))}
+    parts: dict[str, list[pa.Table]] = {}
+    for (name, split), start in zip(splits.items(), starts, strict=True):
+        ids, (queries, documents) = numbers[start : start + split.queries], judged[name]
+        by = np.argsort(ids)
+        columns = {"query_id": _strings(ids[queries]), "q0": pa.repeat("0", len(queries))}
         columns |= {"doc_id": _strings(documents), "relevance": pa.repeat("1", len(queries))}
-        rows[f"qrels.{name}"] = pa.table(columns)
-        for file, table in rows.items():
-            write_tsv(folder / f"{file}.tsv", [table])
-    for kind in ("queries", "qrels"):
-        with open(folder / f"{kind}.dev.tsv", "ab") as handle:
-            handle.write((folder / f"{kind}.dev.small.tsv").read_bytes())
-    return {path.name: _count_lines(path) for path in sorted(folder.glob("*.tsv"))}
-
-
-def _ends(splits: dict[str, Split]) -> Ids:
-    return np.cumsum([split.queries for split in splits.values()])[:-1]
+        asked = {"query_id": _strings(ids[by]), "text": text.take(pa.array(start + by))}
+        for file in {name, name.removesuffix(".small")}:
+            parts.setdefault(f"queries.{file}.tsv", []).append(pa.table(asked))
+            parts.setdefault(f"qrels.{file}.tsv", []).append(pa.table(columns))
+    return {"collection.tsv": rows} | {name: write_tsv(folder / name, tables) for name, tables in parts.items()}
 
 
 def _strings(numbers: Ids) -> pa.Array:
     return pa.array(numbers).cast(pa.string())
-
-
-def _count_lines(path: Path) -> int:
-    with open(path, "rb") as handle:
-        return sum(block.count(b"\n") for block in iter(lambda: handle.read(1 << 24), b""))
 
 
 @dataclass(frozen=True, kw_only=True)

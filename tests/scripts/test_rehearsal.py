@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.rehearsal.rehearse import main
+from scripts.rehearsal.rehearse import Measurement, growth, main, write_report
 from scripts.rehearsal.steps import steps
-from scripts.rehearsal.table import Measurement, growth, write_report
 from tests.support.workflow import stage_modules
 
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
