@@ -50,7 +50,6 @@ def _report(args: argparse.Namespace, planned: DryRun, problems: list[str]) -> l
     from workflow.experiment.checks import ConfigError, load
     from workflow.planning import preflight
     from workflow.planning.forecast import make_forecast
-    from workflow.planning.tables import render, summarise
 
     folder = Path.cwd()
     try:
@@ -63,9 +62,9 @@ def _report(args: argparse.Namespace, planned: DryRun, problems: list[str]) -> l
     forecast = make_forecast(planned, config, args.cores, folder)
     problems = [*preflight.check_inputs(config, folder, planned.jobs), *forecast.problems]
     if not args.run:
-        sys.stdout.write(render(forecast, config["dataset"]))
+        sys.stdout.write(forecast.table)
     elif not problems:
-        sys.stdout.write(summarise(forecast))
+        sys.stdout.write(forecast.line)
     return problems
 
 

