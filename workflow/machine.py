@@ -7,6 +7,7 @@ that another machine leaves finished encodings as they are.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,7 @@ class Machine:
     @property
     def threads(self) -> int:
         """Threads of a job with a GPU, few enough that all GPUs have one."""
-        if not self.gpus or not self.cores:
-            return THREADS
-        return max(1, min(THREADS, self.cores // self.gpus))
+        return max(1, min(THREADS, self.cores // self.gpus)) if self.gpus and self.cores else THREADS
 
 
 def survey(workflow: Any) -> Machine:
@@ -57,9 +56,7 @@ def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int
 
     It is passed to every call of Snakemake this one makes: shards that come and go meanwhile change nothing.
     """
-    chosen = snakemake_api.scattered(workflow, process) or existing_shards(map(Path, folders)) or default
-    snakemake_api.set_scattered(workflow, process, chosen)
-    return chosen
+    return snakemake_api.fix_scatter(workflow, process, existing_shards(map(Path, folders)) or default)
 
 
 def existing_shards(folders: Iterable[Path]) -> int | None:
@@ -67,19 +64,16 @@ def existing_shards(folders: Iterable[Path]) -> int | None:
 
     Of several, it is the one that is complete in most folders, then the one with most of its shards, then the newest.
     """
-    ages: dict[int, list[dict[int, float]]] = {}
+    ages: dict[int, dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
-        found: dict[int, dict[int, float]] = {}
         for path in folder.glob("passages.*-of-*.arrow"):
             match = re.fullmatch(r"passages\.(\d+)-of-(\d+)\.arrow", path.name)
             if match and 1 <= int(match[1]) <= int(match[2]):
-                found.setdefault(int(match[2]), {})[int(match[1])] = path.stat().st_mtime
-        for shards, some in found.items():
-            ages.setdefault(shards, []).append(some)
+                ages[int(match[2])][folder].append(path.stat().st_mtime)
 
     def order(shards: int) -> tuple[int, float, float]:
-        parts = ages[shards]
+        parts = ages[shards].values()
         complete = sum(len(some) == shards for some in parts)
-        return complete, sum(len(some) for some in parts) / shards, max(max(some.values()) for some in parts)
+        return complete, sum(map(len, parts)) / shards, max(map(max, parts))
 
     return max(ages, key=order, default=None)

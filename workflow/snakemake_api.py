@@ -1,7 +1,8 @@
 """All that this workflow uses of Snakemake beyond what it documents: its graph of jobs, its state on disk, its log.
 
 Another release may change any of it: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails
-where something is gone. Snakemake is imported where it is used: a plan loads it in a process of its own.
+where something is gone. Snakemake is imported where it is used: a plan loads it in a process of its own, in which this
+module is called with a file for the plan, and arguments of snakemake.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import binascii
 import contextlib
 import io
 import json
-import logging
+import logging.handlers
 import re
+import sys
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cort.formats.artifacts import write_artifact
+from workflow.planning.dryrun import DryRun, Job, Reason, Record
 
 FOLDER = Path(".snakemake")
 LOCKS = FOLDER / "locks"
@@ -35,14 +41,9 @@ def is_main(workflow: Any) -> bool:
     return bool(workflow.is_main_process)
 
 
-def is_dry_run(workflow: Any) -> bool:
-    """Tell whether nothing will be executed."""
-    return bool(workflow.output_settings.dryrun)
-
-
-def uses_locks(workflow: Any) -> bool:
-    """Tell whether locks are wanted: not with ``--nolock``."""
-    return bool(workflow.execution_settings.lock)
+def takes_locks(workflow: Any) -> bool:
+    """Tell whether files will be locked: not in a dry run, nor with ``--nolock``."""
+    return not workflow.output_settings.dryrun and bool(workflow.execution_settings.lock)
 
 
 def is_on_cluster(workflow: Any) -> bool:
@@ -61,24 +62,23 @@ def set_limit(workflow: Any, resource: str, amount: int) -> None:
     workflow.register_resource(resource, amount)
 
 
-def scattered(workflow: Any, process: str) -> int | None:
-    """Return the number of parts that ``--set-scatter`` asks for."""
-    parts: int | None = workflow.resource_settings.overwrite_scatter.get(process)
+def fix_scatter(workflow: Any, process: str, default: int) -> int:
+    """Return the number of parts that ``--set-scatter`` asks for, else `default`.
+
+    It is that of every call of Snakemake that this one makes, too.
+    """
+    settings = workflow.resource_settings
+    parts: int = settings.overwrite_scatter.get(process) or default
+    settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
     return parts
 
 
-def set_scattered(workflow: Any, process: str, parts: int) -> None:
-    """Set the number of parts, also for every call of Snakemake that this one makes."""
-    settings = workflow.resource_settings
-    settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
-
-
-class LogFilter(logging.Filter):
+@dataclass(frozen=True)
+class LogFilter:
     """Lets every message of Snakemake pass, and tells of the start of a workflow and of refusals of protected files."""
 
-    def __init__(self, at_start: Callable[[], None], hint: str) -> None:
-        super().__init__()
-        self.at_start, self.hint = at_start, hint
+    at_start: Callable[[], None]
+    hint: str
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let a message pass."""
@@ -93,9 +93,8 @@ def listen(at_start: Callable[[], None], hint: str) -> None:
     """Call `at_start` when this workflow begins to execute; say `hint` when it would make protected files again."""
     from snakemake.logging import logger
 
-    for other in [filter_ for filter_ in logger.filters if isinstance(filter_, LogFilter)]:
-        logger.removeFilter(other)
-    logger.addFilter(LogFilter(at_start, hint))
+    others = [one for one in logger.filters if not isinstance(one, LogFilter)]
+    logger.filters = [*others, LogFilter(at_start, hint)]
 
 
 def say(line: str) -> None:
@@ -134,11 +133,8 @@ def mark_incomplete(record: Path) -> None:
     record.unlink()
 
 
-def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
-    """Plan with `snakemake --dry-run` in this process, quietly.
-
-    :returns: `jobs`, all of the graph in an order in which they can run; `executor`; `error`, empty if there was none.
-    """
+def _plan(arguments: Sequence[str]) -> DryRun:
+    """Plan with `snakemake --dry-run` in this process, quietly."""
     from snakemake import cli, workflow
 
     dags: list[Any] = []
@@ -149,7 +145,8 @@ def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
             dags.append(self)
 
     workflow.DAG = Dag
-    errors, said = _Errors(), io.StringIO()
+    errors, said = logging.handlers.BufferingHandler(capacity=1_000), io.StringIO()
+    errors.setLevel(logging.ERROR)
     logging.getLogger("snakemake").addHandler(errors)
     options, status, executor = [*arguments, "--dry-run"], 0, None
     try:
@@ -160,92 +157,84 @@ def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
     except SystemExit as leaving:
         status = int(bool(leaving.code))
     if status:
-        return {"jobs": [], "executor": "", "error": explain_error("\n".join(errors.messages) or said.getvalue())}
-    return {"jobs": list(_jobs(dags[-1])) if dags else [], "executor": executor or "local", "error": ""}
+        logged = "\n".join(record.getMessage() for record in errors.buffer)
+        return DryRun(error=explain_error(logged or said.getvalue()))
+    jobs = _jobs(dags[-1]) if dags else []
+    planned, done = ([job for job in jobs if job.planned is kind] for kind in (True, False))
+    return DryRun(planned, done, executor or "local")
 
 
-class _Errors(logging.Handler):
-    """Keep what Snakemake logs as errors."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
-def _jobs(dag: Any) -> Iterator[dict[str, Any]]:
+def _jobs(dag: Any) -> list[Job]:
+    """List the jobs in an order in which they can run."""
     rules = {rule.name: number for number, rule in enumerate(dag.workflow.rules)}
-    for level in dag.toposorted():
-        for job in sorted(level, key=lambda job: (rules[job.rule.name], list(job.output))):
-            # The target rule makes nothing.
-            if job.rule.shellcmd:
-                yield _describe(dag, job)
+    levels = (sorted(level, key=lambda job: (rules[job.rule.name], list(job.output))) for level in dag.toposorted())
+    # The target rule makes nothing.
+    return [_describe(dag, job) for level in levels for job in level if job.rule.shellcmd]
 
 
-def _describe(dag: Any, job: Any) -> dict[str, Any]:
-    planned = dag.needrun(job)
-    resources = {name: value if isinstance(value, int) else str(value) for name, value in job.resources.items()}
-    return {
-        "rule": job.rule.name,
-        "wildcards": dict(job.wildcards_dict),
-        "inputs": list(map(str, job.input)),
-        "outputs": list(map(str, job.output)),
-        "threads": int(job.threads),
-        "resources": {name: value for name, value in resources.items() if not name.startswith("_")},
-        "benchmark": str(job.benchmark or ""),
-        "planned": planned,
-        "reason": _reason(dag.reason(job)) if planned else {},
-        "params": dag.workflow.persistence._params(job),
-        "record": _record(dag.workflow.persistence, job),
-    }
+def _describe(dag: Any, job: Any) -> Job:
+    planned, persistence = dag.needrun(job), dag.workflow.persistence
+    return Job(
+        rule=job.rule.name,
+        wildcards=dict(job.wildcards_dict),
+        inputs=tuple(map(str, job.input)),
+        outputs=tuple(map(str, job.output)),
+        threads=int(job.threads),
+        resources={name: amount for name, amount in job.resources.items() if isinstance(amount, int)},
+        benchmark=str(job.benchmark or ""),
+        planned=planned,
+        reason=_reason(dag.reason(job)) if planned else Reason(),
+        params=tuple(persistence._params(job)),
+        record=next(filter(None, map(_record, map(persistence.metadata, job.output))), None),
+    )
 
 
-def _reason(reason: Any) -> dict[str, Any]:
-    found = {
-        "missing": sorted(map(str, reason.missing_output)),
-        "incomplete": sorted(map(str, reason.incomplete_output)),
-        "updated": sorted(map(str, reason.updated_input)),
-        "remade": sorted(map(str, reason.updated_input_run)),
-        "inputs": bool(reason.input_changed),
-        "command": bool(reason.code_changed),
-        "params": bool(reason.params_changed),
-        "environment": bool(reason.software_stack_changed),
-        "forced": bool(reason.forced),
-    }
-    return found if any(found.values()) else {**found, "words": str(reason)}
+def _reason(reason: Any) -> Reason:
+    found = Reason(
+        missing=_sorted(reason.missing_output),
+        incomplete=_sorted(reason.incomplete_output),
+        updated=_sorted(reason.updated_input),
+        remade=_sorted(reason.updated_input_run),
+        inputs=bool(reason.input_changed),
+        command=bool(reason.code_changed),
+        params=bool(reason.params_changed),
+        environment=bool(reason.software_stack_changed),
+        forced=bool(reason.forced),
+    )
+    return found if found != Reason() else Reason(words=str(reason))
 
 
-def _record(persistence: Any, job: Any) -> dict[str, Any] | None:
-    """Return inputs and params of the job's last run, as remembered of its outputs; None if it never ran."""
-    for path in job.output:
-        record = persistence.metadata(path)
-        if record and record.shellcmd:
-            comparable = record.record_format_version >= COMPARABLE_RECORDS
-            return {"inputs": record.input or [], "params": record.params or [] if comparable else None}
-    return None
+def _sorted(files: Iterable[object]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, files)))
+
+
+def _record(record: Any) -> Record | None:
+    """Return inputs and params of the run that made an output, as Snakemake recorded them; None if it never did."""
+    if not record or not record.shellcmd:
+        return None
+    comparable = record.record_format_version >= COMPARABLE_RECORDS
+    return Record(tuple(record.input or ()), tuple(record.params or ()) if comparable else None)
 
 
 def explain_error(text: str) -> str:
     """Keep what tells a person what to fix: mistakes of the config in full, of anything else the first lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    mistakes = [line for line in lines if re.search(r": found .*, expected ", line)]
-    usage = re.search(r"^\S+: error: (.*)", text, re.MULTILINE)
-    unknown = re.search(r"No rule to produce (.+?)(?: \(if you use|$)", text, re.MULTILINE)
-    missing = re.search(r"Missing input files for rule (\w+):.*?affected files:\s*(.*)", text, re.DOTALL)
-    if mistakes:
+    if mistakes := [line for line in lines if re.search(r": found .*, expected ", line)]:
         return "\n".join(dict.fromkeys(mistakes))
-    if usage:
+    if usage := re.search(r"^\S+: error: (.*)", text, re.MULTILINE):
         return f"snakemake: {usage[1]}"
-    if unknown:
+    if unknown := re.search(r"No rule to produce (.+?)(?: \(if you use|$)", text, re.MULTILINE):
         return (
             f"{unknown[1].strip()}: found no rule that makes it, expected a rule or a file of this experiment; "
             "`snakemake --list` shows the rules, `snakemake --summary` the files"
         )
-    if missing:
+    if missing := re.search(r"Missing input files for rule (\w+):.*?affected files:\s*(.*)", text, re.DOTALL):
         files = ", ".join(missing[2].split())
         return f"{files}: found nothing, expected input of the rule {missing[1]}; put it there or fix the config"
     if "Traceback (most recent call last):" in lines:
         return lines[-1]
     return " ".join(lines[:FIRST_LINES_OF_ERROR]) or "found no reason why snakemake failed; call it with --dry-run"
+
+
+if __name__ == "__main__":
+    write_artifact(sys.argv[1], _plan(sys.argv[2:]))

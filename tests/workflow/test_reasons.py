@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.jobs import job
 from workflow.planning.dryrun import DryRun, Reason, Record, part_arguments
-from workflow.planning.reasons import SHOWN, changed, render
 from workflow.snakemake_api import explain_error
+from workflow.why import SHOWN, changed, render
 
 
 def settings(**values):

@@ -59,17 +59,13 @@ class Prediction:
 
 @cache
 def table() -> Mapping[str, Mapping[str, float]]:
-    """Read costs.yaml."""
+    """Read costs.yaml: coefficients by rule."""
     found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text(encoding="utf-8"))
-    return found
+    return {rule: costs for rules, costs in found.items() for rule in rules.split()}
 
 
 def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder: Path) -> list[Prediction]:
-    """Predict all planned jobs, in their order.
-
-    :param config: with defaults.
-    :param folder: root of the project, with `benchmarks/` and `results/` of earlier runs if there are any.
-    """
+    """Predict all planned jobs, in their order; `folder` has benchmarks/ and results/ of earlier runs if any."""
     found, sizes = [], dict[str, float]()
     measured: dict[str, list[tuple[Cost, Cost]]] = {}
     for job in (*run.done, *run.jobs):

@@ -13,7 +13,6 @@ from workflow.experiment.downloads import KEPT
 from workflow.planning.costs import MB
 from workflow.planning.dryrun import Job
 
-RULES = ("download", "extract")
 # Seconds for a host to answer; hosts asked at a time.
 PATIENCE = 5
 AT_ONCE = 8
@@ -25,13 +24,12 @@ def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[Pub
 
     catalog, mine = load_catalog(), _own_folder(config, folder)
     found: dict[str, PublicFile] = {}
-    for job in jobs:
-        if job.rule in RULES:
-            file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
-            source = catalog.source_of(file.name)
-            there = [*candidates(file, mine), *candidates(source, mine)]
-            if not there and not (folder / KEPT / source.name).is_file():
-                found[source.name] = source
+    for job in (job for job in jobs if "source" in job.wildcards):
+        file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
+        source = catalog.source_of(file.name)
+        there = [*candidates(file, mine), *candidates(source, mine)]
+        if not there and not (folder / KEPT / source.name).is_file():
+            found[source.name] = source
     return list(found.values())
 
 
@@ -43,10 +41,9 @@ def room_for_archives(files: Iterable[PublicFile]) -> float:
 def check_folder(config: Config, folder: Path) -> list[str]:
     """Complain of a folder for downloads that is not there."""
     mine = _own_folder(config, folder)
-    if mine is None or mine.is_dir():
-        return []
     found, fix = f"{mine}, no such folder", "fix the path, or remove the key"
-    return [str(input_error("downloads.folder", found, "the folder with the files you have", fix))]
+    line = str(input_error("downloads.folder", found, "the folder with the files you have", fix))
+    return [line] if mine and not mine.is_dir() else []
 
 
 def check_mirrors(files: Iterable[PublicFile]) -> list[str]:

@@ -75,11 +75,7 @@ PUBLIC_ID = 7
 
 
 def gather(config: Config, folder: Path) -> Facts:
-    """Collect the facts: from the tables of an earlier run, else from raw files, else what is known of the quickstart.
-
-    :param config: with defaults.
-    :param folder: what paths are relative to.
-    """
+    """Collect the facts: from tables of an earlier run, else from raw files, else what is known of the quickstart."""
     passages = read_table(folder / paths.at(paths.PASSAGES, config)) or _raw_passages(config, folder)
     queries = {
         split: read_table(folder / paths.at(paths.QUERIES, config, split=split)) or _raw_queries(config, split, folder)

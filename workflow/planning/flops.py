@@ -1,21 +1,14 @@
-"""Count the arithmetic of the stages that run a transformer, and measure how fast this machine is at it.
-
-Called as a module it measures, and prints the numbers as JSON: the libraries of that process use a single thread.
-"""
+"""Count the arithmetic of the stages that run a transformer, and measure how fast this machine is at it."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from workflow.experiment.config import LEARNERS, Config, reranked_by
-from workflow.planning.dryrun import ROOT, Job
+from workflow.planning.dryrun import Job
 from workflow.planning.facts import Facts, Model
 
 # Stages that run a transformer: the section of their model.
@@ -35,7 +28,7 @@ ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 TOKEN_BUDGET = 1_024
 # Bytes of a pair's score, and while others of its job are to come.
 SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
-# Of a measurement: seconds at least, rows of the square matrices.
+# Of a measurement: seconds at least, and rows of the matrices.
 SECONDS = 0.15
 ROWS = {"cpu": 512, "cuda": 4096}
 
@@ -80,10 +73,7 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
 
 
 def work(job: Job, config: Config, facts: Facts) -> Work:
-    """Count a heavy job's work.
-
-    :param config: with defaults.
-    """
+    """Count a heavy job's work."""
     section, split = HEAVY[job.rule], job.wildcards.get("split", "train")
     name = job.wildcards[section[:-1]]
     settings, passages = config[section][name], facts.passages
@@ -138,40 +128,21 @@ def _inference(model: Model, texts: float, length: float, disk: float, temporary
 
 
 def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
-    """Measure this machine for half a second.
+    """Measure this machine for a second: products of square matrices.
 
-    :param precisions: of the products of matrices, besides fp32.
+    :param precisions: of the products, besides fp32.
     :param gpus: with any, the products run on one if torch can use it; else the machine has none.
     """
-    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "workflow.planning.flops", "cuda" if gpus else "cpu", *{"fp32", *precisions}]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | single, capture_output=True, text=True, check=True)
-    device, flops = json.loads(done.stdout)
-    return Machine(cores, flops, gpus if device == "cuda" else 0)
-
-
-def _measure_here(wanted: str, precisions: Iterable[str]) -> tuple[str, dict[str, float]]:
-    """Return the device, which is the CPU where torch has no other, and operations per second by precision."""
     import torch
+    from torch.utils.benchmark import Timer, timer
 
-    device = "cuda" if wanted == "cuda" and torch.cuda.is_available() else "cpu"
-    # The time of one core's processor: other work on the machine does not change the result.
-    rows, clock = ROWS[device], time.perf_counter if device == "cuda" else time.thread_time
-    found = {}
-    for name in precisions:
-        kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
-        matrix = torch.rand(rows, rows, device=device).to(kind)
-        # The first product also loads libraries.
-        for seconds in (0.0, SECONDS):
-            started, times = clock(), 0
-            while not times or clock() - started < seconds:
-                matrix @ matrix
-                if device == "cuda":
-                    torch.cuda.synchronize()
-                times += 1
-        found[name] = 2 * rows**3 * times / (clock() - started)
-    return device, found
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_measure_here(sys.argv[1], sys.argv[2:])))
+    device = "cuda" if gpus and torch.cuda.is_available() else "cpu"
+    # A CPU's is the time of one core's processor: other work on the machine does not change the result.
+    clock = timer if device == "cuda" else time.thread_time
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    flops = {}
+    for precision in {"fp32", *precisions}:
+        matrix = torch.rand(ROWS[device], ROWS[device], device=device).to(kinds[precision])
+        product = Timer("matrix @ matrix", timer=clock, globals={"matrix": matrix})
+        flops[precision] = 2 * ROWS[device] ** 3 / product.blocked_autorange(min_run_time=SECONDS).mean
+    return Machine(cores, flops, gpus if device == "cuda" else 0)

