@@ -45,6 +45,7 @@ from typing import Any
 
 import psutil
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from cort.system.files import DISK_IS_FULL, try_lock
 from workflow import paths, snakemake_api
@@ -113,13 +114,10 @@ def claim(dataset: str) -> None:
 def is_owned(dataset: str) -> bool:
     """Whether another process holds a dataset, or files cannot be locked so that nobody knows."""
     try:
-        descriptor = os.open(OWNERS / dataset, os.O_RDWR)
+        with open(OWNERS / dataset, "r+b") as file:
+            return not try_lock(file.fileno())
     except FileNotFoundError:
         return False
-    try:
-        return not try_lock(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def processes_with(variable: str, value: str) -> list[int]:
@@ -167,14 +165,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _clear_up(dataset: str, last: dict[str, Any]) -> None:
-    """Remove what a dead owner left behind, and say so in a line each."""
+    """Remove what a dead owner left, and say so in a line each."""
     if last and last["host"] == socket.gethostname() and (ended := _end_jobs(last["token"])):
-        snakemake_api.say(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
+        logger.info(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
     if removed := _remove_dead_locks(dataset):
         who = f"process {last['pid']} on {last['host']}, since {last['since']}" if last else "unknown"
-        snakemake_api.say(f"Removed {removed} locks of a workflow that was killed ({who}).")
+        logger.info(f"Removed {removed} locks of a workflow that was killed ({who}).")
     for output in _mark_damaged(dataset):
-        snakemake_api.say(f"The record of {output} is damaged; it is made again.")
+        logger.info(f"The record of {output} is damaged; it is made again.")
 
 
 def _end_jobs(token: str) -> int:

@@ -1,7 +1,7 @@
 """What the machine decides: how many jobs share its GPUs, with how many threads, and the number of encoding shards.
 
-Speed alone depends on these. Used by the Snakefile alone; the number of shards is that of the shards already made, so
-that another machine leaves finished encodings as they are.
+Speed alone depends on these. The number of shards is that of the shards already made, so that another machine leaves
+finished encodings as they are.
 """
 
 from __future__ import annotations
@@ -44,11 +44,8 @@ def survey(workflow: Any) -> Machine:
     """
     if not snakemake_api.is_main(workflow) or snakemake_api.is_on_cluster(workflow):
         return Machine(None, None)
-    gpus = len(visible_devices())
-    limit = snakemake_api.limit_of(workflow, "gpu")
-    if limit is None and gpus:
-        snakemake_api.set_limit(workflow, "gpu", gpus)
-    return Machine(gpus if limit is None else min(gpus, limit), snakemake_api.limit_of(workflow, "_cores"))
+    gpus = snakemake_api.limit(workflow, "gpu", len(visible_devices()))
+    return Machine(gpus, snakemake_api.cores_of(workflow))
 
 
 def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int) -> int:

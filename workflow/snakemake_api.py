@@ -1,13 +1,11 @@
 """All that this workflow uses of Snakemake beyond what it documents: its graph of jobs, its state on disk, its log.
 
 Another release may change any of it: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails
-where something is gone. Snakemake is imported where it is used: a plan loads it in a process of its own, in which this
-module is called with a file for the plan, and arguments of snakemake.
+where something is gone. Called as a module, it plans: with a file for the plan, and the arguments of snakemake.
 """
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import io
 import json
@@ -15,7 +13,7 @@ import logging.handlers
 import re
 import sys
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,15 +49,18 @@ def is_on_cluster(workflow: Any) -> bool:
     return workflow.nodes is not None
 
 
-def limit_of(workflow: Any, resource: str) -> int | None:
-    """Return how much of a resource all jobs together may use, None for no limit; "_cores" are the cores."""
-    limit: int | None = workflow.global_resources.get(resource).value
-    return limit
+def cores_of(workflow: Any) -> int | None:
+    """Return how many cores all jobs together may use, None for no limit."""
+    cores: int | None = workflow.global_resources.get("_cores").value
+    return cores
 
 
-def set_limit(workflow: Any, resource: str, amount: int) -> None:
-    """Limit what all jobs together may use of a resource."""
-    workflow.register_resource(resource, amount)
+def limit(workflow: Any, resource: str, amount: int) -> int:
+    """Limit what all jobs together may use of a resource to `amount`, or to less if the user has; return how much."""
+    chosen: int | None = workflow.global_resources.get(resource).value
+    if chosen is None and amount:
+        workflow.register_resource(resource, amount)
+    return amount if chosen is None else min(amount, chosen)
 
 
 def fix_scatter(workflow: Any, process: str, default: int) -> int:
@@ -97,13 +98,6 @@ def listen(at_start: Callable[[], None], hint: str) -> None:
     logger.filters = [*others, LogFilter(at_start, hint)]
 
 
-def say(line: str) -> None:
-    """Log a line among those of Snakemake."""
-    from snakemake.logging import logger
-
-    logger.info(line)
-
-
 def lock_files() -> list[Path]:
     """List Snakemake's locks: files with a path of a locked file in each line."""
     return sorted(LOCKS.glob("*.lock"))
@@ -112,16 +106,14 @@ def lock_files() -> list[Path]:
 def records() -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
     """Yield the file, the output and the content of every record of a job's output; None if it is unreadable."""
     for path in [path for path in RECORDS.rglob("*") if path.is_file()]:
+        # Its name is the output's in base64, in pieces that a file system takes.
+        name = "".join(part.removeprefix("@") for part in path.relative_to(RECORDS).parts)
         try:
-            # Its name is the output's in base64, in pieces that a file system takes.
-            pieces = (part.removeprefix("@") for part in path.relative_to(RECORDS).parts)
-            output = urlsafe_b64decode("".join(pieces)).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            continue
-        try:
-            found = json.loads(path.read_bytes())
+            output, found = urlsafe_b64decode(name).decode(), None
         except ValueError:
-            found = None
+            continue
+        with contextlib.suppress(ValueError):
+            found = json.loads(path.read_bytes())
         yield path, output, found if isinstance(found, dict) else None
 
 
@@ -177,11 +169,11 @@ def _describe(dag: Any, job: Any) -> Job:
     return Job(
         rule=job.rule.name,
         wildcards=dict(job.wildcards_dict),
-        inputs=tuple(map(str, job.input)),
-        outputs=tuple(map(str, job.output)),
-        threads=int(job.threads),
+        inputs=tuple(job.input),
+        outputs=tuple(job.output),
+        threads=job.threads,
         resources={name: amount for name, amount in job.resources.items() if isinstance(amount, int)},
-        benchmark=str(job.benchmark or ""),
+        benchmark=job.benchmark or "",
         planned=planned,
         reason=_reason(dag.reason(job)) if planned else Reason(),
         params=tuple(persistence._params(job)),
@@ -191,10 +183,10 @@ def _describe(dag: Any, job: Any) -> Job:
 
 def _reason(reason: Any) -> Reason:
     found = Reason(
-        missing=_sorted(reason.missing_output),
-        incomplete=_sorted(reason.incomplete_output),
-        updated=_sorted(reason.updated_input),
-        remade=_sorted(reason.updated_input_run),
+        missing=tuple(sorted(reason.missing_output)),
+        incomplete=tuple(sorted(reason.incomplete_output)),
+        updated=tuple(sorted(reason.updated_input)),
+        remade=tuple(sorted(reason.updated_input_run)),
         inputs=bool(reason.input_changed),
         command=bool(reason.code_changed),
         params=bool(reason.params_changed),
@@ -202,10 +194,6 @@ def _reason(reason: Any) -> Reason:
         forced=bool(reason.forced),
     )
     return found if found != Reason() else Reason(words=str(reason))
-
-
-def _sorted(files: Iterable[object]) -> tuple[str, ...]:
-    return tuple(sorted(map(str, files)))
 
 
 def _record(record: Any) -> Record | None:

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workflow.code import read_code
 from workflow.experiment.checks import ConfigError, load
-from workflow.params import SETTINGS
+from workflow.params import SETTINGS, read_code
 from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
 
 FILES, WIDTH = 3, 100
@@ -64,21 +63,18 @@ def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
     groups: dict[tuple[str, ...], list[Job]] = {}
     others = []
     for job in run.jobs:
-        reasons = list(_causes_of(job))
-        own = bool(reasons)
-        remade = [makers[name] for name in job.inputs if name in job.reason.remade and name in makers]
-        if reasons != [UNMADE] and (remade or not own):
-            reasons.append(f"after {_list(list(dict.fromkeys(remade))) or 'a job before it'}")
-        if own:
-            groups.setdefault((job.rule, *reasons), []).append(job)
+        causes = list(_causes_of(job))
+        remade = dict.fromkeys(makers[name] for name in job.inputs if name in job.reason.remade and name in makers)
+        after = f"after {_list(list(remade)) or 'a job before it'}"
+        if not causes:
+            others.append(_paragraph([job], [after]))
         else:
-            others.append(_paragraph([job], reasons))
+            reasons = [*causes, after] if remade and causes != [UNMADE] else causes
+            groups.setdefault((job.rule, *reasons), []).append(job)
+    first = [_paragraph(jobs, reasons) for (_, *reasons), jobs in groups.items()]
     lines = ["1 job would run." if len(run.jobs) == 1 else f"{len(run.jobs)} jobs would run."]
-    if groups:
-        paragraphs = [_paragraph(jobs, reasons) for (_, *reasons), jobs in groups.items()]
-        lines += ["", "What changed or is not there:", *paragraphs]
-    if others:
-        lines += ["", "What follows, as its input is made again:", *others]
+    lines += ["", "What changed or is not there:", *first] if first else []
+    lines += ["", "What follows, as its input is made again:", *others] if others else []
     return "\n".join(lines) + "\n"
 
 
@@ -109,8 +105,7 @@ def _causes_of(job: Job) -> Iterator[str]:
 
 def _other_inputs(job: Job, record: Record) -> str:
     lost, gained = _exclusive(sorted(set(record.inputs)), job.inputs)
-    words = [f"{_list(gained)} came to its inputs"] if gained else []
-    words += [f"{_list(lost)} left its inputs"] if lost else []
+    words = [f"{_list(names)} {verb} its inputs" for names, verb in ((gained, "came to"), (lost, "left")) if names]
     return ", ".join(words) or "the list of its inputs changed"
 
 
@@ -148,8 +143,11 @@ def _are(names: Sequence[str]) -> str:
 def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
     """Say in words what differs between recorded and planned params, each given as reprs."""
     old, new = parse(before), parse(now)
-    yield from _few([f"the setting {words}" for words in _differences(old.settings, new.settings)], "settings")
-    yield from _few(list(_edited(old.code, new.code)), "files of its code")
+    settings = [f"the setting {words}" for words in _differences(old.settings, new.settings)]
+    for words, kind in ((settings, "settings"), (list(_edited(old.code, new.code)), "files of its code")):
+        yield from words[:SHOWN]
+        if len(words) > SHOWN:
+            yield f"{len(words) - SHOWN} more {kind} changed"
     lost, gained = _exclusive(old.others, new.others)
     if lost or gained:
         yield f"its params changed: {_write(lost) or 'nothing'} -> {_write(gained) or 'nothing'}"
@@ -166,11 +164,6 @@ def parse(reprs: Sequence[str]) -> Params:
         else:
             found.others.append(text)
     return found
-
-
-def _few(words: Sequence[str], what: str) -> list[str]:
-    more = [f"{len(words) - SHOWN} more {what} changed"] if len(words) > SHOWN else []
-    return [*words[:SHOWN], *more]
 
 
 def _edited(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
@@ -200,10 +193,8 @@ def _describe(setting: str, old: Any, new: Any) -> str:
     if not isinstance(old, list) or not isinstance(new, list):
         return f"{setting} changed: {_write(old)} -> {_write(new)}"
     lost, gained = _exclusive(old, new)
-    if not lost and not gained:
-        return f"{setting} changed: now in the order {_write(new)}"
     words = [f"{word} {_write(values)}" for word, values in (("without", lost), ("with", gained)) if values]
-    return f"{setting} changed: now {', '.join(words)}"
+    return f"{setting} changed: now {', '.join(words) or f'in the order {_write(new)}'}"
 
 
 def _exclusive(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -6,10 +6,9 @@ import csv
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -48,8 +47,7 @@ class Cost(NamedTuple):
     temporary: float = 0
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """What a job will cost, and where the numbers come from."""
 
     job: Job
@@ -60,7 +58,7 @@ class Prediction:
 @cache
 def table() -> Mapping[str, Mapping[str, float]]:
     """Read costs.yaml: coefficients by rule."""
-    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text(encoding="utf-8"))
+    found = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text(encoding="utf-8"))
     return {rule: costs for rules, costs in found.items() for rule in rules.split()}
 
 
@@ -169,11 +167,9 @@ def _searches(job: Job, config: Config, facts: Facts) -> float:
 
 def size_of(names: Iterable[str], folder: Path) -> float:
     """MB of files and folders that are there."""
-    total = 0
-    for path in (folder / name if not name.endswith(INDEX) else (folder / name).parent for name in names):
-        parts = path.rglob("*") if path.is_dir() else [path]
-        total += sum(part.stat().st_size for part in parts if part.is_file())
-    return total / MB
+    places = [(folder / name).parent if name.endswith(INDEX) else folder / name for name in names]
+    files = (part for place in places for part in (place, *place.rglob("*")) if part.is_file())
+    return sum(file.stat().st_size for file in files) / MB
 
 
 def simulate(predictions: Sequence[Prediction], cores: float, gpus: float) -> tuple[float, float]:
@@ -183,20 +179,20 @@ def simulate(predictions: Sequence[Prediction], cores: float, gpus: float) -> tu
     """
     makers = {name: number for number, each in enumerate(predictions) for name in each.job.outputs}
     needed = [{makers[name] for name in each.job.inputs if name in makers} for each in predictions]
-    threads = [min(each.job.threads, cores) for each in predictions]
-    devices = [min(each.job.gpus, gpus) for each in predictions]
+    asked = [(min(each.job.threads, cores), min(each.job.gpus, gpus)) for each in predictions]
     waiting, running, done = list(range(len(predictions))), list[tuple[float, int]](), set[int]()
     now = peak = 0.0
     while waiting or running:
         for number in list(waiting):
-            if needed[number] <= done and threads[number] <= cores and devices[number] <= gpus:
+            threads, devices = asked[number]
+            if needed[number] <= done and threads <= cores and devices <= gpus:
                 waiting.remove(number)
                 heapq.heappush(running, (now + predictions[number].cost.seconds, number))
-                cores, gpus = cores - threads[number], gpus - devices[number]
+                cores, gpus = cores - threads, gpus - devices
         peak = max(peak, sum(predictions[number].cost.memory for _, number in running))
         now, number = heapq.heappop(running)
         done.add(number)
-        cores, gpus = cores + threads[number], gpus + devices[number]
+        cores, gpus = cores + asked[number][0], gpus + asked[number][1]
     return now, peak
 
 

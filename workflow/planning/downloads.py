@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import requests
+
 from cort.downloads.catalog import PublicFile, load_catalog
+from cort.downloads.fetch import by_hand, candidates
+from cort.downloads.transfer import explain, new_session
 from cort.system.errors import input_error
 from workflow.experiment.config import Config
 from workflow.experiment.downloads import KEPT
@@ -14,14 +18,11 @@ from workflow.planning.costs import MB
 from workflow.planning.dryrun import Job
 
 # Seconds for a host to answer; hosts asked at a time.
-PATIENCE = 5
-AT_ONCE = 8
+PATIENCE, AT_ONCE = 5, 8
 
 
 def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
     """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
-    from cort.downloads.fetch import candidates
-
     catalog, mine = load_catalog(), _own_folder(config, folder)
     found: dict[str, PublicFile] = {}
     for job in (job for job in jobs if "source" in job.wildcards):
@@ -53,11 +54,6 @@ def check_mirrors(files: Iterable[PublicFile]) -> list[str]:
 
 
 def _ask(file: PublicFile) -> str | None:
-    import requests
-
-    from cort.downloads.fetch import by_hand
-    from cort.downloads.transfer import explain, new_session
-
     reasons = []
     with new_session() as session:
         for url in file.urls:

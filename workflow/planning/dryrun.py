@@ -10,8 +10,6 @@ from pathlib import Path
 
 from cort.formats.artifacts import read_artifact
 
-ROOT = Path(__file__).parents[2]
-
 
 class DryRunError(ValueError):
     """Snakemake cannot plan: a target nobody makes, an input that is missing, mistakes of the config, a line each."""
@@ -49,10 +47,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job of the experiment, to run if it is `planned`. `benchmark` is empty for a rule without one.
-
-    `resources` are those that are numbers.
-    """
+    """A job of the experiment, to run if it is `planned`; with those of its resources that are numbers."""
 
     rule: str
     wildcards: dict[str, str]
@@ -75,7 +70,7 @@ class Job:
     def name(self) -> str:
         """The rule and what it is about: "retrieve test/cort"."""
         values = [value for key, value in self.wildcards.items() if key != "dataset"]
-        return " ".join([self.rule, *filter(None, ["/".join(values)])])
+        return f"{self.rule} {'/'.join(values)}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -98,10 +93,8 @@ def part_arguments(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def dry_run(arguments: list[str], folder: Path) -> DryRun:
-    """Plan without running anything, in a process of its own: Snakemake takes half a second to load.
+    """Plan in a folder what `snakemake` would do with these arguments (targets come first), and do nothing.
 
-    :param arguments: of snakemake: targets first, then options; `--dry-run` is added.
-    :param folder: where snakemake is called, the root of the project or of a copy.
     :raises DryRunError: when Snakemake cannot plan.
     """
     with tempfile.TemporaryDirectory() as place:

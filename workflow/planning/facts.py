@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from cort.downloads.catalog import load_catalog
@@ -76,7 +77,10 @@ PUBLIC_ID = 7
 
 def gather(config: Config, folder: Path) -> Facts:
     """Collect the facts: from tables of an earlier run, else from raw files, else what is known of the quickstart."""
-    passages = read_table(folder / paths.at(paths.PASSAGES, config)) or _raw_passages(config, folder)
+    passages = read_table(folder / paths.at(paths.PASSAGES, config))
+    if passages is None:
+        collection = config["collection"]
+        passages = PYDOCS if "pydocs" in collection else _read_raw(collection["passages"], config, folder)
     queries = {
         split: read_table(folder / paths.at(paths.QUERIES, config, split=split)) or _raw_queries(config, split, folder)
         for split in config["splits"]
@@ -115,13 +119,9 @@ def read_texts(path: Path) -> Texts:
     lines = lines[:-1] if len(head) < size and len(lines) > 1 else lines
     if not lines:
         return UNKNOWN
-    ids = [len(name) if tab else UNKNOWN.id_characters for name, tab, _ in (line.partition("\t") for line in lines)]
-    names = sum(ids) / len(ids)
-    return Texts(len(lines) * size / len(head), max(sum(map(len, lines)) / len(lines) - names - 1, 1), names)
-
-
-def _raw_passages(config: Config, folder: Path) -> Texts:
-    return PYDOCS if "pydocs" in config["collection"] else _read_raw(config["collection"]["passages"], config, folder)
+    parts = (line.partition("\t") for line in lines)
+    names = fmean(len(name) if tab else UNKNOWN.id_characters for name, tab, _ in parts)
+    return Texts(len(lines) * size / len(head), max(fmean(map(len, lines)) - names - 1, 1), names)
 
 
 def _raw_queries(config: Config, split: str, folder: Path) -> Texts:

