@@ -49,10 +49,8 @@ def survey(workflow: Any) -> Machine:
 
 
 def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int) -> int:
-    """Return the number of shards: that of --set-scatter, else of the shards in `folders`, else `default`.
-
-    It is passed to every call of Snakemake this one makes: shards that come and go meanwhile change nothing.
-    """
+    """Return the number of shards: that of --set-scatter, else of the shards in `folders`, else `default`."""
+    # Calls of Snakemake within this one are told: shards that come and go meanwhile change nothing.
     return snakemake_api.fix_scatter(workflow, process, existing_shards(map(Path, folders)) or default)
 
 

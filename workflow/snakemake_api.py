@@ -31,7 +31,6 @@ STARTED = "workflow_started"
 PROTECTED = "Write-protected output files"
 # Params are recorded in a way that can be compared since this version of Snakemake's records.
 COMPARABLE_RECORDS = 6
-FIRST_LINES_OF_ERROR = 3
 
 
 def is_main(workflow: Any) -> bool:
@@ -64,10 +63,7 @@ def limit(workflow: Any, resource: str, amount: int) -> int:
 
 
 def fix_scatter(workflow: Any, process: str, default: int) -> int:
-    """Return the number of parts that ``--set-scatter`` asks for, else `default`.
-
-    It is that of every call of Snakemake that this one makes, too.
-    """
+    """Return how many parts ``--set-scatter`` asks for, else `default`; pass it to all calls that this one makes."""
     settings = workflow.resource_settings
     parts: int = settings.overwrite_scatter.get(process) or default
     settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
@@ -221,7 +217,7 @@ def explain_error(text: str) -> str:
         return f"{files}: found nothing, expected input of the rule {missing[1]}; put it there or fix the config"
     if "Traceback (most recent call last):" in lines:
         return lines[-1]
-    return " ".join(lines[:FIRST_LINES_OF_ERROR]) or "found no reason why snakemake failed; call it with --dry-run"
+    return " ".join(lines[:3]) or "found no reason why snakemake failed; call it with --dry-run"
 
 
 if __name__ == "__main__":

@@ -52,10 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
-    """Explain a dry run to a person.
-
-    :param targets: what was asked for; empty for the whole experiment.
-    """
+    """Explain to a person a dry run of some targets, or of the whole experiment if there are none."""
     if not run.jobs:
         return _nothing(run, targets, folder)
     makers = {name: job.name for job in run.jobs for name in job.outputs}

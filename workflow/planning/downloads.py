@@ -23,7 +23,8 @@ PATIENCE, AT_ONCE = 5, 8
 
 def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
     """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
-    catalog, mine = load_catalog(), _own_folder(config, folder)
+    catalog, name = load_catalog(), config["downloads"]["folder"]
+    mine = folder / name if name else None
     found: dict[str, PublicFile] = {}
     for job in (job for job in jobs if "source" in job.wildcards):
         file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
@@ -41,10 +42,10 @@ def room_for_archives(files: Iterable[PublicFile]) -> float:
 
 def check_folder(config: Config, folder: Path) -> list[str]:
     """Complain of a folder for downloads that is not there."""
-    mine = _own_folder(config, folder)
-    found, fix = f"{mine}, no such folder", "fix the path, or remove the key"
+    name = config["downloads"]["folder"]
+    found, fix = f"{folder / name}, no such folder", "fix the path, or remove the key"
     line = str(input_error("downloads.folder", found, "the folder with the files you have", fix))
-    return [line] if mine and not mine.is_dir() else []
+    return [line] if name and not (folder / name).is_dir() else []
 
 
 def check_mirrors(files: Iterable[PublicFile]) -> list[str]:
@@ -66,8 +67,3 @@ def _ask(file: PublicFile) -> str | None:
             except (requests.RequestException, ValueError) as error:
                 reasons.append((url, explain(error)))
     return str(by_hand(file, reasons))
-
-
-def _own_folder(config: Config, folder: Path) -> Path | None:
-    name = config["downloads"]["folder"]
-    return folder / name if name else None

@@ -84,18 +84,21 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
         return _training(settings["training"], model, tokens, length, *counts)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
-        count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
-        kept = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
+        length, count = texts.tokens(settings[limit]), texts.count
+        count /= int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
         # Finished blocks are kept until the shard is whole.
-        return _inference(model, count, texts.tokens(settings[limit]), kept, kept)
-    if job.rule == "score":
-        # Candidates of one run are partly those of another.
-        runs = max(len(reranked_by(config, name, split)), 1)
-        pairs = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
+        disk = temporary = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
     else:
-        # A query's positive is the same in every epoch, mostly.
-        pairs = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
-    return _inference(model, pairs, length, SCORE_BYTES * pairs, UNFINISHED_SCORE_BYTES * pairs)
+        if job.rule == "score":
+            # Candidates of one run are partly those of another.
+            runs = max(len(reranked_by(config, name, split)), 1)
+            count = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
+        else:
+            # A query's positive is the same in every epoch, mostly.
+            count = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
+        disk, temporary = SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count
+    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
+    return Work(model.flops(length) * count * length, model.hidden, memory, disk, temporary)
 
 
 def _training(training: Config, model: Model, tokens: float, length: float, seen: float, validated: float) -> Work:
@@ -115,16 +118,10 @@ def _training(training: Config, model: Model, tokens: float, length: float, seen
     )
 
 
-def _inference(model: Model, texts: float, length: float, disk: float, temporary: float) -> Work:
-    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
-    return Work(model.flops(length) * texts * length, model.hidden, memory, disk, temporary)
-
-
 def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
-    """Measure this machine for a second: products of square matrices.
+    """Measure this machine for a second: products of matrices in fp32 and other precisions.
 
-    :param precisions: of the products, besides fp32.
-    :param gpus: with any, the products run on one if torch can use it; else the machine has none.
+    With `gpus` they run on one if torch can use it; else the machine has none.
     """
     import torch
     from torch.utils.benchmark import Timer, timer
