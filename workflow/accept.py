@@ -31,11 +31,8 @@ def accept(dataset: str, rules: Sequence[str]) -> dict[str, int]:
     :raises ValueError: when a rule has made nothing, so that there is nothing to accept.
     """
     folder = paths.DATASET.format(dataset=dataset)
-    found = [
-        (path, record)
-        for path, output, record in snakemake_api.records()
-        if record and PurePath(output).is_relative_to(folder)
-    ]
+    records = [(path, record) for path, output, record in snakemake_api.records() if output.startswith(f"{folder}/")]
+    found = [(path, record) for path, record in records if record]
     known = sorted({record["rule"] for _, record in found})
     if unknown := [rule for rule in rules if rule not in known]:
         names = ", ".join(known) or "(none has made anything)"

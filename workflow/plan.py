@@ -57,12 +57,11 @@ def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:
         problems = preflight.check_inputs(config, folder) or planned.error.splitlines()
         return [*problems, *preflight.check_writable(folder)]
     found = forecast.make_forecast(planned, config, args.cores, folder)
-    problems = [*preflight.check_inputs(config, folder, planned.jobs), *found.problems]
     if not args.run:
         sys.stdout.write(found.table)
-    elif not problems:
+    elif not found.problems:
         sys.stdout.write(found.line)
-    return problems
+    return found.problems
 
 
 if __name__ == "__main__":

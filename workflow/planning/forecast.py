@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cort.system.devices import visible_devices
 from workflow.experiment.config import Config
-from workflow.planning import downloads, preflight
+from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
 from workflow.planning.dryrun import DryRun
 from workflow.planning.facts import gather
@@ -42,8 +42,8 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     machine = measure({settings_of(job, config)["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
     predictions = predict(planned, config, gather(config, folder), machine, folder)
     seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
-    fetched = downloads.missing_files(jobs, config, folder)
-    disk = downloads.room_for_archives(fetched) + sum(
+    fetched = preflight.missing_files(jobs, config, folder)
+    disk = preflight.room_for_archives(fetched) + sum(
         # What a job makes again takes the place of what is there.
         max(each.cost.disk - size_of(each.job.outputs, folder), 0) + each.cost.temporary
         for each in predictions
@@ -51,10 +51,11 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     largest = max(predictions, key=lambda each: each.cost.memory)
     memory = preflight.available_memory()
     problems = [
+        *preflight.check_inputs(config, folder, jobs),
         *preflight.check_disk(folder, disk),
         *preflight.check_hub(jobs, config, folder),
-        *downloads.check_folder(config, folder),
-        *downloads.check_mirrors(fetched),
+        *preflight.check_folder(config, folder),
+        *preflight.check_mirrors(fetched),
         *preflight.check_writable(folder),
     ]
     notes = list(_notes_on_jobs(predictions, machine, config))

