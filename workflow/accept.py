@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,7 +24,7 @@ from workflow.lock import claim
 from workflow.params import code_of, read_code
 
 
-def accept(dataset: str, rules: Sequence[str]) -> dict[str, int]:
+def accept(dataset: str, rules: list[str]) -> dict[str, int]:
     """Give the records of the rules' outputs today's code; the number of outputs that had another, by rule.
 
     :raises ValueError: when a rule has made nothing, so that there is nothing to accept.
@@ -65,7 +64,7 @@ def _stage_of(code: dict[str, str]) -> str:
     return next(path.stem for path in map(PurePath, code) if path.match("cort/*.py") and path.stem != "__init__")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Accept, and say what; the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m workflow.accept", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

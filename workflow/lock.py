@@ -2,10 +2,10 @@
 
 Snakemake locks files by listing them in ``.snakemake/locks``. When it is killed with SIGKILL, by an operator, for want
 of memory or with the machine, the lists stay and every later call refuses to run until somebody says ``--unlock``.
-Here the lock is one that the kernel keeps: flock on ``.snakemake/owners/<dataset>``, taken when a workflow begins to
-execute and held until its process ends. Whoever gets it knows that nobody else executes this dataset, so what Snakemake
-has locked of it is a dead workflow's, and is removed. Who does not get it says who has it, and stops. Where files
-cannot be locked, and with ``--nolock``, all is as Snakemake has it.
+Here the lock is the kernel's: flock on ``.snakemake/owners/<dataset>``, held from when a workflow begins to execute
+until its process ends. Whoever gets it knows that nobody else executes this dataset, and removes what Snakemake has
+locked of it: a dead workflow's. Who does not get it says who has it, and stops. Where files cannot be locked, and with
+``--nolock``, all is as Snakemake has it.
 
 Why this does not race:
 

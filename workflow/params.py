@@ -120,7 +120,4 @@ def code_of(stage: str) -> dict[str, str]:
 
 def read_code(param: str) -> dict[str, str] | None:
     """Read the code of a stage from the repr of a param; None if it is another param."""
-    if not (param.startswith("{") and ".py'" in param):
-        return None
-    code: dict[str, str] = ast.literal_eval(param)
-    return code
+    return dict(ast.literal_eval(param)) if param.startswith("{") and ".py'" in param else None

@@ -29,8 +29,6 @@ INCOMPLETE = FOLDER / "incomplete"
 STARTED = "workflow_started"
 #: how the error begins that refuses to make files again that are write-protected
 PROTECTED = "Write-protected output files"
-# Params are recorded in a way that can be compared since this version of Snakemake's records.
-COMPARABLE_RECORDS = 6
 
 
 def is_main(workflow: Any) -> bool:
@@ -196,7 +194,8 @@ def _record(record: Any) -> Record | None:
     """Return inputs and params of the run that made an output, as Snakemake recorded them; None if it never did."""
     if not record or not record.shellcmd:
         return None
-    comparable = record.record_format_version >= COMPARABLE_RECORDS
+    # Since that version, params are recorded in a way that can be compared.
+    comparable = record.record_format_version >= 6
     return Record(tuple(record.input or ()), tuple(record.params or ()) if comparable else None)
 
 

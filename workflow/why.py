@@ -61,8 +61,8 @@ def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
     others = []
     for job in run.jobs:
         causes = list(_causes_of(job))
-        remade = dict.fromkeys(makers[name] for name in job.inputs if name in job.reason.remade and name in makers)
-        after = f"after {_list(list(remade)) or 'a job before it'}"
+        remade = [makers[name] for name in job.inputs if name in job.reason.remade and name in makers]
+        after = f"after {_list(list(dict.fromkeys(remade))) or 'a job before it'}"
         if not causes:
             others.append(_paragraph([job], [after]))
         else:

@@ -28,18 +28,14 @@ INDEX = "bm25/index/manifest.json"
 EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 # Seconds after which a training writes a checkpoint; threads that help.
 CHECKPOINT_SECONDS, THREADS = 600, 8
-# Bytes of a query with its judgements, and of a run's line beside ids and tag.
+# Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
 QUERY, LINE = 65, 22
 RANKERS = ("bm25", "retrieve", "retrieve_graph", "import_run")
-# Bytes of a triple or pair.
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 
 class Cost(NamedTuple):
-    """Wall time in seconds; in MB the largest resident set, the files written, and those needed meanwhile besides.
-
-    A measurement has no files, and the memory 0 if the job was too short for it.
-    """
+    """Wall time in seconds; in MB the largest resident set, the files written, and those needed meanwhile besides."""
 
     seconds: float
     memory: float
@@ -80,7 +76,7 @@ def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder:
 
 
 def read_benchmark(path: Path) -> Cost | None:
-    """Read the last run's measurement by Snakemake: benchmarks/<dataset>/<rule>/<wildcards>.tsv; None without one."""
+    """Read what Snakemake measured of a job's last run, if it did; of a short one it knows no memory, which is 0."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             row = list(csv.DictReader(file, delimiter="\t"))[-1]
@@ -114,11 +110,11 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
     disk = cost.disk + counted + rule.get("disk", 0) + rule.get("disk_mb", 0) * read
     searched = (rule.get("search", 0) + rule.get("search_mb", 0) * read) * _searches(job, config, facts) / 1e3
     units = rule.get("mb", 0) * (read + disk) ** rule.get("power", 1) + searched
-    memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb")
+    memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb", math.inf)
     return Cost(
         seconds=cost.seconds + rule["seconds"] + units / workers,
         # Java rarely uses its whole heap.
-        memory=cost.memory + rule["memory"] + (min(memory, heap / 2) if isinstance(heap, int) else memory),
+        memory=cost.memory + rule["memory"] + min(memory, heap / 2),
         disk=disk,
         temporary=cost.temporary + rule.get("temporary_mb", 0) * read,
     )
@@ -173,10 +169,7 @@ def size_of(names: Iterable[str], folder: Path) -> float:
 
 
 def simulate(predictions: Sequence[Prediction], cores: float, gpus: float) -> tuple[float, float]:
-    """Run the jobs side by side, each as soon as its input is there and cores and GPUs are free.
-
-    :returns: wall time in seconds, and in MB the largest sum of memory at a time.
-    """
+    """Run jobs side by side as soon as inputs, cores and GPUs are there; seconds in all, and most MB used at a time."""
     makers = {name: number for number, each in enumerate(predictions) for name in each.job.outputs}
     needed = [{makers[name] for name in each.job.inputs if name in makers} for each in predictions]
     asked = [(min(each.job.threads, cores), min(each.job.gpus, gpus)) for each in predictions]

@@ -101,9 +101,8 @@ def dry_run(arguments: list[str], folder: Path) -> DryRun:
         file = Path(place) / "plan.json"
         command = [sys.executable, "-m", "workflow.snakemake_api", str(file), *arguments]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if not file.is_file():
-            raise DryRunError(done.stderr.strip().rpartition("\n")[2])
-        found = read_artifact(file, DryRun)
+        said = done.stderr.strip().rpartition("\n")[2] or f"snakemake ended with status {done.returncode}"
+        found = read_artifact(file, DryRun) if file.is_file() else DryRun(error=said)
     if found.error:
         raise DryRunError(found.error)
     return found

@@ -13,6 +13,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from cort.downloads.catalog import load_catalog
 from workflow import paths
 from workflow.experiment.config import Config
@@ -90,11 +93,6 @@ def gather(config: Config, folder: Path) -> Facts:
 
 def read_table(path: Path) -> Texts | None:
     """Describe a table of the workflow (ids and texts); None if it is not there, or no whole one."""
-    if not path.is_file():
-        return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         found = pq.read_metadata(path)
     except (OSError, pa.ArrowException):

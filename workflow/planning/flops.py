@@ -74,18 +74,17 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     queries = facts.queries.get(split, facts.passages)
     if section == "rerankers":
         query = queries.tokens(settings["query_length"])
-        length = query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
-    if job.rule in ("train", "train_reranker"):
-        counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
-        if section == "rerankers":
-            return _training(settings["training"], model, length, length, *counts)
+        tokens = length = query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
+    else:
         length = passages.tokens(settings["passage_length"])
         tokens = queries.tokens(settings["query_length"]) + 2 * length
+    if job.rule in ("train", "train_reranker"):
+        counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
         return _training(settings["training"], model, tokens, length, *counts)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
-        length, count = texts.tokens(settings[limit]), texts.count
-        count /= int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+        count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+        length = texts.tokens(settings[limit])
         # Finished blocks are kept until the shard is whole.
         disk = temporary = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
     else:

@@ -16,11 +16,10 @@ from workflow.planning.dryrun import DryRun
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, Machine, measure, settings_of
 
-LONG = 24 * 3600
+# Seconds that are worth a note, MB of disk that are not worth a word.
+LONG, LITTLE = 24 * 3600, 0.5
 # Half precision that is slower than single precision is done by software.
 WORTH_IT = 0.5
-# Disk of less is not worth a word.
-LITTLE = 0.5
 EXPLANATION = """\
 time: all jobs of a stage, one after the other; memory: its largest job; disk: with temporary files.
 recorded: measured in an earlier run; scaled: measured of another job of the stage, times the change in work;

