@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
@@ -20,36 +19,31 @@ from snakemake.exceptions import WorkflowError
 
 from cort.system.files import write_text
 from workflow import paths, snakemake_api
-from workflow.code import code_of, read_code
 from workflow.experiment.checks import ConfigError, load
 from workflow.lock import claim
+from workflow.params import code_of, read_code
 
 
-def accept(dataset: str, rules: Sequence[str]) -> dict[str, int]:
+def accept(dataset: str, rules: list[str]) -> dict[str, int]:
     """Give the records of the rules' outputs today's code; the number of outputs that had another, by rule.
 
     :raises ValueError: when a rule has made nothing, so that there is nothing to accept.
     """
     folder = paths.DATASET.format(dataset=dataset)
-    found = [
-        (path, record)
-        for path, output, record in snakemake_api.records()
-        if record and PurePath(output).is_relative_to(folder)
-    ]
+    records = [(path, record) for path, output, record in snakemake_api.records() if output.startswith(f"{folder}/")]
+    found = [(path, record) for path, record in records if record]
     known = sorted({record["rule"] for _, record in found})
-    for rule in rules:
-        if rule not in known:
-            names = ", ".join(known) or "(none has made anything)"
-            raise ValueError(f"RULES: found {rule}, expected one of {names}; name a rule that made files of {folder}")
+    if unknown := [rule for rule in rules if rule not in known]:
+        names = ", ".join(known) or "(none has made anything)"
+        raise ValueError(f"RULES: found {unknown[0]}, expected one of {names}; name a rule that made files of {folder}")
     accepted = read_accepted(dataset)
     counts = dict.fromkeys(rules, 0)
     for path, record in found:
         old = next(filter(None, map(read_code, record["params"] or [])), None)
         if record["rule"] not in counts or old is None or old == (new := code_of(_stage_of(old))):
             continue
-        change = {"old": old, "new": new}
-        entries = accepted.setdefault(record["rule"], [])
-        if change not in [{key: entry[key] for key in change} for entry in entries]:
+        change, entries = {"old": old, "new": new}, accepted.setdefault(record["rule"], [])
+        if not any(entry | change == entry for entry in entries):
             entries.append(change | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
         record["params"] = sorted(repr(new) if read_code(param) else param for param in record["params"])
         write_text(path, json.dumps(record))
@@ -67,11 +61,10 @@ def read_accepted(dataset: str) -> dict[str, list[dict[str, Any]]]:
 
 def _stage_of(code: dict[str, str]) -> str:
     """Name the stage whose code it is: the one in it, as no stage imports another."""
-    files = map(PurePath, code)
-    return next(file.stem for file in files if file.parent == PurePath("cort") and file.stem != "__init__")
+    return next(path.stem for path in map(PurePath, code) if path.match("cort/*.py") and path.stem != "__init__")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Accept, and say what; the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m workflow.accept", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -2,9 +2,10 @@
 
 Snakemake locks files by listing them in ``.snakemake/locks``. When it is killed with SIGKILL, by an operator, for want
 of memory or with the machine, the lists stay and every later call refuses to run until somebody says ``--unlock``.
-Here the lock is one that the kernel keeps: flock on ``.snakemake/owners/<dataset>``, taken when a workflow begins to
-execute and held until its process ends. Whoever gets it knows that nobody else executes this dataset, so what Snakemake
-has locked of it is a dead workflow's, and is removed. Who does not get it says who has it, and stops.
+Here the lock is the kernel's: flock on ``.snakemake/owners/<dataset>``, held from when a workflow begins to execute
+until its process ends. Whoever gets it knows that nobody else executes this dataset, and removes what Snakemake has
+locked of it: a dead workflow's. Who does not get it says who has it, and stops. Where files cannot be locked, and with
+``--nolock``, all is as Snakemake has it.
 
 Why this does not race:
 
@@ -12,9 +13,9 @@ Why this does not race:
   process, however it dies. No process id is compared, so none can be mistaken for one that was given anew.
 - Python's files are not passed on to other programs, so jobs never hold the lock. Between fork and exec they do for an
   instant, which is why who does not get the lock tries again for a while.
-- Snakemake reads and writes its lists after this lock was taken and before it is let go, so nobody of the same dataset
-  is between the two. A list that names other datasets too, for this one's runs may be their input, goes only if these
-  have no live owner. Should one begin at that instant, its list is another file: that of the dead was there before.
+- Snakemake reads and writes its lists while this lock is held, so nobody of the same dataset is between the two. A list
+  that names other datasets too, for this one's runs may be their input, goes only if these have no live owner. Should
+  one begin at that instant, its list is another file: that of the dead was there before.
 - Were a live workflow's list lost all the same, as Snakemake itself does when one of two workflows in a folder ends,
   flock still keeps a second one off the same dataset.
 - A file of owners that was deleted protects nobody: after locking it must still be the one at its path.
@@ -23,11 +24,8 @@ The process of a dead workflow may be gone and its jobs not, if only it was kill
 environment; those on this host are ended, because Snakemake makes their output anew in any case. Jobs of SLURM belong
 to it and go on: whoever wants to end them knows how, and two writers of one file are harmless.
 
-A power failure, which forgets what was written last, may also leave an unreadable record of a finished job. Snakemake
-then knows neither its parameters nor its inputs, and no change of them makes it run again. Such a job is marked as
-unfinished.
-
-Where files cannot be locked, and with ``--nolock``, all is as Snakemake has it.
+A power failure may leave an unreadable record of a finished job: Snakemake then knows neither its parameters nor its
+inputs, and no change of them makes it run again. Such a job is marked as unfinished.
 """
 
 from __future__ import annotations
@@ -45,7 +43,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from cort.system.files import DISK_IS_FULL, try_lock
 from workflow import paths, snakemake_api
@@ -67,8 +67,7 @@ _held: dict[Path, int] = {}
 def guard(workflow: Any, dataset: str) -> None:
     """Refuse results of version 0.1, and claim the dataset when this workflow begins to execute; for the Snakefile.
 
-    Nothing is claimed in the processes of single jobs, in dry runs, nor when a workflow is only asked about
-    (``--lint``, ``--summary``, ``--report``, ``--unlock``).
+    Nothing is claimed by single jobs, in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
 
     :raises WorkflowError: when there are results of version 0.1.
     """
@@ -82,7 +81,7 @@ def guard(workflow: Any, dataset: str) -> None:
         )
 
     def begin() -> None:
-        if snakemake_api.uses_locks(workflow) and not snakemake_api.is_dry_run(workflow):
+        if snakemake_api.takes_locks(workflow):
             claim(dataset)
 
     snakemake_api.listen(begin, HINT)
@@ -103,10 +102,9 @@ def claim(dataset: str) -> None:
             return
         _held[path] = descriptor
         _clear_up(dataset, _read(path))
-        token = secrets.token_hex(8)
+        os.environ[VARIABLE] = token = secrets.token_hex(8)
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "since": f"{datetime.now():%F %T}"}
         path.write_text(json.dumps(owner), encoding="utf-8")
-        os.environ[VARIABLE] = token
     except OSError as error:
         # Whatever else is wrong with this folder, Snakemake says it next.
         if error.errno in DISK_IS_FULL:
@@ -116,13 +114,10 @@ def claim(dataset: str) -> None:
 def is_owned(dataset: str) -> bool:
     """Whether another process holds a dataset, or files cannot be locked so that nobody knows."""
     try:
-        descriptor = os.open(OWNERS / dataset, os.O_RDWR)
+        with open(OWNERS / dataset, "r+b") as file:
+            return not try_lock(file.fileno())
     except FileNotFoundError:
         return False
-    try:
-        return not try_lock(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def processes_with(variable: str, value: str) -> list[int]:
@@ -130,15 +125,10 @@ def processes_with(variable: str, value: str) -> list[int]:
 
     What another job of SLURM runs is left out.
     """
-    wanted, found = f"{variable}={value}".encode(), []
-    ours = {f"{SLURM_JOB}={os.environ[SLURM_JOB]}".encode()} if SLURM_JOB in os.environ else set()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            words = set(path.read_bytes().split(b"\0"))
-            jobs = {word for word in words if word.startswith(f"{SLURM_JOB}=".encode())}
-            if wanted in words and jobs <= ours:
-                found.append(int(path.parent.name))
-    return found
+    # Of a process that we may not look at, it is None.
+    processes = ((process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
+    ours = (None, os.environ.get(SLURM_JOB))
+    return [pid for pid, words in processes if words.get(variable) == value and words.get(SLURM_JOB) in ours]
 
 
 def _lock(path: Path) -> int | None:
@@ -175,28 +165,25 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _clear_up(dataset: str, last: dict[str, Any]) -> None:
-    """Remove what a dead owner left behind, and say so in a line each."""
+    """Remove what a dead owner left, and say so in a line each."""
     if last and last["host"] == socket.gethostname() and (ended := _end_jobs(last["token"])):
-        snakemake_api.say(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
+        logger.info(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
     if removed := _remove_dead_locks(dataset):
         who = f"process {last['pid']} on {last['host']}, since {last['since']}" if last else "unknown"
-        snakemake_api.say(f"Removed {removed} locks of a workflow that was killed ({who}).")
+        logger.info(f"Removed {removed} locks of a workflow that was killed ({who}).")
     for output in _mark_damaged(dataset):
-        snakemake_api.say(f"The record of {output} is damaged; it is made again.")
+        logger.info(f"The record of {output} is damaged; it is made again.")
 
 
 def _end_jobs(token: str) -> int:
     """End the processes of a dead workflow, gently at first; their number."""
     seen: set[int] = set()
     end = time.monotonic() + GRACE
-    while pids := processes_with(VARIABLE, token):
-        for pid in pids:
-            late = time.monotonic() > end
-            if late or pid not in seen:
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-        if time.monotonic() > end + PATIENCE:
-            break
+    while (pids := processes_with(VARIABLE, token)) and time.monotonic() < end + PATIENCE:
+        late = time.monotonic() > end
+        for pid in pids if late else set(pids) - seen:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
         seen.update(pids)
         time.sleep(0.1)
     return len(seen)
@@ -208,7 +195,7 @@ def _remove_dead_locks(dataset: str) -> int:
     for path in snakemake_api.lock_files():
         with suppress(FileNotFoundError):
             named = set(LOCKED.findall(path.read_text(encoding="utf-8", errors="replace")))
-            if dataset in named and not any(is_owned(other) for other in named - {dataset}):
+            if dataset in named and not any(map(is_owned, named - {dataset})):
                 path.unlink()
                 removed += 1
     return removed

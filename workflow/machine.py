@@ -1,12 +1,13 @@
 """What the machine decides: how many jobs share its GPUs, with how many threads, and the number of encoding shards.
 
-Speed alone depends on these. Used by the Snakefile alone; the number of shards is that of the shards already made, so
-that another machine leaves finished encodings as they are.
+Speed alone depends on these. The number of shards is that of the shards already made, so that another machine leaves
+finished encodings as they are.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,7 @@ class Machine:
     @property
     def threads(self) -> int:
         """Threads of a job with a GPU, few enough that all GPUs have one."""
-        if not self.gpus or not self.cores:
-            return THREADS
-        return max(1, min(THREADS, self.cores // self.gpus))
+        return max(1, min(THREADS, self.cores // self.gpus)) if self.gpus and self.cores else THREADS
 
 
 def survey(workflow: Any) -> Machine:
@@ -45,21 +44,14 @@ def survey(workflow: Any) -> Machine:
     """
     if not snakemake_api.is_main(workflow) or snakemake_api.is_on_cluster(workflow):
         return Machine(None, None)
-    gpus = len(visible_devices())
-    limit = snakemake_api.limit_of(workflow, "gpu")
-    if limit is None and gpus:
-        snakemake_api.set_limit(workflow, "gpu", gpus)
-    return Machine(gpus if limit is None else min(gpus, limit), snakemake_api.limit_of(workflow, "_cores"))
+    gpus = snakemake_api.limit(workflow, "gpu", len(visible_devices()))
+    return Machine(gpus, snakemake_api.cores_of(workflow))
 
 
 def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int) -> int:
-    """Return the number of shards: that of --set-scatter, else of the shards in `folders`, else `default`.
-
-    It is passed to every call of Snakemake this one makes: shards that come and go meanwhile change nothing.
-    """
-    chosen = snakemake_api.scattered(workflow, process) or existing_shards(map(Path, folders)) or default
-    snakemake_api.set_scattered(workflow, process, chosen)
-    return chosen
+    """Return the number of shards: that of --set-scatter, else of the shards in `folders`, else `default`."""
+    # Calls of Snakemake within this one are told: shards that come and go meanwhile change nothing.
+    return snakemake_api.fix_scatter(workflow, process, existing_shards(map(Path, folders)) or default)
 
 
 def existing_shards(folders: Iterable[Path]) -> int | None:
@@ -67,19 +59,16 @@ def existing_shards(folders: Iterable[Path]) -> int | None:
 
     Of several, it is the one that is complete in most folders, then the one with most of its shards, then the newest.
     """
-    ages: dict[int, list[dict[int, float]]] = {}
+    ages: dict[int, dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
-        found: dict[int, dict[int, float]] = {}
         for path in folder.glob("passages.*-of-*.arrow"):
             match = re.fullmatch(r"passages\.(\d+)-of-(\d+)\.arrow", path.name)
             if match and 1 <= int(match[1]) <= int(match[2]):
-                found.setdefault(int(match[2]), {})[int(match[1])] = path.stat().st_mtime
-        for shards, some in found.items():
-            ages.setdefault(shards, []).append(some)
+                ages[int(match[2])][folder].append(path.stat().st_mtime)
 
     def order(shards: int) -> tuple[int, float, float]:
-        parts = ages[shards]
+        parts = ages[shards].values()
         complete = sum(len(some) == shards for some in parts)
-        return complete, sum(len(some) for some in parts) / shards, max(max(some.values()) for some in parts)
+        return complete, sum(map(len, parts)) / shards, max(map(max, parts))
 
     return max(ages, key=order, default=None)

@@ -1,15 +1,20 @@
 """Settings as params of rules: words of a command line, of which Snakemake records and compares the config's values.
 
+The code of a stage is a param, too, so that Snakemake runs its rules again when it does something else.
+
 A part is a function of the config and a rule's wildcards that gives such words. Paths in the config are written with
 dots, as "encoders.{encoder}.margin"; what stands in braces is the value of a wildcard.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from cort.system.program import CACHE, ROOT, program_of
 from workflow.experiment.config import Config
 
 Wildcards: TypeAlias = Any
@@ -97,3 +102,22 @@ def join(*parts: str | Part, **renamed: str) -> Part:
         return sum((part(config, wildcards) for part in read_all), Words())
 
     return read
+
+
+@functools.cache
+def code_of(stage: str) -> dict[str, str]:
+    """Hash each file that `stage` (``"encode"``) imports, by path.
+
+    :raises ValueError: when there is no such stage.
+    """
+    # Snakemake makes this folder too, but later.
+    (ROOT / CACHE).parent.mkdir(exist_ok=True)
+    found = program_of(f"cort.{stage}")
+    if f"cort/{stage}.py" not in found:
+        raise ValueError(f"workflow/rules: found code_of({stage!r}), expected a stage; name a module of cort/")
+    return found
+
+
+def read_code(param: str) -> dict[str, str] | None:
+    """Read the code of a stage from the repr of a param; None if it is another param."""
+    return dict(ast.literal_eval(param)) if param.startswith("{") and ".py'" in param else None

@@ -9,13 +9,12 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from workflow.planning.dryrun import DryRun, DryRunError, dry_run, part_arguments
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print the forecast, or with --run one line before it runs; 1 if something stands in the way."""
     own, further = part_arguments(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
@@ -26,16 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
     args = parser.parse_args(own)
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
-    planned, problems = DryRun(), []
     try:
         planned = dry_run(arguments, Path.cwd())
     except DryRunError as error:
-        problems = str(error).splitlines()
-    if not planned.jobs and not problems:
+        planned = DryRun(error=str(error))
+    if not planned.jobs and not planned.error:
         sys.stdout.write("Nothing would run: all is up to date.\n")
         return 0
-    problems = _report(args, planned, problems)
-    if problems:
+    if problems := _report(args, planned):
         sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
         return 1
     if args.run:
@@ -44,29 +41,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _report(args: argparse.Namespace, planned: DryRun, problems: list[str]) -> list[str]:
+def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:
     """Print the forecast and return all problems."""
     # All that is needed from here on takes half a second to load, which a finished experiment does without.
     from workflow.experiment.checks import ConfigError, load
-    from workflow.planning import preflight
-    from workflow.planning.forecast import make_forecast
-    from workflow.planning.tables import render, summarise
+    from workflow.planning import forecast, preflight
 
     folder = Path.cwd()
     try:
         config = load(args.configfile)
     except ConfigError as error:
         return str(error).splitlines()
-    if problems:
+    if planned.error:
         # Snakemake names the first missing file alone.
-        return [*(preflight.check_inputs(config, folder) or problems), *preflight.check_writable(folder)]
-    forecast = make_forecast(planned, config, args.cores, folder)
-    problems = [*preflight.check_inputs(config, folder, planned.jobs), *forecast.problems]
+        problems = preflight.check_inputs(config, folder) or planned.error.splitlines()
+        return [*problems, *preflight.check_writable(folder)]
+    found = forecast.make_forecast(planned, config, args.cores, folder)
     if not args.run:
-        sys.stdout.write(render(forecast, config["dataset"]))
-    elif not problems:
-        sys.stdout.write(summarise(forecast))
-    return problems
+        sys.stdout.write(found.table)
+    elif not found.problems:
+        sys.stdout.write(found.line)
+    return found.problems
 
 
 if __name__ == "__main__":

@@ -1,21 +1,25 @@
 """All that this workflow uses of Snakemake beyond what it documents: its graph of jobs, its state on disk, its log.
 
 Another release may change any of it: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails
-where something is gone. Snakemake is imported where it is used: a plan loads it in a process of its own.
+where something is gone. Called as a module, it plans: with a file for the plan, and the arguments of snakemake.
 """
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import io
 import json
-import logging
+import logging.handlers
 import re
+import sys
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cort.formats.artifacts import write_artifact
+from workflow.planning.dryrun import DryRun, Job, Reason, Record
 
 FOLDER = Path(".snakemake")
 LOCKS = FOLDER / "locks"
@@ -25,9 +29,6 @@ INCOMPLETE = FOLDER / "incomplete"
 STARTED = "workflow_started"
 #: how the error begins that refuses to make files again that are write-protected
 PROTECTED = "Write-protected output files"
-# Params are recorded in a way that can be compared since this version of Snakemake's records.
-COMPARABLE_RECORDS = 6
-FIRST_LINES_OF_ERROR = 3
 #: of all rules, as seen from their files
 ENVIRONMENT = "../envs/cort.yaml"
 
@@ -37,14 +38,9 @@ def is_main(workflow: Any) -> bool:
     return bool(workflow.is_main_process)
 
 
-def is_dry_run(workflow: Any) -> bool:
-    """Tell whether nothing will be executed."""
-    return bool(workflow.output_settings.dryrun)
-
-
-def uses_locks(workflow: Any) -> bool:
-    """Tell whether locks are wanted: not with ``--nolock``."""
-    return bool(workflow.execution_settings.lock)
+def takes_locks(workflow: Any) -> bool:
+    """Tell whether files will be locked: not in a dry run, nor with ``--nolock``."""
+    return not workflow.output_settings.dryrun and bool(workflow.execution_settings.lock)
 
 
 def is_on_cluster(workflow: Any) -> bool:
@@ -52,27 +48,26 @@ def is_on_cluster(workflow: Any) -> bool:
     return workflow.nodes is not None
 
 
-def limit_of(workflow: Any, resource: str) -> int | None:
-    """Return how much of a resource all jobs together may use, None for no limit; "_cores" are the cores."""
-    limit: int | None = workflow.global_resources.get(resource).value
-    return limit
+def cores_of(workflow: Any) -> int | None:
+    """Return how many cores all jobs together may use, None for no limit."""
+    cores: int | None = workflow.global_resources.get("_cores").value
+    return cores
 
 
-def set_limit(workflow: Any, resource: str, amount: int) -> None:
-    """Limit what all jobs together may use of a resource."""
-    workflow.register_resource(resource, amount)
+def limit(workflow: Any, resource: str, amount: int) -> int:
+    """Limit what all jobs together may use of a resource to `amount`, or to less if the user has; return how much."""
+    chosen: int | None = workflow.global_resources.get(resource).value
+    if chosen is None and amount:
+        workflow.register_resource(resource, amount)
+    return amount if chosen is None else min(amount, chosen)
 
 
-def scattered(workflow: Any, process: str) -> int | None:
-    """Return the number of parts that ``--set-scatter`` asks for."""
-    parts: int | None = workflow.resource_settings.overwrite_scatter.get(process)
-    return parts
-
-
-def set_scattered(workflow: Any, process: str, parts: int) -> None:
-    """Set the number of parts, also for every call of Snakemake that this one makes."""
+def fix_scatter(workflow: Any, process: str, default: int) -> int:
+    """Return how many parts ``--set-scatter`` asks for, else `default`; pass it to all calls that this one makes."""
     settings = workflow.resource_settings
+    parts: int = settings.overwrite_scatter.get(process) or default
     settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
+    return parts
 
 
 def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
@@ -93,12 +88,12 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
             rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
 
 
-class LogFilter(logging.Filter):
+@dataclass(frozen=True)
+class LogFilter:
     """Lets every message of Snakemake pass, and tells of the start of a workflow and of refusals of protected files."""
 
-    def __init__(self, at_start: Callable[[], None], hint: str) -> None:
-        super().__init__()
-        self.at_start, self.hint = at_start, hint
+    at_start: Callable[[], None]
+    hint: str
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let a message pass."""
@@ -113,16 +108,8 @@ def listen(at_start: Callable[[], None], hint: str) -> None:
     """Call `at_start` when this workflow begins to execute; say `hint` when it would make protected files again."""
     from snakemake.logging import logger
 
-    for other in [filter_ for filter_ in logger.filters if isinstance(filter_, LogFilter)]:
-        logger.removeFilter(other)
-    logger.addFilter(LogFilter(at_start, hint))
-
-
-def say(line: str) -> None:
-    """Log a line among those of Snakemake."""
-    from snakemake.logging import logger
-
-    logger.info(line)
+    others = [one for one in logger.filters if not isinstance(one, LogFilter)]
+    logger.filters = [*others, LogFilter(at_start, hint)]
 
 
 def lock_files() -> list[Path]:
@@ -133,16 +120,14 @@ def lock_files() -> list[Path]:
 def records() -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
     """Yield the file, the output and the content of every record of a job's output; None if it is unreadable."""
     for path in [path for path in RECORDS.rglob("*") if path.is_file()]:
+        # Its name is the output's in base64, in pieces that a file system takes.
+        name = "".join(part.removeprefix("@") for part in path.relative_to(RECORDS).parts)
         try:
-            # Its name is the output's in base64, in pieces that a file system takes.
-            pieces = (part.removeprefix("@") for part in path.relative_to(RECORDS).parts)
-            output = urlsafe_b64decode("".join(pieces)).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            continue
-        try:
-            found = json.loads(path.read_bytes())
+            output, found = urlsafe_b64decode(name).decode(), None
         except ValueError:
-            found = None
+            continue
+        with contextlib.suppress(ValueError):
+            found = json.loads(path.read_bytes())
         yield path, output, found if isinstance(found, dict) else None
 
 
@@ -154,11 +139,8 @@ def mark_incomplete(record: Path) -> None:
     record.unlink()
 
 
-def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
-    """Plan with `snakemake --dry-run` in this process, quietly.
-
-    :returns: `jobs`, all of the graph in an order in which they can run; `executor`; `error`, empty if there was none.
-    """
+def _plan(arguments: Sequence[str]) -> DryRun:
+    """Plan with `snakemake --dry-run` in this process, quietly."""
     from snakemake import cli, workflow
 
     dags: list[Any] = []
@@ -169,7 +151,8 @@ def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
             dags.append(self)
 
     workflow.DAG = Dag
-    errors, said = _Errors(), io.StringIO()
+    errors, said = logging.handlers.BufferingHandler(capacity=1_000), io.StringIO()
+    errors.setLevel(logging.ERROR)
     logging.getLogger("snakemake").addHandler(errors)
     options, status, executor = [*arguments, "--dry-run"], 0, None
     try:
@@ -180,92 +163,81 @@ def plan_graph(arguments: Sequence[str]) -> dict[str, Any]:
     except SystemExit as leaving:
         status = int(bool(leaving.code))
     if status:
-        return {"jobs": [], "executor": "", "error": explain_error("\n".join(errors.messages) or said.getvalue())}
-    return {"jobs": list(_jobs(dags[-1])) if dags else [], "executor": executor or "local", "error": ""}
+        logged = "\n".join(record.getMessage() for record in errors.buffer)
+        return DryRun(error=explain_error(logged or said.getvalue()))
+    jobs = _jobs(dags[-1]) if dags else []
+    planned, done = ([job for job in jobs if job.planned is kind] for kind in (True, False))
+    return DryRun(planned, done, executor or "local")
 
 
-class _Errors(logging.Handler):
-    """Keep what Snakemake logs as errors."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
-def _jobs(dag: Any) -> Iterator[dict[str, Any]]:
+def _jobs(dag: Any) -> list[Job]:
+    """List the jobs in an order in which they can run."""
     rules = {rule.name: number for number, rule in enumerate(dag.workflow.rules)}
-    for level in dag.toposorted():
-        for job in sorted(level, key=lambda job: (rules[job.rule.name], list(job.output))):
-            # The target rule makes nothing.
-            if job.rule.shellcmd:
-                yield _describe(dag, job)
+    levels = (sorted(level, key=lambda job: (rules[job.rule.name], list(job.output))) for level in dag.toposorted())
+    # The target rule makes nothing.
+    return [_describe(dag, job) for level in levels for job in level if job.rule.shellcmd]
 
 
-def _describe(dag: Any, job: Any) -> dict[str, Any]:
-    planned = dag.needrun(job)
-    resources = {name: value if isinstance(value, int) else str(value) for name, value in job.resources.items()}
-    return {
-        "rule": job.rule.name,
-        "wildcards": dict(job.wildcards_dict),
-        "inputs": list(map(str, job.input)),
-        "outputs": list(map(str, job.output)),
-        "threads": int(job.threads),
-        "resources": {name: value for name, value in resources.items() if not name.startswith("_")},
-        "benchmark": str(job.benchmark or ""),
-        "planned": planned,
-        "reason": _reason(dag.reason(job)) if planned else {},
-        "params": dag.workflow.persistence._params(job),
-        "record": _record(dag.workflow.persistence, job),
-    }
+def _describe(dag: Any, job: Any) -> Job:
+    planned, persistence = dag.needrun(job), dag.workflow.persistence
+    return Job(
+        rule=job.rule.name,
+        wildcards=dict(job.wildcards_dict),
+        inputs=tuple(job.input),
+        outputs=tuple(job.output),
+        threads=job.threads,
+        resources={name: amount for name, amount in job.resources.items() if isinstance(amount, int)},
+        benchmark=job.benchmark or "",
+        planned=planned,
+        reason=_reason(dag.reason(job)) if planned else Reason(),
+        params=tuple(persistence._params(job)),
+        record=next(filter(None, map(_record, map(persistence.metadata, job.output))), None),
+    )
 
 
-def _reason(reason: Any) -> dict[str, Any]:
-    found = {
-        "missing": sorted(map(str, reason.missing_output)),
-        "incomplete": sorted(map(str, reason.incomplete_output)),
-        "updated": sorted(map(str, reason.updated_input)),
-        "remade": sorted(map(str, reason.updated_input_run)),
-        "inputs": bool(reason.input_changed),
-        "command": bool(reason.code_changed),
-        "params": bool(reason.params_changed),
-        "environment": bool(reason.software_stack_changed),
-        "forced": bool(reason.forced),
-    }
-    return found if any(found.values()) else {**found, "words": str(reason)}
+def _reason(reason: Any) -> Reason:
+    found = Reason(
+        missing=tuple(sorted(reason.missing_output)),
+        incomplete=tuple(sorted(reason.incomplete_output)),
+        updated=tuple(sorted(reason.updated_input)),
+        remade=tuple(sorted(reason.updated_input_run)),
+        inputs=bool(reason.input_changed),
+        command=bool(reason.code_changed),
+        params=bool(reason.params_changed),
+        environment=bool(reason.software_stack_changed),
+        forced=bool(reason.forced),
+    )
+    return found if found != Reason() else Reason(words=str(reason))
 
 
-def _record(persistence: Any, job: Any) -> dict[str, Any] | None:
-    """Return inputs and params of the job's last run, as remembered of its outputs; None if it never ran."""
-    for path in job.output:
-        record = persistence.metadata(path)
-        if record and record.shellcmd:
-            comparable = record.record_format_version >= COMPARABLE_RECORDS
-            return {"inputs": record.input or [], "params": record.params or [] if comparable else None}
-    return None
+def _record(record: Any) -> Record | None:
+    """Return inputs and params of the run that made an output, as Snakemake recorded them; None if it never did."""
+    if not record or not record.shellcmd:
+        return None
+    # Since that version, params are recorded in a way that can be compared.
+    comparable = record.record_format_version >= 6
+    return Record(tuple(record.input or ()), tuple(record.params or ()) if comparable else None)
 
 
 def explain_error(text: str) -> str:
     """Keep what tells a person what to fix: mistakes of the config in full, of anything else the first lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    mistakes = [line for line in lines if re.search(r": found .*, expected ", line)]
-    usage = re.search(r"^\S+: error: (.*)", text, re.MULTILINE)
-    unknown = re.search(r"No rule to produce (.+?)(?: \(if you use|$)", text, re.MULTILINE)
-    missing = re.search(r"Missing input files for rule (\w+):.*?affected files:\s*(.*)", text, re.DOTALL)
-    if mistakes:
+    if mistakes := [line for line in lines if re.search(r": found .*, expected ", line)]:
         return "\n".join(dict.fromkeys(mistakes))
-    if usage:
+    if usage := re.search(r"^\S+: error: (.*)", text, re.MULTILINE):
         return f"snakemake: {usage[1]}"
-    if unknown:
+    if unknown := re.search(r"No rule to produce (.+?)(?: \(if you use|$)", text, re.MULTILINE):
         return (
             f"{unknown[1].strip()}: found no rule that makes it, expected a rule or a file of this experiment; "
             "`snakemake --list` shows the rules, `snakemake --summary` the files"
         )
-    if missing:
+    if missing := re.search(r"Missing input files for rule (\w+):.*?affected files:\s*(.*)", text, re.DOTALL):
         files = ", ".join(missing[2].split())
         return f"{files}: found nothing, expected input of the rule {missing[1]}; put it there or fix the config"
     if "Traceback (most recent call last):" in lines:
         return lines[-1]
-    return " ".join(lines[:FIRST_LINES_OF_ERROR]) or "found no reason why snakemake failed; call it with --dry-run"
+    return " ".join(lines[:3]) or "found no reason why snakemake failed; call it with --dry-run"
+
+
+if __name__ == "__main__":
+    write_artifact(sys.argv[1], _plan(sys.argv[2:]))

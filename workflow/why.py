@@ -6,17 +6,33 @@ Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [--
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from workflow.experiment.checks import ConfigError, load
-from workflow.planning.dryrun import DryRunError, dry_run, part_arguments
-from workflow.planning.reasons import render
+from workflow.params import SETTINGS, read_code
+from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
+
+FILES, WIDTH = 3, 100
+# Differences of a kind that are shown, and characters of a value.
+SHOWN, LONGEST = 5, 60
+UNMADE = "not made yet"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class Params(NamedTuple):
+    """Params of a job: settings by their path, hashes of code by file, and the reprs of all others."""
+
+    settings: dict[str, Any]
+    code: dict[str, str]
+    others: list[str]
+
+
+def main(argv: list[str] | None = None) -> int:
     """Explain the targets, or the whole experiment; the exit status."""
     own, further = part_arguments(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
@@ -33,6 +49,158 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(render(run, args.targets, Path.cwd()))
     return 0
+
+
+def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
+    """Explain to a person a dry run of some targets, or of the whole experiment if there are none."""
+    if not run.jobs:
+        return _nothing(run, targets, folder)
+    makers = {name: job.name for job in run.jobs for name in job.outputs}
+    # Jobs of one rule that changed for the same reasons are told together.
+    groups: dict[tuple[str, ...], list[Job]] = {}
+    others = []
+    for job in run.jobs:
+        causes = list(_causes_of(job))
+        remade = [makers[name] for name in job.inputs if name in job.reason.remade and name in makers]
+        after = f"after {_list(list(dict.fromkeys(remade))) or 'a job before it'}"
+        if not causes:
+            others.append(_paragraph([job], [after]))
+        else:
+            reasons = [*causes, after] if remade and causes != [UNMADE] else causes
+            groups.setdefault((job.rule, *reasons), []).append(job)
+    first = [_paragraph(jobs, reasons) for (_, *reasons), jobs in groups.items()]
+    lines = ["1 job would run." if len(run.jobs) == 1 else f"{len(run.jobs)} jobs would run."]
+    lines += ["", "What changed or is not there:", *first] if first else []
+    lines += ["", "What follows, as its input is made again:", *others] if others else []
+    return "\n".join(lines) + "\n"
+
+
+def _causes_of(job: Job) -> Iterator[str]:
+    """Say what changed for a job alone, apart from inputs that other jobs make again."""
+    reason, record = job.reason, job.record
+    if reason.forced:
+        yield "you asked for it to run in any case"
+    if reason.missing:
+        yield f"{_are(reason.missing)} missing" if record else UNMADE
+    if reason.incomplete:
+        yield f"its last run was interrupted and left {_list(reason.incomplete)} incomplete"
+    for name in reason.updated:
+        another = record and name not in record.inputs
+        yield f"its input {name} {'is another one than before' if another else 'has other content'}"
+    if reason.inputs and record:
+        yield _other_inputs(job, record)
+    # Snakemake looks no further where an input is made again, but a person wants to know all that changed.
+    differences = list(changed(record.params, job.params)) if record and record.params is not None else []
+    yield from differences or (["its params changed"] if reason.params else [])
+    if reason.command:
+        yield f"the command in its rule ({job.rule}, under workflow/rules/) was edited"
+    if reason.environment:
+        yield "its environment (workflow/envs/) was edited"
+    if reason.words:
+        yield reason.words
+
+
+def _other_inputs(job: Job, record: Record) -> str:
+    lost, gained = _exclusive(sorted(set(record.inputs)), job.inputs)
+    words = [f"{_list(names)} {verb} its inputs" for names, verb in ((gained, "came to"), (lost, "left")) if names]
+    return ", ".join(words) or "the list of its inputs changed"
+
+
+def _nothing(run: DryRun, targets: Sequence[str], folder: Path) -> str:
+    files = [name for job in run.done for name in job.outputs]
+    gone = [name for name in files if not (folder / name).exists()]
+    if targets or not gone:
+        scope = _are(targets) if targets else f"all {len(files)} files of the experiment are"
+        return f"Nothing would run: {scope} up to date.\n"
+    # Snakemake makes nothing for its own sake.
+    return (
+        f"Nothing would run: all that is asked for is up to date. {_are(gone)} missing, but all that was "
+        "made from it is there; name it as TARGET, or make it with snakemake, if you need it.\n"
+    )
+
+
+def _paragraph(jobs: Sequence[Job], reasons: Sequence[str]) -> str:
+    rule = jobs[0].rule
+    names = ", ".join(job.name.removeprefix(rule).strip() for job in jobs)
+    text = f"{rule} {names}".strip() + f": {'; '.join(reasons)}"
+    return textwrap.fill(
+        text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:FILES])
+    return f"{shown} and {len(names) - FILES} more" if len(names) > FILES else shown
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{_list(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
+    """Say in words what differs between recorded and planned params, each given as reprs."""
+    old, new = parse(before), parse(now)
+    settings = [f"the setting {words}" for words in _differences(old.settings, new.settings)]
+    for words, kind in ((settings, "settings"), (list(_edited(old.code, new.code)), "files of its code")):
+        yield from words[:SHOWN]
+        if len(words) > SHOWN:
+            yield f"{len(words) - SHOWN} more {kind} changed"
+    lost, gained = _exclusive(old.others, new.others)
+    if lost or gained:
+        yield f"its params changed: {_write(lost) or 'nothing'} -> {_write(gained) or 'nothing'}"
+
+
+def parse(reprs: Sequence[str]) -> Params:
+    """Sort params by what they are."""
+    found = Params({}, {}, [])
+    for text in reprs:
+        if text.startswith(SETTINGS):
+            found.settings.update(json.loads(text.removeprefix(SETTINGS)))
+        elif code := read_code(text):
+            found.code.update(code)
+        else:
+            found.others.append(text)
+    return found
+
+
+def _edited(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    for file in {**after, **before}:
+        if file not in before:
+            yield f"{file} is now part of its code"
+        elif file not in after:
+            yield f"{file} is no longer part of its code"
+        elif before[file] != after[file]:
+            yield f"{file} changed"
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any], place: str = "") -> Iterator[str]:
+    for key in {**after, **before}:
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{place}{key}.")
+        elif old != new:
+            yield _describe(f"{place}{key}", old, new)
+
+
+def _describe(setting: str, old: Any, new: Any) -> str:
+    """Say what became of a value; None is one that is not there."""
+    if old is None or new is None:
+        value, change = (new, "is new") if old is None else (old, "is gone")
+        return f"{setting} {change}" + ("" if isinstance(value, dict) else f": {_write(value)}")
+    if not isinstance(old, list) or not isinstance(new, list):
+        return f"{setting} changed: {_write(old)} -> {_write(new)}"
+    lost, gained = _exclusive(old, new)
+    words = [f"{word} {_write(values)}" for word, values in (("without", lost), ("with", gained)) if values]
+    return f"{setting} changed: now {', '.join(words) or f'in the order {_write(new)}'}"
+
+
+def _exclusive(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    return [value for value in old if value not in new], [value for value in new if value not in old]
+
+
+def _write(value: Any) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from cort.system.options import optional
 from scripts.bench.common import markdown, put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
-from workflow.planning.facts import gather
+from workflow.planning.facts import Model, gather, model_from
 from workflow.planning.flops import HEAVY, work
-from workflow.planning.models import Model, model_from
 
 EXA, HOUR = 1e18, 3600.0
 GPUS = (1, 4, 8)

@@ -19,7 +19,7 @@ from tests.support.workflow import RULES
 from workflow import paths
 from workflow.experiment.checks import complete, find_mistakes, load_schema
 from workflow.experiment.downloads import file_pattern, named_files, resolve
-from workflow.planning import downloads, preflight
+from workflow.planning import preflight
 from workflow.planning.facts import gather
 
 
@@ -113,7 +113,7 @@ JOBS = [
 
 def missing(folder, **changes):
     config = complete(experiment(**changes), "test")
-    return [file.name for file in downloads.missing_files(JOBS, config, folder)]
+    return [file.name for file in preflight.missing_files(JOBS, config, folder)]
 
 
 def test_an_archive_is_fetched_once_for_all_that_is_in_it(tmp_path):
@@ -135,29 +135,29 @@ def test_what_is_there_is_not_fetched(tmp_path):
 
 def test_archives_take_room_beside_what_is_in_them():
     files = [load_catalog().find(name) for name in ("msmarco/queries.tar.gz", "msmarco/qrels.train.tsv")]
-    assert downloads.room_for_archives(files) == pytest.approx(18.882551)
+    assert preflight.room_for_archives(files) == pytest.approx(18.882551)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     config = complete(experiment(downloads={"folder": "nowhere"}), "test")
-    [line] = downloads.check_folder(config, tmp_path)
+    [line] = preflight.check_folder(config, tmp_path)
     assert re.match(r"downloads\.folder: found \S+/nowhere, no such folder, expected .*; fix the path", line)
-    assert downloads.check_folder(complete(experiment(), "test"), tmp_path) == []
+    assert preflight.check_folder(complete(experiment(), "test"), tmp_path) == []
 
 
 def test_a_mirror_that_answers_is_enough_and_gives_one_byte():
     with serving() as server:
         urls = (server.url + "/gone", server.serve("/here", b"content" * 100))
-        assert downloads.check_mirrors([PublicFile("a/b", urls, size=700, md5="0" * 32)]) == []
+        assert preflight.check_mirrors([PublicFile("a/b", urls, size=700, md5="0" * 32)]) == []
         assert server.asked["/here"][0]["Range"] == "bytes=0-0"
 
 
 def test_without_any_mirror_a_line_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(downloads, "PATIENCE", 0.3)
+    monkeypatch.setattr(preflight, "MIRROR_PATIENCE", 0.3)
     with serving() as server, socket.create_server(("127.0.0.1", 0)) as silent:
         urls = (server.url + "/gone", "http://127.0.0.1:9/x", f"http://127.0.0.1:{silent.getsockname()[1]}/x")
         file = PublicFile("a/b", urls, size=700, md5="0" * 32)
-        [line] = downloads.check_mirrors([file])
+        [line] = preflight.check_mirrors([file])
     host = server.url[7:]
     assert line.startswith(f"a/b: found no mirror that gives it ({host}: status 404; 127.0.0.1:9: ")
     assert f"fetch {urls[0]} or " in line

@@ -10,7 +10,7 @@ import yaml
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, snakemake
 from workflow import snakemake_api
 from workflow.accept import accept, main, read_accepted
-from workflow.code import code_of
+from workflow.params import code_of
 
 
 def write_record(output, rule, params):

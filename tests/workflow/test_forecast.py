@@ -14,13 +14,21 @@ from tests.support.jobs import job
 from tests.support.planning import REFERENCE, write_benchmark
 from tests.tiny.generate import write_experiment
 from workflow.experiment.checks import load
-from workflow.planning.benchmarks import read_benchmark
-from workflow.planning.costs import ESTIMATED, RECORDED, SCALED, Cost, Prediction, estimate, predict, simulate, table
+from workflow.planning.costs import (
+    ESTIMATED,
+    RECORDED,
+    SCALED,
+    Cost,
+    Prediction,
+    estimate,
+    predict,
+    read_benchmark,
+    simulate,
+    table,
+)
 from workflow.planning.dryrun import DryRun
-from workflow.planning.facts import Texts, gather, read_table, read_texts
-from workflow.planning.flops import work
-from workflow.planning.models import model_from
-from workflow.planning.probe import measure
+from workflow.planning.facts import Texts, gather, model_from, read_table, read_texts
+from workflow.planning.flops import measure, work
 
 RULES = Path(__file__).parents[2] / "workflow" / "rules"
 BERT = model_from({})

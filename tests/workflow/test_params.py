@@ -11,8 +11,7 @@ from snakemake.utils import format as snakemake_format
 
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, snakemake
 from workflow import inputs
-from workflow.code import code_of
-from workflow.params import Words, all_of, among, at, flat, join
+from workflow.params import Words, all_of, among, at, code_of, flat, join
 
 CONFIG = {
     "seed": 42,

@@ -14,7 +14,7 @@ from tests.support.jobs import job
 from tests.tiny.generate import write_experiment
 from workflow.experiment.checks import load
 from workflow.planning import preflight
-from workflow.planning.units import in_time, in_units
+from workflow.planning.costs import in_time, in_units
 
 LINE = r"^\S.*: found .+, expected .+; .+$"
 Usage = namedtuple("Usage", "total used free")

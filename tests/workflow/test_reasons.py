@@ -6,9 +6,8 @@ import pytest
 
 from tests.support.jobs import job
 from workflow.planning.dryrun import DryRun, Reason, Record, part_arguments
-from workflow.planning.reasons import render
-from workflow.planning.settings import SHOWN, changed
 from workflow.snakemake_api import explain_error
+from workflow.why import SHOWN, changed, render
 
 
 def settings(**values):

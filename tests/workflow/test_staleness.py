@@ -20,7 +20,7 @@ from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.imports import MODULES, program
 from tests.support.workflow import RULES, module_of, released_config
-from workflow.planning import settings
+from workflow import why
 from workflow.planning.dryrun import dry_run
 
 pytestmark = pytest.mark.slow
@@ -161,7 +161,7 @@ def graphs(tree):
     graphs = {}
     for name in (*EXPERIMENTS, "more"):
         found = dry_run(["--configfile", f"tiny/{name}.yaml"], tree)
-        graphs[name] = [(job, settings.parse(job.params)) for job in (*found.jobs, *found.done)]
+        graphs[name] = [(job, why.parse(job.params)) for job in (*found.jobs, *found.done)]
     return graphs
 
 

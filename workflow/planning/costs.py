@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from cort.downloads.catalog import load_catalog
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import TRAINING_SPLITS, Config
-from workflow.planning.benchmarks import Record, read_benchmark
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
-from workflow.planning.flops import HEAVY, examples, settings_of, work
+from workflow.planning.flops import HEAVY, Machine, examples, settings_of, work
 
 MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
@@ -29,10 +28,9 @@ INDEX = "bm25/index/manifest.json"
 EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 # Seconds after which a training writes a checkpoint; threads that help.
 CHECKPOINT_SECONDS, THREADS = 600, 8
-# Bytes of a query with its judgements, and of a run's line beside ids and tag.
+# Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
 QUERY, LINE = 65, 22
 RANKERS = ("bm25", "retrieve", "retrieve_graph", "import_run")
-# Bytes of a triple or pair.
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 
@@ -45,17 +43,7 @@ class Cost(NamedTuple):
     temporary: float = 0
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
-
-    cores: int
-    flops: Mapping[str, float]
-    gpus: int = 0
-
-
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """What a job will cost, and where the numbers come from."""
 
     job: Job
@@ -65,19 +53,15 @@ class Prediction:
 
 @cache
 def table() -> Mapping[str, Mapping[str, float]]:
-    """Read costs.yaml."""
-    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text(encoding="utf-8"))
-    return found
+    """Read costs.yaml: coefficients by rule."""
+    found = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text(encoding="utf-8"))
+    return {rule: costs for rules, costs in found.items() for rule in rules.split()}
 
 
 def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder: Path) -> list[Prediction]:
-    """Predict all planned jobs, in their order.
-
-    :param config: with defaults.
-    :param folder: root of the project, with `benchmarks/` and `results/` of earlier runs if there are any.
-    """
+    """Predict all planned jobs, in their order; `folder` has benchmarks/ and results/ of earlier runs if any."""
     found, sizes = [], dict[str, float]()
-    measured: dict[str, list[tuple[Record, Cost]]] = {}
+    measured: dict[str, list[tuple[Cost, Cost]]] = {}
     for job in (*run.done, *run.jobs):
         read = sum(sizes[name] if name in sizes else size_of([name], folder) for name in job.inputs)
         cost, record = estimate(job, read, config, facts, machine), read_benchmark(folder / job.benchmark)
@@ -91,17 +75,26 @@ def predict(run: DryRun, config: Config, facts: Facts, machine: Machine, folder:
     return [_adjust(job, cost, record, measured.get(job.rule, [])) for job, cost, record in found if job.planned]
 
 
-def _adjust(job: Job, cost: Cost, own: Record | None, others: Sequence[tuple[Record, Cost]]) -> Prediction:
-    """Put measurements in the place of an estimate: the job's own, or those of its rule by their estimates."""
-    if own:
-        return Prediction(job, cost._replace(seconds=own.seconds, memory=own.memory or cost.memory), RECORDED)
+def read_benchmark(path: Path) -> Cost | None:
+    """Read what Snakemake measured of a job's last run, if it did; of a short one it knows no memory, which is 0."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            row = list(csv.DictReader(file, delimiter="\t"))[-1]
+        memory = row["max_rss"]
+        return Cost(float(row["s"]), float(memory) if memory not in ("-", "NA", "") else 0.0)
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+
+
+def _adjust(job: Job, cost: Cost, own: Cost | None, others: Sequence[tuple[Cost, Cost]]) -> Prediction:
+    """Put a measurement in the place of an estimate: the job's own, or the most alike of `others` with estimates."""
     if not others:
         return Prediction(job, cost, ESTIMATED)
-    # The most alike.
-    record, then = min(others, key=lambda other: abs(math.log(cost.seconds / other[1].seconds)))
-    memory = record.memory * cost.memory / then.memory
-    scaled = cost._replace(seconds=record.seconds * cost.seconds / then.seconds, memory=memory or cost.memory)
-    return Prediction(job, scaled, SCALED)
+    nearest = min(others, key=lambda other: abs(math.log(cost.seconds / other[1].seconds)))
+    record, then = (own, cost) if own else nearest
+    seconds, memory = record.seconds * (cost.seconds / then.seconds), record.memory * (cost.memory / then.memory)
+    adjusted = cost._replace(seconds=seconds, memory=memory or cost.memory)
+    return Prediction(job, adjusted, RECORDED if own else SCALED)
 
 
 def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machine) -> Cost:
@@ -117,11 +110,11 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
     disk = cost.disk + counted + rule.get("disk", 0) + rule.get("disk_mb", 0) * read
     searched = (rule.get("search", 0) + rule.get("search_mb", 0) * read) * _searches(job, config, facts) / 1e3
     units = rule.get("mb", 0) * (read + disk) ** rule.get("power", 1) + searched
-    memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb")
+    memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb", math.inf)
     return Cost(
         seconds=cost.seconds + rule["seconds"] + units / workers,
         # Java rarely uses its whole heap.
-        memory=cost.memory + rule["memory"] + (min(memory, heap / 2) if isinstance(heap, int) else memory),
+        memory=cost.memory + rule["memory"] + min(memory, heap / 2),
         disk=disk,
         temporary=cost.temporary + rule.get("temporary_mb", 0) * read,
     )
@@ -170,33 +163,44 @@ def _searches(job: Job, config: Config, facts: Facts) -> float:
 
 def size_of(names: Iterable[str], folder: Path) -> float:
     """MB of files and folders that are there."""
-    total = 0
-    for path in (folder / name if not name.endswith(INDEX) else (folder / name).parent for name in names):
-        parts = path.rglob("*") if path.is_dir() else [path]
-        total += sum(part.stat().st_size for part in parts if part.is_file())
-    return total / MB
+    places = [(folder / name).parent if name.endswith(INDEX) else folder / name for name in names]
+    files = (part for place in places for part in (place, *place.rglob("*")) if part.is_file())
+    return sum(file.stat().st_size for file in files) / MB
 
 
 def simulate(predictions: Sequence[Prediction], cores: float, gpus: float) -> tuple[float, float]:
-    """Run the jobs side by side, each as soon as its input is there and cores and GPUs are free.
-
-    :returns: wall time in seconds, and in MB the largest sum of memory at a time.
-    """
+    """Run jobs side by side as soon as inputs, cores and GPUs are there; seconds in all, and most MB used at a time."""
     makers = {name: number for number, each in enumerate(predictions) for name in each.job.outputs}
     needed = [{makers[name] for name in each.job.inputs if name in makers} for each in predictions]
-    threads = [min(each.job.threads, cores) for each in predictions]
-    devices = [min(each.job.gpus, gpus) for each in predictions]
+    asked = [(min(each.job.threads, cores), min(each.job.gpus, gpus)) for each in predictions]
     waiting, running, done = list(range(len(predictions))), list[tuple[float, int]](), set[int]()
     now = peak = 0.0
     while waiting or running:
         for number in list(waiting):
-            beside = [other for _, other in running]
-            fits = threads[number] + sum(threads[other] for other in beside) <= cores
-            fits = fits and devices[number] + sum(devices[other] for other in beside) <= gpus
-            if needed[number] <= done and fits:
+            threads, devices = asked[number]
+            if needed[number] <= done and threads <= cores and devices <= gpus:
                 waiting.remove(number)
                 heapq.heappush(running, (now + predictions[number].cost.seconds, number))
+                cores, gpus = cores - threads, gpus - devices
         peak = max(peak, sum(predictions[number].cost.memory for _, number in running))
         now, number = heapq.heappop(running)
         done.add(number)
+        cores, gpus = cores + asked[number][0], gpus + asked[number][1]
     return now, peak
+
+
+def in_units(megabytes: float) -> str:
+    """Write an amount of memory or disk for a person."""
+    return _write(megabytes, (1e3, 1, "MB"), (1e6, 1e3, "GB"), (math.inf, 1e6, "TB"))
+
+
+def in_time(seconds: float) -> str:
+    """Write a time for a person."""
+    return _write(seconds, (100, 1, "s"), (6_000, 60, "min"), (48 * 3600, 3600, "h"), (math.inf, 86400, "days"))
+
+
+def _write(amount: float, *units: tuple[float, float, str]) -> str:
+    """Write an amount in the first of the units (limit, size, name) whose limit is above it."""
+    limit, size, name = next(unit for unit in units if amount < unit[0])
+    digits = int(limit == math.inf or (size > 1 and amount / size < 10))
+    return f"{amount / size:.{digits}f} {name}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from cort.formats.artifacts import read_artifact
 
 
 class DryRunError(ValueError):
@@ -25,10 +22,10 @@ class Reason:
     `remade` are inputs that another job makes again; `words` are Snakemake's own where none of the others applies.
     """
 
-    missing: Sequence[str] = ()
-    incomplete: Sequence[str] = ()
-    updated: Sequence[str] = ()
-    remade: Sequence[str] = ()
+    missing: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    remade: tuple[str, ...] = ()
     inputs: bool = False
     command: bool = False
     params: bool = False
@@ -44,85 +41,68 @@ class Record:
     Params that Snakemake derives from inputs and outputs are left out.
     """
 
-    inputs: Sequence[str]
-    params: Sequence[str] | None
+    inputs: tuple[str, ...]
+    params: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job of the experiment, to run if it is `planned`. `benchmark` is empty for a rule without one."""
+    """A job of the experiment, to run if it is `planned`; with those of its resources that are numbers."""
 
     rule: str
-    wildcards: Mapping[str, str]
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
+    wildcards: dict[str, str]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     threads: int = 1
-    resources: Mapping[str, int | str]
+    resources: dict[str, int]
     benchmark: str = ""
     planned: bool = True
     reason: Reason = Reason()
-    params: Sequence[str] = ()
+    params: tuple[str, ...] = ()
     record: Record | None = None
 
     @property
     def gpus(self) -> int:
         """Number of GPUs it gets."""
-        asked = self.resources.get("gpu", 0)
-        return asked if isinstance(asked, int) else 0
+        return self.resources.get("gpu", 0)
 
     @property
     def name(self) -> str:
         """The rule and what it is about: "retrieve test/cort"."""
         values = [value for key, value in self.wildcards.items() if key != "dataset"]
-        return " ".join([self.rule, *filter(None, ["/".join(values)])])
+        return f"{self.rule} {'/'.join(values)}".rstrip()
 
 
 @dataclass(frozen=True)
 class DryRun:
     """The jobs that would run, and those that are done, each in an order in which they can run.
 
-    `executor` is what would run them: "local", or the name of a plugin for a cluster.
+    `executor` is what would run them: "local", or the name of a plugin for a cluster. `error` is why there is no plan.
     """
 
-    jobs: Sequence[Job] = ()
-    done: Sequence[Job] = ()
+    jobs: list[Job] = field(default_factory=list)
+    done: list[Job] = field(default_factory=list)
     executor: str = "local"
+    error: str = ""
 
 
-def part_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def part_arguments(words: list[str]) -> tuple[list[str], list[str]]:
     """Part a command line at "--"."""
     cut = words.index("--") if "--" in words else len(words)
-    return list(words[:cut]), list(words[cut + 1 :])
+    return words[:cut], words[cut + 1 :]
 
 
-def dry_run(arguments: Sequence[str] = (), folder: str | Path = ROOT) -> DryRun:
-    """Plan without running anything.
+def dry_run(arguments: list[str], folder: Path) -> DryRun:
+    """Plan in a folder what `snakemake` would do with these arguments (targets come first), and do nothing.
 
-    :param arguments: of snakemake: targets first, then options; `--dry-run` is added.
-    :param folder: where snakemake is called, the root of the project or of a copy.
     :raises DryRunError: when Snakemake cannot plan.
     """
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8", suffix=".json") as file:
-        command = [sys.executable, "-m", "workflow.planning.dryrun", file.name, *arguments]
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "plan.json"
+        command = [sys.executable, "-m", "workflow.snakemake_api", str(file), *arguments]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        text = file.read()
-    if not text:
-        raise DryRunError(done.stderr.strip().rpartition("\n")[2])
-    graph = json.loads(text)
-    if graph["error"]:
-        raise DryRunError(graph["error"])
-    jobs = list(map(_job, graph["jobs"]))
-    planned, finished = ([job for job in jobs if job.planned is kind] for kind in (True, False))
-    return DryRun(planned, finished, graph["executor"])
-
-
-def _job(values: dict[str, Any]) -> Job:
-    record = values["record"] and Record(**values["record"])
-    return Job(**{**values, "reason": Reason(**values["reason"]), "record": record})
-
-
-if __name__ == "__main__":
-    # Snakemake takes half a second to load, which the process that asks does without.
-    from workflow.snakemake_api import plan_graph
-
-    Path(sys.argv[1]).write_text(json.dumps(plan_graph(sys.argv[2:])), "utf-8")
+        said = done.stderr.strip().rpartition("\n")[2] or f"snakemake ended with status {done.returncode}"
+        found = read_artifact(file, DryRun) if file.is_file() else DryRun(error=said)
+    if found.error:
+        raise DryRunError(found.error)
+    return found

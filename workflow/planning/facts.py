@@ -5,20 +5,33 @@ Files are not read whole: a count is estimated from the size of a file and its f
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cort.downloads.catalog import load_catalog
 from workflow import paths
 from workflow.experiment.config import Config
 from workflow.experiment.downloads import PREFIX, path_of
-from workflow.planning.models import Model, model_of
 
 SAMPLE_BYTES = 1_000_000
 # English by BERT's vocabulary: 20,958 paragraphs of SQuAD have 741 characters and 152 tokens on average.
 CHARACTERS_PER_TOKEN = 4.9
+# Sizes in a config.json: what transformers takes for those left out, and DistilBERT's names.
+SIZES = {
+    ("hidden_size", "dim"): 768,
+    ("num_hidden_layers", "n_layers"): 12,
+    ("intermediate_size", "hidden_dim"): 3072,
+    ("max_position_embeddings",): 512,
+    ("vocab_size",): 30_522,
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,20 @@ class Texts:
     def tokens(self, limit: float, special: int = 2) -> float:
         """Mean length in tokens, special ones included, of texts cut to `limit`."""
         return min(self.mean / CHARACTERS_PER_TOKEN + special, limit)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Size of a transformer: its width, its layers, the weights of one of them, and all weights."""
+
+    hidden: int
+    layers: int
+    layer_weights: int
+    weights: int
+
+    def flops(self, length: float) -> float:
+        """Floating-point operations per token of one pass forward over texts of `length` tokens."""
+        return self.layers * (2 * self.layer_weights + 4 * length * self.hidden)
 
 
 @dataclass(frozen=True)
@@ -52,26 +79,20 @@ PUBLIC_ID = 7
 
 
 def gather(config: Config, folder: Path) -> Facts:
-    """Collect the facts: from the tables of an earlier run, else from raw files, else what is known of the quickstart.
-
-    :param config: with defaults.
-    :param folder: what paths are relative to.
-    """
-    passages = read_table(folder / paths.at(paths.PASSAGES, config)) or _raw_passages(config, folder)
+    """Collect the facts: from tables of an earlier run, else from raw files, else what is known of the quickstart."""
+    passages = read_table(folder / paths.at(paths.PASSAGES, config))
+    if passages is None:
+        collection = config["collection"]
+        passages = PYDOCS if "pydocs" in collection else _read_raw(collection["passages"], config, folder)
     queries = {
         split: read_table(folder / paths.at(paths.QUERIES, config, split=split)) or _raw_queries(config, split, folder)
         for split in config["splits"]
     }
-    return Facts(passages, queries, {name: model_of(model, folder) for name, model in config["base_models"].items()})
+    return Facts(passages, queries, {name: _model_of(model, folder) for name, model in config["base_models"].items()})
 
 
 def read_table(path: Path) -> Texts | None:
     """Describe a table of the workflow (ids and texts); None if it is not there, or no whole one."""
-    if not path.is_file():
-        return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         found = pq.read_metadata(path)
     except (OSError, pa.ArrowException):
@@ -96,22 +117,17 @@ def read_texts(path: Path) -> Texts:
     lines = lines[:-1] if len(head) < size and len(lines) > 1 else lines
     if not lines:
         return UNKNOWN
-    ids = [len(name) if tab else UNKNOWN.id_characters for name, tab, _ in (line.partition("\t") for line in lines)]
-    names = sum(ids) / len(ids)
-    return Texts(len(lines) * size / len(head), max(sum(map(len, lines)) / len(lines) - names - 1, 1), names)
-
-
-def _raw_passages(config: Config, folder: Path) -> Texts:
-    return PYDOCS if "pydocs" in config["collection"] else _read_raw(config["collection"]["passages"], config, folder)
+    parts = (line.partition("\t") for line in lines)
+    names = fmean(len(name) if tab else UNKNOWN.id_characters for name, tab, _ in parts)
+    return Texts(len(lines) * size / len(head), max(fmean(map(len, lines)) - names - 1, 1), names)
 
 
 def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
-    settings = config["splits"][split]
+    settings, pydocs = config["splits"][split], config["collection"].get("pydocs")
     if "hold_out" in settings:
         return replace(_raw_queries(config, "train", folder), count=settings["hold_out"])
-    if "pydocs" in config["collection"]:
-        drawn = config["collection"]["pydocs"].get(f"{split}_queries")
-        return replace(PYDOCS_QUERIES, count=drawn) if drawn else PYDOCS_QUERIES
+    if pydocs is not None:
+        return replace(PYDOCS_QUERIES, count=pydocs.get(f"{split}_queries", PYDOCS_QUERIES.count))
     texts = _read_raw(settings["queries"], config, folder)
     return replace(texts, count=min(texts.count, settings.get("sample", texts.count)))
 
@@ -124,3 +140,31 @@ def _read_raw(name: str, config: Config, folder: Path) -> Texts:
     file = load_catalog().find(name.removeprefix(PREFIX))
     characters = max(file.about / file.lines - PUBLIC_ID - 2, 1) if file.lines else 0
     return Texts(file.lines or 0, characters, PUBLIC_ID)
+
+
+def model_from(settings: Mapping[str, Any]) -> Model:
+    """Describe a model by the settings of its config.json, without biases and small parts."""
+    hidden, layers, intermediate, positions, vocabulary = (
+        int(next((settings[name] for name in names if name in settings), default)) for names, default in SIZES.items()
+    )
+    layer = 4 * hidden**2 + 2 * hidden * intermediate
+    # All layers of an ALBERT have the same weights.
+    different = 1 if settings.get("model_type") == "albert" else layers
+    tables = (vocabulary + positions) * int(settings.get("embedding_size", hidden))
+    return Model(hidden, layers, layer, tables + layer * different)
+
+
+def _model_of(model: Config, folder: Path) -> Model:
+    """Describe a base model of the config; one from a hub is taken for a BERT-base until it is there."""
+    if "architecture" in model:
+        return model_from({**model["architecture"], "vocab_size": model["vocabulary_size"]})
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    path: Any = folder / model["pretrained"] / "config.json"
+    try:
+        if not path.is_file():
+            path = try_to_load_from_cache(model["pretrained"], "config.json", revision=model.get("revision"))
+        return model_from(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, HFValidationError):
+        return model_from({})

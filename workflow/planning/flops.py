@@ -1,31 +1,38 @@
-"""Count the arithmetic of the stages that run a transformer, and the memory and disk it takes."""
+"""Count the arithmetic of the stages that run a transformer, and measure how fast this machine is at it."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from workflow.experiment.config import LEARNERS, Config, reranked_by
 from workflow.planning.dryrun import Job
-from workflow.planning.facts import Facts, Texts
-from workflow.planning.models import Model
+from workflow.planning.facts import Facts, Model
 
 # Stages that run a transformer: the section of their model.
 HEAVY = {
-    "train": "encoders",
-    "encode": "encoders",
-    "encode_queries": "encoders",
-    "train_reranker": "rerankers",
-    "score": "rerankers",
-    "score_triples": "rerankers",
+    **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
+    **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
 BYTES = {"fp32": 4, "fp16": 2}
 # Bytes per token, layer and unit of width that training keeps for its way back; per weight of its state: weights,
 # gradients, two moments of AdamW; of a checkpoint, of which three are kept or being written.
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
-# Tokens that are encoded at a time.
-TOKEN_BUDGET = 1_024
-# Bytes of a pair's score, and while others of its job are to come.
-SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
+# Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
+TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
+# Of a measurement: seconds at least, and rows of the matrices.
+SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
+
+    cores: int
+    flops: Mapping[str, float]
+    gpus: int = 0
 
 
 class Work(NamedTuple):
@@ -59,43 +66,38 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
 
 
 def work(job: Job, config: Config, facts: Facts) -> Work:
-    """Count a heavy job's work.
-
-    :param config: with defaults.
-    """
+    """Count a heavy job's work."""
     section, split = HEAVY[job.rule], job.wildcards.get("split", "train")
     name = job.wildcards[section[:-1]]
     settings, passages = config[section][name], facts.passages
     model = facts.models[settings["base_model"]]
     queries = facts.queries.get(split, facts.passages)
     if section == "rerankers":
-        length = _pair_tokens(settings, queries, passages)
-    if job.rule in ("train", "train_reranker"):
-        counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
-        if section == "rerankers":
-            return _training(settings["training"], model, length, length, *counts)
+        query = queries.tokens(settings["query_length"])
+        tokens = length = query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
+    else:
         length = passages.tokens(settings["passage_length"])
         tokens = queries.tokens(settings["query_length"]) + 2 * length
+    if job.rule in ("train", "train_reranker"):
+        counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
         return _training(settings["training"], model, tokens, length, *counts)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
-        kept = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
+        length = texts.tokens(settings[limit])
         # Finished blocks are kept until the shard is whole.
-        return _inference(model, count, texts.tokens(settings[limit]), kept, kept)
-    if job.rule == "score":
-        # Candidates of one run are partly those of another.
-        runs = max(len(reranked_by(config, name, split)), 1)
-        pairs = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
+        disk = temporary = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
     else:
-        # A query's positive is the same in every epoch, mostly.
-        pairs = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
-    return _inference(model, pairs, length, SCORE_BYTES * pairs, UNFINISHED_SCORE_BYTES * pairs)
-
-
-def _pair_tokens(settings: Config, queries: Texts, passages: Texts) -> float:
-    query = queries.tokens(settings["query_length"])
-    return query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
+        if job.rule == "score":
+            # Candidates of one run are partly those of another.
+            runs = max(len(reranked_by(config, name, split)), 1)
+            count = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
+        else:
+            # A query's positive is the same in every epoch, mostly.
+            count = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
+        disk, temporary = SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count
+    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
+    return Work(model.flops(length) * count * length, model.hidden, memory, disk, temporary)
 
 
 def _training(training: Config, model: Model, tokens: float, length: float, seen: float, validated: float) -> Work:
@@ -115,6 +117,21 @@ def _training(training: Config, model: Model, tokens: float, length: float, seen
     )
 
 
-def _inference(model: Model, texts: float, length: float, disk: float, temporary: float) -> Work:
-    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
-    return Work(model.flops(length) * texts * length, model.hidden, memory, disk, temporary)
+def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
+    """Measure this machine for a second: products of matrices in fp32 and other precisions.
+
+    With `gpus` they run on one if torch can use it; else the machine has none.
+    """
+    import torch
+    from torch.utils.benchmark import Timer, timer
+
+    device = "cuda" if gpus and torch.cuda.is_available() else "cpu"
+    # A CPU's is the time of one core's processor: other work on the machine does not change the result.
+    rows, clock = ROWS[device], timer if device == "cuda" else time.thread_time
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    flops = {}
+    for precision in {"fp32", *precisions}:
+        matrix = torch.rand(rows, rows, device=device).to(kinds[precision])
+        product = Timer("matrix @ matrix", timer=clock, globals={"matrix": matrix})
+        flops[precision] = 2 * rows**3 / product.blocked_autorange(min_run_time=SECONDS).mean
+    return Machine(cores, flops, gpus if device == "cuda" else 0)

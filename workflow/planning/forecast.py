@@ -1,104 +1,93 @@
-"""Forecast a run: what its jobs cost, and all that stands in its way on this machine."""
+"""Forecast a run, and say it to a person: what its jobs cost, and all that stands in its way on this machine."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cort.system.devices import visible_devices
 from workflow.experiment.config import Config
-from workflow.planning import downloads, preflight
-from workflow.planning.costs import Machine, Prediction, predict, simulate, size_of
+from workflow.planning import preflight
+from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
 from workflow.planning.dryrun import DryRun
 from workflow.planning.facts import gather
-from workflow.planning.flops import HEAVY, settings_of
-from workflow.planning.probe import measure
-from workflow.planning.units import in_time, in_units
+from workflow.planning.flops import HEAVY, Machine, measure, settings_of
 
-LONG = 24 * 3600
+# Seconds that are worth a note, MB of disk that are not worth a word.
+LONG, LITTLE = 24 * 3600, 0.5
 # Half precision that is slower than single precision is done by software.
 WORTH_IT = 0.5
+EXPLANATION = """\
+time: all jobs of a stage, one after the other; memory: its largest job; disk: with temporary files.
+recorded: measured in an earlier run; scaled: measured of another job of the stage, times the change in work;
+estimated: from counts, sizes and a short probe of this machine, within a factor of 2 or 3 on a quiet one."""
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """All that is said about a planned run: its wall time in seconds, and in MB its memory and disk, and what there is.
+class Forecast(NamedTuple):
+    """What is said about a planned run: a table of its stages, a line instead, and what stands in its way."""
 
-    `disk` is what results/ will grow by at most, `peak` the memory of jobs side by side.
-    """
-
-    predictions: list[Prediction]
-    executor: str
-    machine: Machine
-    seconds: float
-    peak: float
-    disk: float
-    free_disk: float
-    memory: float
+    table: str
+    line: str
     problems: list[str]
-    notes: list[str]
-
-    @property
-    def largest(self) -> Prediction:
-        """The job with the most memory."""
-        return max(self.predictions, key=lambda each: each.cost.memory)
 
 
 def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> Forecast:
-    """Predict the jobs and check the machine for them; on a cluster only what its nodes share with this one.
-
-    :param config: with defaults.
-    """
+    """Predict the jobs and check the machine for them; on a cluster only what its nodes share with this one."""
     jobs, local = planned.jobs, planned.executor == "local"
     listed = len(visible_devices())
     machine = measure({settings_of(job, config)["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
     predictions = predict(planned, config, gather(config, folder), machine, folder)
     seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
-    fetched = downloads.missing_files(jobs, config, folder)
-    disk = sum(_growth(each, folder) for each in predictions) + downloads.room_for_archives(fetched)
+    fetched = preflight.missing_files(jobs, config, folder)
+    disk = preflight.room_for_archives(fetched) + sum(
+        # What a job makes again takes the place of what is there.
+        max(each.cost.disk - size_of(each.job.outputs, folder), 0) + each.cost.temporary
+        for each in predictions
+    )
     largest = max(predictions, key=lambda each: each.cost.memory)
     memory = preflight.available_memory()
     problems = [
+        *preflight.check_inputs(config, folder, jobs),
         *preflight.check_disk(folder, disk),
         *preflight.check_hub(jobs, config, folder),
-        *downloads.check_folder(config, folder),
-        *downloads.check_mirrors(fetched),
+        *preflight.check_folder(config, folder),
+        *preflight.check_mirrors(fetched),
         *preflight.check_writable(folder),
     ]
     notes = list(_notes_on_jobs(predictions, machine, config))
+    time, room = in_time(seconds), f"{in_units(disk)} more on disk ({in_units(preflight.free_disk(folder))} are free)"
     if local:
         problems += preflight.check_memory(largest.job.name, largest.cost.memory, memory)
         problems += preflight.check_java(jobs)
         problems += preflight.check_gpus(jobs, config, machine.gpus)
         notes += _notes_on_machine(machine, listed, peak, memory)
+        places = f"{cores} cores" + (f" and {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else "")
+        used = f"up to {in_units(peak)} of memory ({in_units(memory)} are there)"
+        total = f"In all about {time} on {places}, {room}, {used}."
     else:
         notes.append("times are for machines like this one; memory, GPUs and Java of the others are not checked")
-    free = preflight.free_disk(folder)
-    return Forecast(predictions, planned.executor, machine, seconds, peak, disk, free, memory, problems, notes)
-
-
-def _growth(prediction: Prediction, folder: Path) -> float:
-    """MB a job adds to the disk at most: what it makes again takes the place of what is there."""
-    cost = prediction.cost
-    return max(cost.disk - size_of(prediction.job.outputs, folder), 0) + cost.temporary
+        total = f"In all about {time} if no job has to wait for {planned.executor}, {room}."
+    said = "".join(f"note: {note}\n" for note in notes)
+    count = f"{len(jobs)} job{'s' * (len(jobs) > 1)}"
+    needed = f"{in_units(largest.cost.memory)} of memory for the largest"
+    line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
+    table = f"{config['dataset']}: {count} would run.\n\n{_table(predictions)}\n{total}\n\n{EXPLANATION}\n{said}"
+    return Forecast(table, line, problems)
 
 
 def _notes_on_jobs(predictions: Sequence[Prediction], machine: Machine, config: Config) -> Iterator[str]:
-    for each in predictions:
-        if each.job.rule not in HEAVY:
-            continue
-        precision = settings_of(each.job, config)["precision"]
-        single = machine.flops["fp32"]
+    single = machine.flops["fp32"]
+    for job, cost in ((each.job, each.cost) for each in predictions if each.job.rule in HEAVY):
+        precision = settings_of(job, config)["precision"]
         half = machine.flops.get(precision, single)
         if half < WORTH_IT * single:
             speeds = f"{precision} runs at {half / 1e9:.1f} GFLOP/s on this machine, fp32 at {single / 1e9:.1f}"
-            yield f"{each.job.name}: {speeds}; set precision to fp32"
-        if each.cost.seconds > LONG and not machine.gpus:
-            needed = in_time(each.cost.seconds)
-            yield f"{each.job.name}: {needed} without a GPU; use one, or a smaller model or collection"
+            yield f"{job.name}: {speeds}; set precision to fp32"
+        if cost.seconds > LONG and not machine.gpus:
+            yield f"{job.name}: {in_time(cost.seconds)} without a GPU; use one, or a smaller model or collection"
 
 
 def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float) -> Iterator[str]:
@@ -113,3 +102,18 @@ def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float)
     busy = os.getloadavg()[0]
     if busy > machine.cores:
         yield f"this machine is busy (load {busy:.1f} on {machine.cores} cores): all will take longer"
+
+
+def _table(predictions: Sequence[Prediction]) -> str:
+    """Tell what each stage costs, in at most 100 columns."""
+    stages: dict[str, list[Prediction]] = {}
+    for each in predictions:
+        stages.setdefault(each.job.rule, []).append(each)
+    rows = [("stage", "jobs", "time", "memory", "disk", "numbers are")]
+    for rule, some in stages.items():
+        disk = sum(each.cost.disk + each.cost.temporary for each in some)
+        time, memory = sum(each.cost.seconds for each in some), max(each.cost.memory for each in some)
+        sources = ", ".join(dict.fromkeys(each.source for each in some))
+        amounts = in_time(time), in_units(memory), in_units(disk) if disk >= LITTLE else "-"
+        rows.append((rule, str(len(some)), *amounts, sources))
+    return "".join(f"{row[0]:<16}{row[1]:>5} {row[2]:>9} {row[3]:>9} {row[4]:>9}  {row[5]}\n" for row in rows)

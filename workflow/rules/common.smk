@@ -10,13 +10,12 @@ from snakemake.exceptions import WorkflowError
 
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
-from workflow.code import code_of
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, check_papers, complete
 from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, published_run, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
-from workflow.params import all_of, among, join, look_up
+from workflow.params import all_of, among, code_of, join, look_up
 from workflow.snakemake_api import complete_rules
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
