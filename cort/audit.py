@@ -14,7 +14,6 @@ Usage:  python -m cort.audit --passages 1-of-2.arrow 2-of-2.arrow --queries quer
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import statistics
@@ -22,16 +21,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
+from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, qrels_by_query
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import Shard, all_vectors, open_shards
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, strictly_decreasing
-from cort.retrieval.audits import Audit, Exact, Milliseconds, Search, write_audit
+from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.exact import ExactIndex, retrieve
 from cort.retrieval.graph import Found, Graph, Vectors, refuse_other_queries, to_ranking
 from cort.retrieval.graphs import GRAPHS, GraphKind
@@ -56,34 +56,23 @@ class Truth:
     queries: Shard
     rankings: list[Ranking]
     qrels: Qrels
-    measures: tuple[str, ...]
+    measures: Sequence[str]
     relevance_level: int
 
     def values(self, rankings: Iterable[Ranking]) -> dict[str, float]:
         """Mean measures of rankings of these queries."""
         if not self.measures:
             return {}
-        values = evaluate_run(_as_run(rankings), self.qrels, self.measures, self.relevance_level)
-        return means(values, self.measures)
+        ranks = {}
+        for query_id, doc_ids, _ in rankings:
+            judged = self.qrels[query_id]
+            ranks[query_id] = {doc_id: rank for rank, doc_id in enumerate(doc_ids) if doc_id in judged}
+        known = {query_id: found for query_id, found in ranks.items() if found}
+        return means(evaluate_ranks(known, self.qrels, self.measures, self.relevance_level), self.measures)
 
     def cut(self, depth: int) -> list[Ranking]:
         """Return what exact search finds at a depth."""
         return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in self.rankings]
-
-
-def find_truth(
-    passages: Sequence[Shard],
-    queries: Shard,
-    depth: int,
-    qrels: Qrels,
-    measures: Sequence[str] = (),
-    relevance_level: int = 1,
-) -> Truth:
-    """Search exactly, with as many threads as torch has."""
-    import torch
-
-    rankings = list(retrieve(ExactIndex(passages, threads=torch.get_num_threads()), [queries], depth))
-    return Truth(queries, rankings, qrels, tuple(measures), relevance_level)
 
 
 def audit_searches(
@@ -92,23 +81,23 @@ def audit_searches(
     """Measure an index with each width at each depth; an ef below the depth is left out."""
     pairs = [(width, depth) for width in widths for depth in depths if kind.allows(width, depth)]
     best = {depth: truth.cut(depth) for depth in depths}
-    values_of_best = {depth: truth.values(best[depth]) for depth in depths}
+    values_of_best = {depth: truth.values(rankings) for depth, rankings in best.items()}
     for width, depth in track(pairs, len(pairs), "searches of all queries"):
-
-        def search(query: Vectors, width: float = width, depth: int = depth) -> Found:
-            return graph.search(query, width, depth)
-
-        results, milliseconds = timed(search, truth.queries)
-        names = [one.query_id for one in truth.rankings]
-        found = [to_ranking(name, graph.ids, one) for name, one in zip(names, results, strict=True)]
+        results, milliseconds = timed(partial(graph.search, width=width, depth=depth), truth.queries)
+        named = zip(truth.rankings, results, strict=True)
+        found = [to_ranking(exact.query_id, graph.ids, one) for exact, one in named]
         values = truth.values(found)
         loss = {name: value - values[name] for name, value in values_of_best[depth].items()}
-        yield Search(width, depth, recall(found, best[depth]), milliseconds, loss)
+        yield Search(depth, loss, milliseconds, recall(found, best[depth]), width)
 
 
 def audit_exact(passages: Sequence[Shard], truth: Truth, depths: Sequence[int]) -> Iterator[Exact]:
     """Time exact search in one thread, one query at a time, at each depth."""
     import torch
+
+    def search(query: Vectors, depth: int) -> Found:
+        ((scores, places),) = index.search(query[None], depth)
+        return Found(places, scores.astype(np.float64))
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -116,23 +105,16 @@ def audit_exact(passages: Sequence[Shard], truth: Truth, depths: Sequence[int]) 
         index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
         few = replace(truth.queries, table=truth.queries.table.slice(0, TIMED_EXACTLY))
         for depth in depths:
-
-            def search(query: Vectors, depth: int = depth) -> Found:
-                ((scores, places),) = index.search(query[None], depth)
-                return Found(places, scores.astype(np.float64))
-
-            _, milliseconds = timed(search, few)
-            yield Exact(depth, milliseconds, truth.values(truth.cut(depth)))
+            _, milliseconds = timed(partial(search, depth=depth), few)
+            yield Exact(depth, truth.values(truth.cut(depth)), milliseconds)
     finally:
         torch.set_num_threads(threads)
 
 
 def recall(found: Iterable[Ranking], exact: Iterable[Ranking]) -> float:
     """Mean part of the exact results that was found."""
-    shares = [
-        len(set(some.doc_ids) & set(all_of.doc_ids)) / len(all_of.doc_ids)
-        for some, all_of in zip(found, exact, strict=True)
-    ]
+    pairs = zip(found, exact, strict=True)
+    shares = [len({*some.doc_ids} & {*best.doc_ids}) / len(best.doc_ids) for some, best in pairs]
     return sum(shares) / len(shares)
 
 
@@ -161,15 +143,6 @@ def sample_queries(shards: Sequence[Shard], qrels: Qrels, number: int | None, se
     if number is not None and number < len(judged):
         judged = np.sort(np.random.default_rng(seed).choice(judged, number, replace=False))
     return replace(shards[0], table=table.take(pa.array(judged)).combine_chunks())
-
-
-def _as_run(rankings: Iterable[Ranking]) -> Run:
-    """Make rankings into a run with the scores it has when it is written."""
-    kept = [one for one in rankings if len(one.doc_ids)]
-    offsets = np.cumsum([0, *(len(one.doc_ids) for one in kept)])
-    doc_ids = pa.array(itertools.chain.from_iterable(one.doc_ids for one in kept), pa.string())
-    run = Run([one.query_id for one in kept], offsets, doc_ids, np.concatenate([[], *(one.scores for one in kept)]))
-    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +186,22 @@ def stage(options: Options) -> None:
     queries = sample_queries(shards, judged, options.sample, options.seed)
     asked = {query_id: judged[query_id] for query_id in queries.table["id"].to_pylist()}
     torch.set_num_threads(options.threads)
-    truth = find_truth(passages, queries, depths[-1], asked, options.measures, options.relevance_level)
+    rankings = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], depths[-1]))
+    truth = Truth(queries, rankings, asked, sorted(options.measures), options.relevance_level)
     exact = list(audit_exact(passages, truth, depths))
     searches = list(audit_searches(kind, graph, truth, widths, depths))
-    named = (options.split, options.encoder, options.kind, kind.parameter, model)
-    write_audit(options.output, Audit(*named, count, len(asked), exact, searches))
+    found = Audit(
+        encoder=options.encoder,
+        exact=exact,
+        index=options.kind,
+        model=model,
+        parameter=kind.parameter,
+        passages=count,
+        queries=len(asked),
+        searches=searches,
+        split=options.split,
+    )
+    write_artifact(options.output, found)
     for one in searches:
         words = (kind.parameter, one.width, one.depth, one.recall, one.milliseconds.mean)
         log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)

@@ -12,27 +12,27 @@ Usage: python -m cort.bm25_tune --index lucene --queries queries.train.parquet -
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import Qrels, evaluate_run, mean, parse_measures, qrels_by_query
+from cort.evaluation.measures import Qrels, evaluate_run, parse_measures, qrels_by_query
 from cort.formats import tables
-from cort.formats.runs import Run, strictly_decreasing
-from cort.retrieval import anserini
-from cort.retrieval.bm25 import Parameters, Searcher, make_grid, open_searcher
+from cort.formats.artifacts import write_artifact
+from cort.formats.runs import strictly_decreasing
+from cort.retrieval.bm25 import Parameters, Searcher, make_grid
 from cort.retrieval.options import BM25Options, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.files import write_text
+from cort.system.files import temporary_folder
 from cort.system.options import optional, required
 from cort.system.progress import track
 
@@ -63,33 +63,30 @@ def measure_grid(
     """Search `queries` (id -> text) with each pair; pair -> query_id -> value of `measure`."""
     values: Values = {pair: {} for pair in grid}
     query_ids = list(queries)
-    size = max(1, RESULTS_PER_COMMAND // searcher.depth)
+    size = max(1, RESULTS_PER_COMMAND // searcher.options.depth)
     starts = range(0, len(query_ids), size)
     for start in track(starts, len(starts), "commands"):
         chunk = query_ids[start : start + size]
         # Runs of a search name queries by position.
         numbered = {f"{position:09d}": qrels[query_id] for position, query_id in enumerate(chunk)}
         for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
-            answers = evaluate_run(as_written(run), numbered, [measure], level)
+            # Strictly decreasing, so that ties are measured in the order `bm25` writes.
+            scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
+            answers = evaluate_run(replace(run, scores=scores), numbered, [measure], level)
             values[pair].update(zip(chunk, (answer[measure] for answer in answers.values()), strict=True))
     return values
-
-
-def as_written(run: Run) -> Run:
-    """Make the scores of each ranking strictly decreasing, so that ties are measured in the order `bm25` writes."""
-    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
 
 
 def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) -> dict[str, Any]:
     """Average the samples' best pairs; beside the mean, each best pair and the value of every pair on every sample."""
     grid, best = [], []
     for number, sample in enumerate(samples):
-        scores = {pair: mean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
+        scores = {pair: fmean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
         best.append(max(scores, key=lambda pair: (scores[pair], -pair.k1, -pair.b)))
         grid += [{**pair._asdict(), "sample": number, "value": value} for pair, value in scores.items()]
     return {
-        "k1": round(mean(pair.k1 for pair in best), DECIMALS),
-        "b": round(mean(pair.b for pair in best), DECIMALS),
+        "k1": round(fmean(pair.k1 for pair in best), DECIMALS),
+        "b": round(fmean(pair.b for pair in best), DECIMALS),
         "measure": measure,
         "best": [pair._asdict() for pair in best],
         "grid": grid,
@@ -124,7 +121,7 @@ def stage(options: Options) -> None:
     measure, level = options.measure, options.relevance_level
     parse_measures([measure])
     grid = make_grid(options.k1, options.b)
-    searcher = open_searcher(options.index, options.depth, options.threads, options.memory_mb)
+    searcher = Searcher(options)
     qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
     queries = judged_queries(tables.read_table(options.queries, tables.QUERIES), qrels, level)
     if not queries:
@@ -134,10 +131,10 @@ def stage(options: Options) -> None:
     drawn = set().union(*samples)
     log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
     chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    with anserini.temporary_folder(options.output) as folder:
+    with temporary_folder(options.output) as folder:
         values = measure_grid(searcher, chosen, qrels, grid, measure, level, folder)
     summary = summarise(values, samples, measure)
-    write_text(options.output, json.dumps(summary, indent=2) + "\n")
+    write_artifact(options.output, summary)
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
 
 

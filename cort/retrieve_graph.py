@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 
 from cort.formats.embeddings import open_shards
-from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.retrieval.audits import audited_width
-from cort.retrieval.graph import query_blocks, refuse_other_queries, to_ranking
+from cort.retrieval.graph import rank, refuse_other_queries
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import GraphOptions, QueryVectorOptions, RunOptions, check_positive
 from cort.system import cli
@@ -58,19 +57,12 @@ def stage(options: Options) -> None:
     (width,) = kind.check("--width", [width], options.depth)
     queries = open_shards(options.queries, model=index.meta.model)
     refuse_other_queries(queries, index.meta, options.index)
-    query_ids, blocks = query_blocks(queries, index.queries_per_block)
-    seconds = 0.0
-
-    def rankings() -> Iterator[Ranking]:
-        nonlocal seconds
-        results = index.search_blocks(blocks, width, options.depth, options.threads)
-        for query_id, timed in zip(query_ids, track(results, len(query_ids), "queries"), strict=True):
-            seconds += timed.seconds
-            yield to_ranking(query_id, index.ids, timed.found)
-
-    lines = write_run(options.output, rankings(), options.tag)
-    mean = 1000 * seconds / max(len(query_ids), 1)
-    words = (len(query_ids), lines, mean, kind.parameter, width)
+    asked = sum(shard.table.num_rows for shard in queries)
+    started = time.perf_counter()
+    rankings = track(rank(index, queries, width, options.depth, options.threads), asked, "queries")
+    lines = write_run(options.output, rankings, options.tag)
+    mean = 1000 * (time.perf_counter() - started) / max(asked, 1)
+    words = (asked, lines, mean, kind.parameter, width)
     log.info("%d queries, %d results, mean %.2f ms per query at %s %g", *words)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
 
-from cort.evaluation.measures import mean
-from cort.evaluation.per_query import Values
+from cort.evaluation.measures import Values
 from cort.evaluation.significance import bootstrap_means, holm, interval, quantize, randomization_test, t_test
 
 LARGEST = 10
@@ -103,7 +103,7 @@ def compare(systems: Mapping[str, Values], baseline: str, settings: Settings) ->
     rows = []
     for row, name in enumerate(names):
         for column, measure in enumerate(measures):
-            reached, before = mean(systems[name].values[:, column]), mean(base[:, column])
+            reached, before = fmean(systems[name].values[:, column]), fmean(base[:, column])
             corrected = corrected_signs[column][row]
             won, tied, lost = (int((np.sign(units[:, row, column]) == sign).sum()) for sign in (1, 0, -1))
             rows.append(

@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.formats.artifacts import read_artifact
 from cort.formats.embeddings import open_shards
 from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
-from cort.retrieval.audits import Audit, read_audit
+from cort.retrieval.audits import Audit
 from scripts.bench.common import make_parser, run_stage, write_encoder, write_passages, write_vectors
 from scripts.sandbox import size_of
 
@@ -91,7 +92,7 @@ def audit(kind: str, options: Sequence[object], passages: int, folder: Path) -> 
     depths = sorted({min(depth, passages) for depth in DEPTHS})
     named = ("--kind", kind, "--encoder", "vectors", "--split", "benchmark", "--output", folder / "audit.json")
     run_stage("audit", *vectors, *files, *named, "--widths", *WIDTHS[kind], "--depths", *depths)
-    return read_audit(folder / "audit.json")
+    return read_artifact(folder / "audit.json", Audit)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from cort import hnsw, onng, retrieve, retrieve_graph
+from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
-from cort.retrieval.audits import Audit, Milliseconds, Search, write_audit
-from cort.retrieval.hnsw import Hnsw, open_index
+from cort.retrieval import graph
+from cort.retrieval.audits import Audit, Milliseconds, Search
+from cort.retrieval.hnsw import open_index
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 
@@ -94,7 +96,7 @@ def test_equal_vectors_are_ordered_by_doc_id(folder):
 def test_threads_and_blocks_change_no_byte(folder, monkeypatch):
     results = []
     for threads, block in (("1", 1_024), ("2", 1_024), ("2", 7)):
-        monkeypatch.setattr(Hnsw, "queries_per_block", block)
+        monkeypatch.setattr(graph, "QUERIES_PER_BLOCK", block)
         options = ("--threads", threads, "--depth", "20", "--width", "20")
         status, output = search(folder, str(folder / "q.arrow"), folder / "index", *options)
         assert status == 0
@@ -248,8 +250,8 @@ def test_without_the_library_one_line_says_what_to_install(folder, tmp_path, cap
 def test_an_audit_chooses_the_smallest_ef_that_is_enough(folder, tmp_path):
     times = Milliseconds(1.0, 1.0)
     recalls = {(20, 20): 0.9, (50, 20): 0.95, (80, 20): 0.99, (20, 10): 1.0}
-    searches = [Search(ef, depth, recall, times, {}) for (ef, depth), recall in recalls.items()]
-    write_audit(tmp_path / "a.json", Audit("dev", "e", "hnsw", "ef", "m", 400, 70, [], searches))
+    searches = [Search(depth, {}, times, recall, ef) for (ef, depth), recall in recalls.items()]
+    write_artifact(tmp_path / "a.json", Audit("e", [], "hnsw", "m", "ef", 400, 70, searches, "dev"))
     chosen = ("--audit", str(tmp_path / "a.json"), "--recall", "0.95")
     queries, index, depth = str(folder / "q.arrow"), folder / "index", ("--depth", "20")
     _, found = search(folder, queries, index, *chosen, *depth)
