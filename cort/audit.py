@@ -19,9 +19,10 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -32,14 +33,17 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import Shard, all_vectors, open_shards
 from cort.formats.records import Ranking
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
-from cort.retrieval.exact import ExactIndex, retrieve
-from cort.retrieval.graph import Found, Graph, Vectors, refuse_other_queries, to_ranking
+from cort.retrieval.graph import Vectors, refuse_other_queries
+from cort.retrieval.graph_search import Found, Graph, open_index, to_ranking
 from cort.retrieval.graphs import GRAPHS, GraphKind
-from cort.retrieval.options import GraphOptions, PassageVectorOptions, QueryVectorOptions, check_positive
+from cort.retrieval.options import GraphOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, required
 from cort.system.progress import track
+
+if TYPE_CHECKING:
+    from cort.retrieval.exact import ExactIndex
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +55,10 @@ TIMED_EXACTLY = 50
 
 @dataclass(frozen=True)
 class Truth:
-    """Queries, what exact search finds for them at the largest depth, and how good that is."""
+    """Queries, what exact search finds for them at each depth, and how good that is."""
 
-    queries: Shard
-    rankings: list[Ranking]
+    queries: Vectors
+    rankings: Mapping[int, list[Ranking]]
     qrels: Qrels
     measures: Sequence[str]
     relevance_level: int
@@ -70,61 +74,40 @@ class Truth:
         known = {query_id: found for query_id, found in ranks.items() if found}
         return means(evaluate_ranks(known, self.qrels, self.measures, self.relevance_level), self.measures)
 
-    def cut(self, depth: int) -> list[Ranking]:
-        """Return what exact search finds at a depth."""
-        return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in self.rankings]
 
-
-def audit_searches(
-    kind: GraphKind, graph: Graph, truth: Truth, widths: Sequence[float], depths: Sequence[int]
-) -> Iterator[Search]:
+def audit_searches(kind: GraphKind, graph: Graph, truth: Truth, widths: Sequence[float]) -> Iterator[Search]:
     """Measure an index with each width at each depth; an ef below the depth is left out."""
-    pairs = [(width, depth) for width in widths for depth in depths if kind.allows(width, depth)]
-    best = {depth: truth.cut(depth) for depth in depths}
-    values_of_best = {depth: truth.values(rankings) for depth, rankings in best.items()}
+    pairs = [(width, depth) for width in widths for depth in truth.rankings if kind.allows(width, depth)]
+    values_of_best = {depth: truth.values(rankings) for depth, rankings in truth.rankings.items()}
     for width, depth in track(pairs, len(pairs), "searches of all queries"):
         results, milliseconds = timed(partial(graph.search, width=width, depth=depth), truth.queries)
-        named = zip(truth.rankings, results, strict=True)
-        found = [to_ranking(exact.query_id, graph.ids, one) for exact, one in named]
+        best = truth.rankings[depth]
+        found = [to_ranking(exact.query_id, graph.ids, one) for exact, one in zip(best, results, strict=True)]
         values = truth.values(found)
         loss = {name: value - values[name] for name, value in values_of_best[depth].items()}
-        yield Search(depth, loss, milliseconds, recall(found, best[depth]), width)
+        both = zip(found, best, strict=True)
+        shares = [len({*some.doc_ids} & {*exact.doc_ids}) / len(exact.doc_ids) for some, exact in both]
+        yield Search(depth, loss, milliseconds, sum(shares) / len(shares), width)
 
 
-def audit_exact(passages: Sequence[Shard], truth: Truth, depths: Sequence[int]) -> Iterator[Exact]:
-    """Time exact search in one thread, one query at a time, at each depth."""
-    import torch
+def audit_exact(index: ExactIndex, truth: Truth) -> Iterator[Exact]:
+    """Time exact search, one query at a time, at each depth."""
 
     def search(query: Vectors, depth: int) -> Found:
         ((scores, places),) = index.search(query[None], depth)
         return Found(places, scores.astype(np.float64))
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
-        few = replace(truth.queries, table=truth.queries.table.slice(0, TIMED_EXACTLY))
-        for depth in depths:
-            _, milliseconds = timed(partial(search, depth=depth), few)
-            yield Exact(depth, truth.values(truth.cut(depth)), milliseconds)
-    finally:
-        torch.set_num_threads(threads)
+    for depth, rankings in truth.rankings.items():
+        _, milliseconds = timed(partial(search, depth=depth), truth.queries[:TIMED_EXACTLY])
+        yield Exact(depth, truth.values(rankings), milliseconds)
 
 
-def recall(found: Iterable[Ranking], exact: Iterable[Ranking]) -> float:
-    """Mean part of the exact results that was found."""
-    pairs = zip(found, exact, strict=True)
-    shares = [len({*some.doc_ids} & {*best.doc_ids}) / len(best.doc_ids) for some, best in pairs]
-    return sum(shares) / len(shares)
-
-
-def timed(search: Callable[[Vectors], Found], queries: Shard) -> tuple[list[Found], Milliseconds]:
+def timed(search: Callable[[Vectors], Found], queries: Vectors) -> tuple[list[Found], Milliseconds]:
     """Search each query alone, after some that do not count; what was found, and the time of one."""
-    vectors = all_vectors([queries])
-    for query in vectors[:WARMING]:
+    for query in queries[:WARMING]:
         search(query)
     results, milliseconds = [], []
-    for query in vectors:
+    for query in queries:
         started = time.perf_counter()
         results.append(search(query))
         milliseconds.append(1000 * (time.perf_counter() - started))
@@ -146,9 +129,11 @@ def sample_queries(shards: Sequence[Shard], qrels: Qrels, number: int | None, se
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageVectorOptions, QueryVectorOptions, GraphOptions):
+class Options(GraphOptions):
     """Options of this stage."""
 
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
     qrels: str = required("PARQUET")
     widths: tuple[float, ...] = required("W", "epsilons or efs")
     depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
@@ -166,6 +151,8 @@ def stage(options: Options) -> None:
     """Open all, search exactly, search the index, write."""
     import torch
 
+    from cort.retrieval.exact import ExactIndex, retrieve
+
     depths, kind = options.depths, GRAPHS[options.kind]
     cli.check_depths(depths)
     widths = sorted(set(kind.check("--widths", options.widths, depths[-1])))
@@ -173,7 +160,7 @@ def stage(options: Options) -> None:
         check_positive(options, "sample")
     if options.measures:
         parse_measures(options.measures)
-    graph = kind.open(options.index)
+    graph = open_index(options.kind, options.index)
     model = graph.meta.model
     passages = open_shards(options.passages, model=model)
     count = sum(shard.table.num_rows for shard in passages)
@@ -186,10 +173,13 @@ def stage(options: Options) -> None:
     queries = sample_queries(shards, judged, options.sample, options.seed)
     asked = {query_id: judged[query_id] for query_id in queries.table["id"].to_pylist()}
     torch.set_num_threads(options.threads)
-    rankings = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], depths[-1]))
-    truth = Truth(queries, rankings, asked, sorted(options.measures), options.relevance_level)
-    exact = list(audit_exact(passages, truth, depths))
-    searches = list(audit_searches(kind, graph, truth, widths, depths))
+    deepest = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], depths[-1]))
+    rankings = {n: [Ranking(one.query_id, one.doc_ids[:n], one.scores[:n]) for one in deepest] for n in depths}
+    truth = Truth(all_vectors([queries]), rankings, asked, sorted(options.measures), options.relevance_level)
+    torch.set_num_threads(1)
+    index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
+    exact = list(audit_exact(index, truth))
+    searches = list(audit_searches(kind, graph, truth, widths))
     found = Audit(
         encoder=options.encoder,
         exact=exact,

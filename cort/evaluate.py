@@ -19,17 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import (
-    Measures,
-    evaluate_ranks,
-    judged_ranks,
-    means,
-    parse_measures,
-    qrels_by_query,
-    recall_by_depth,
-    write_recall,
-    write_values,
-)
+from cort.evaluation import measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import unknown_ids
@@ -59,9 +49,9 @@ class Options:
 
 def stage(options: Options) -> None:
     """Read, measure, write all outputs."""
-    parse_measures(options.measures)
+    measures.parse_measures(options.measures)
     queries = tables.read_table(options.queries, tables.QUERIES)
-    qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    qrels = measures.qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
     # Ranks are found by scores and ids, wherever a document stands.
     run = read_run(options.run, order_ties=False)
     # A run of another split or data set would otherwise just measure 0.
@@ -70,14 +60,14 @@ def stage(options: Options) -> None:
         found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
         fix = "name the run and the queries of the same split"
         raise input_error(options.run, found, f"queries of {options.queries} only", fix)
-    ranks = judged_ranks(run, qrels)
-    values = evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
+    ranks = measures.judged_ranks(run, qrels)
+    values = measures.evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
     longest = int(np.diff(run.offsets).max(initial=0))
-    recall = recall_by_depth(ranks, qrels, longest, options.relevance_level)
-    mean = means(values, options.measures)
-    write_values(options.output_per_query, values)
-    write_recall(options.output_recall, recall)
-    written = Measures(options.system, options.split, options.relevance_level, len(qrels), {**mean})
+    recall = measures.recall_by_depth(ranks, qrels, longest, options.relevance_level)
+    mean = measures.means(values, options.measures)
+    measures.write_values(options.output_per_query, values)
+    measures.write_recall(options.output_recall, recall)
+    written = measures.Measures(options.system, options.split, options.relevance_level, len(qrels), {**mean})
     write_artifact(options.output, written)
     answered = sum(query_id in qrels for query_id in run.query_ids)
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cort.retrieval.graph import blocks_of, complete_index, open_passages
-from cort.retrieval.hnsw import GRAPH_FILE, SPACE, library
-from cort.retrieval.options import PassageVectorOptions, check_positive
+from cort.retrieval.graph import HNSW_SPACE, blocks_of, complete_index, library, open_passages
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
@@ -34,9 +34,10 @@ CONNECTIONS = range(2, 1_001)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageVectorOptions):
+class Options:
     """Options of this stage."""
 
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     M: int = optional(16, "edges per passage and layer", "M")
     ef_construction: int = optional(200, "width of the search for edges", "N")
     output: str = required("FOLDER")
@@ -53,14 +54,15 @@ def stage(options: Options) -> None:
     count = sum(shard.table.num_rows for shard in passages)
     how = {"M": options.M, "ef_construction": options.ef_construction}
     with atomic_folder(options.output) as folder:
-        index = hnswlib.Index(space=SPACE, dim=passages[0].dimension)
+        index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
         index.init_index(max_elements=count, random_seed=SEED, **how)
         added = 0
         for vectors in track(blocks_of(passages, ADDED_AT_ONCE), count, "vectors added", size=len):
             index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
             added += len(vectors)
-        index.save_index(str(folder / GRAPH_FILE))
-        complete_index(folder, passages, "hnsw", {**how, "space": SPACE})
+        (file,) = GRAPHS["hnsw"].files
+        index.save_index(str(folder / file))
+        complete_index(folder, passages, "hnsw", {**how, "space": HNSW_SPACE})
 
 
 main = cli.main_of(Options, stage)

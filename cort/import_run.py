@@ -70,21 +70,17 @@ def read_published(path: str | Path) -> Run:
             "`query_id TAB doc_id TAB query TAB passage`"
         )
         raise input_error(path, f"{fields} fields", expected, "convert the file to one of them", 1)
-    return trec_eval_order(read_run(path), path)
-
-
-def trec_eval_order(run: Run, source: str | Path) -> Run:
-    """Order each ranking as trec_eval does: by single-precision score, then doc id, both descending."""
+    run = read_run(path)
     with np.errstate(over="ignore"):
         scores = run.scores.astype(np.float32)
     if not np.isfinite(scores).all():
         found = f"the score {run.scores[~np.isfinite(scores)][0]}"
-        raise input_error(source, found, "scores within single precision (3.4e38)", "scale the scores")
+        raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
     return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
 
 
-def refuse_unknown_ids(run: Run, queries: pa.Table, passages: pa.Table, source: str | Path) -> None:
+def refuse_unknown_ids(run: Run, queries: pa.Table, passages: pa.Table, source: str) -> None:
     """Check that the run answers only queries of the split, and ranks only documents of the collection.
 
     :raises InputError: names the first line that does not.
@@ -92,13 +88,9 @@ def refuse_unknown_ids(run: Run, queries: pa.Table, passages: pa.Table, source: 
     query_ids = pa.array(run.query_ids, pa.string())
     if first := _first_unknown(source, query_ids, queries["query_id"], 0):
         row, query_id, count = first
-        raise input_error(
-            source,
-            f"query {shorten(query_id)} ({count} such queries)",
-            "queries of this split only",
-            "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it",
-            row,
-        )
+        found = f"query {shorten(query_id)} ({count} such queries)"
+        fix = "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it"
+        raise input_error(source, found, "queries of this split only", fix, row)
     if first := _first_unknown(source, run.doc_ids, passages["doc_id"], 1):
         row, doc_id, count = first
         found = f"document {shorten(doc_id)} ({count} results are no passages)"
@@ -106,9 +98,7 @@ def refuse_unknown_ids(run: Run, queries: pa.Table, passages: pa.Table, source: 
         raise input_error(source, found, "documents of this collection only", fix, row)
 
 
-def _first_unknown(
-    source: str | Path, ids: pa.Array, known: pa.ChunkedArray, place: int
-) -> tuple[int, str, int] | None:
+def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: int) -> tuple[int, str, int] | None:
     """Find the first line whose id, in a place of `_ids`, is not known: its row, the id, and how many are not."""
     unknown = unknown_ids(ids, known)
     if not len(unknown):

@@ -32,10 +32,10 @@ from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.embeddings import Shard
 from cort.retrieval.graph import blocks_of, complete_index, open_passages
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import PassageVectorOptions, check_positive
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.errors import InputError
-from cort.system.files import atomic_folder, checksum
+from cort.system.files import atomic_folder, checksum, temporary_folder
 from cort.system.options import optional, required
 from cort.system.progress import track
 
@@ -49,9 +49,10 @@ PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageVectorOptions):
+class Options:
     """Options of this stage."""
 
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     edges: int = optional(100, "edges per passage of the ANNG", "N")
     outgoing: int = optional(10, "outgoing edges kept per passage", "N")
     incoming: int = optional(120, "incoming edges kept per passage", "N")
@@ -165,14 +166,12 @@ def stage(options: Options) -> None:
     if options.checkpoints:
         identity = _identity(passages, options.edges)
         checkpoint = Checkpoint(Path(options.checkpoints), identity, options.checkpoint_every)
-    with atomic_folder(options.output) as folder:
-        plain, optimized = folder / "anng", folder / "onng"
+    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
+        plain, optimized = work / "anng", work / "onng"
         _build_plain_graph(passages, plain, options, checkpoint)
         _optimize(plain, optimized, options.outgoing, options.incoming)
         for name in INDEX_FILES:
             os.replace(optimized / name, folder / name)
-        shutil.rmtree(plain)
-        shutil.rmtree(optimized)
         how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
         complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
     if checkpoint:

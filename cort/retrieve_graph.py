@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from cort.formats.embeddings import open_shards
 from cort.formats.runs import write_run
 from cort.retrieval.audits import audited_width
-from cort.retrieval.graph import rank, refuse_other_queries
+from cort.retrieval.graph import refuse_other_queries
+from cort.retrieval.graph_search import open_index, rank
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import GraphOptions, QueryVectorOptions, RunOptions, check_positive
+from cort.retrieval.options import GraphOptions, RunOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -35,9 +36,10 @@ DEFAULTS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in GRAPHS.val
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(QueryVectorOptions, GraphOptions, RunOptions):
+class Options(GraphOptions, RunOptions):
     """Options of this stage."""
 
+    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
     width: float | None = optional(None, f"of the search (default: {DEFAULTS})", "W")
     audit: str | None = optional(None, "takes the place of --width: what `audit` wrote", "JSON")
     recall: float = optional(0.99, "with --audit: of exact retrieval", "R")
@@ -50,7 +52,7 @@ def stage(options: Options) -> None:
     if not 0 < options.recall <= 1:
         raise input_error("--recall", f"{options.recall:g}", "more than 0, at most 1", "fix the option")
     kind = GRAPHS[options.kind]
-    index = kind.open(options.index)
+    index = open_index(options.kind, options.index)
     width = kind.default if options.width is None else options.width
     if options.audit is not None:
         width = audited_width(options.audit, options.kind, index.meta.model, options.recall)

@@ -101,10 +101,8 @@ def compare_runs(
     first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1
 ) -> Iterator[Disagreement]:
     """Yield what `compare` finds for each judged query, in the order of `qrels`."""
-    for query_id, judged in qrels.items():
-        found = compare(query_id, first[query_id], second[query_id], judged, relevance_level)
-        if found is not None:
-            yield found
+    found = (compare(one, first[one], second[one], judged, relevance_level) for one, judged in qrels.items())
+    return filter(None, found)
 
 
 def largest(found: Iterable[Disagreement], number: int) -> list[Disagreement]:

@@ -23,12 +23,15 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.artifacts import FIX, csv_text
+from cort.formats.ids import positions
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 JudgedRanks: TypeAlias = Mapping[str, Mapping[str, int]]
+# Query -> measure -> value.
+PerQuery: TypeAlias = dict[str, dict[str, float]]
 
 # trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
 TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
@@ -39,6 +42,7 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "P": (None, "P.{}"),
     "Success": (None, "success.{}"),
 }
+MEASURE = re.compile(r"([A-Za-z]+)(?:@([1-9][0-9]{0,8}))?")
 KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k or Success@k with k from 1"
 
 # Python dictionaries of all rankings at once would take much memory.
@@ -71,8 +75,15 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
 
     :raises InputError: names every unknown and every repeated measure.
     """
-    parsed = [_parse(name) for name in names]
-    unknown = [name for name, measure in zip(names, parsed, strict=True) if measure is None]
+    parsed, unknown = [], []
+    for name in names:
+        match = MEASURE.fullmatch(name)
+        whole, with_cut = TREC_NAMES.get(match[1], (None, None)) if match else (None, None)
+        request, cut = (with_cut, int(match[2])) if match and match[2] else (whole, None)
+        if request is None:
+            unknown.append(name)
+        else:
+            parsed.append(Measure(name, request.format(cut), cut))
     if unknown or not names:
         found = ", ".join(map(shorten, unknown)) or "no measure"
         raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
@@ -80,12 +91,10 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
     if repeated:
         found = ", ".join(map(shorten, repeated)) + " again"
         raise input_error("measures", found, "each measure once", "drop the repetition")
-    return [measure for measure in parsed if measure is not None]
+    return parsed
 
 
-def evaluate_run(
-    run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
-) -> dict[str, dict[str, float]]:
+def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
     """Measure every query of the qrels: query_id -> measure -> value, in the order of `qrels` and of `measures`.
 
     Scores are used as they stand in the run. A query without results counts 0; a query without qrels is ignored.
@@ -96,9 +105,7 @@ def evaluate_run(
     return evaluate_ranks(judged_ranks(run, qrels), qrels, measures, relevance_level)
 
 
-def evaluate_ranks(
-    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
-) -> dict[str, dict[str, float]]:
+def evaluate_ranks(ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
     """Measure every query from what `judged_ranks` found in a run, as `evaluate_run` does."""
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
@@ -148,7 +155,7 @@ def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
         # Looking through all ids takes less time than making an index of them.
         places = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
     else:
-        places = pc.fill_null(pc.index_in(pa.array(judged, pa.string()), value_set=doc_ids), -1).to_pylist()
+        places = positions(pa.array(judged, pa.string()), doc_ids).tolist()
     return {doc_id: place for doc_id, place in zip(judged, places, strict=True) if place >= 0}
 
 
@@ -187,18 +194,7 @@ def qrels_by_query(table: pa.Table, source: str = "qrels") -> Qrels:
     return qrels
 
 
-def _parse(name: str) -> Measure | None:
-    match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]{0,8}))?", name)
-    if match is None or match[1] not in TREC_NAMES:
-        return None
-    whole, with_cut = TREC_NAMES[match[1]]
-    request, cut = (with_cut, int(match[2])) if match[2] else (whole, None)
-    return None if request is None else Measure(name, request.format(cut), cut)
-
-
-def _evaluate_chunk(
-    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
-) -> dict[str, dict[str, float]]:
+def _evaluate_chunk(ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int) -> PerQuery:
     """Evaluate rankings given by the ranks of their judged documents.
 
     No measure depends on what an unjudged document is, nor on what comes after the last judged one. So a document is
@@ -220,7 +216,7 @@ def _evaluate_chunk(
     lengths = {query_id: max(found.values()) + 1 for query_id, found in ranks.items()}
     longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
     rankings = {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
-    answers: dict[str, dict[str, float]] = evaluator.evaluate(rankings)
+    answers: PerQuery = evaluator.evaluate(rankings)
     return answers
 
 

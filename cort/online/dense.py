@@ -20,8 +20,7 @@ from cort.online.manifest import System
 from cort.online.tokens import TokenIds, Tokenizer
 from cort.retrieval.audits import audited_width
 from cort.retrieval.exact import ExactIndex
-from cort.retrieval.graph import Graph, to_ranking
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.system.errors import input_error
 
 Vectors = npt.NDArray[np.float32]
@@ -107,7 +106,7 @@ def open_graph(system: System, opened: dict[tuple[str, str], Graph], model: str)
     kind, folder = system["kind"], system["index"]
     key = kind, system["encoder"]
     if key not in opened:
-        opened[key] = GRAPHS[kind].open(folder)
+        opened[key] = open_index(kind, folder)
     found = opened[key].meta.model
     if found != model:
         expected, fix = f"model {model}", "the encoder changed since: run `snakemake` again"

@@ -19,7 +19,7 @@ from cort.retrieval.options import HEAP_MB
 from cort.system.errors import input_error
 
 if TYPE_CHECKING:
-    from cort.retrieval.graph import Graph
+    from cort.retrieval.graph_search import Graph
 
 # Seconds. A thread that waits for Python's lock gets it after this: the one that takes BM25's answer.
 SWITCH = 0.0005

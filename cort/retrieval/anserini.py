@@ -102,8 +102,7 @@ def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
     """Log the progress in Java's output; its last lines, and the first that tell of a failure."""
     lines: deque[str] = deque(maxlen=KEPT_LINES)
     failures: list[str] = []
-    for raw in stream:
-        line = raw.rstrip()
+    for line in map(str.rstrip, stream):
         thrown = line.startswith("\tat ") and lines and not lines[-1].startswith("\tat ")
         suspect = lines[-1] if thrown else line
         if (thrown or FAILURE.search(line)) and suspect not in failures and len(failures) < KEPT_FAILURES:

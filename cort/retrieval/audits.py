@@ -1,9 +1,5 @@
 """What `audit` measures of a graph index, as JSON: recall, time and loss for each width of the search and each depth.
 
-    {"encoder", "exact": [{"depth", "measures": {name: value}, "milliseconds": {"mean", "median"}}, ...],
-     "index": "onng" | "hnsw", "model", "parameter": "epsilon" | "ef", "passages", "queries",
-     "searches": [{"depth", "loss": {name: value}, "milliseconds": {...}, "recall", "width"}, ...], "split"}
-
 `recall` is the part of the exact first `depth` that was found, `loss` what a measure of the exact ranking loses.
 All but `milliseconds` is the same whenever it is measured.
 """
@@ -82,10 +78,7 @@ def audited_width(path: str | Path, index: str, model: str, recall: float) -> fl
     if not wide_enough:
         best = max(deepest, key=lambda one: (one.recall, -one.width), default=None)
         reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
-        raise input_error(
-            path,
-            f"as the best {reached} of the exact first {depth}",
-            f"a recall of {recall:g}",
-            f"add larger values to audit.{audit.parameter}s or ask for less",
-        )
+        found = f"as the best {reached} of the exact first {depth}"
+        fix = f"add larger values to audit.{audit.parameter}s or ask for less"
+        raise input_error(path, found, f"a recall of {recall:g}", fix)
     return min(wide_enough)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -118,7 +117,6 @@ def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
 def _refuse_truncated(path: Path) -> None:
     """Anserini does not notice when it cannot write its output."""
     with open(path, "rb") as handle:
-        size = handle.seek(0, os.SEEK_END)
-        handle.seek(max(size - 1, 0))
-        if size and handle.read(1) != b"\n":
+        handle.seek(max(path.stat().st_size - 1, 0))
+        if handle.read() not in (b"", b"\n"):
             raise input_error(path, "a line cut short", "whole lines", "free disk space, or write to another disk")

@@ -13,21 +13,19 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from threadpoolctl import ThreadpoolController
+from torch import Tensor
 
 from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
 from cort.retrieval.topk import FEW, Sieve
 from cort.retrieval.vectors import Block, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
 from cort.system.errors import input_error
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Scores held at once, on each device: 128 MB.
 SCORES_AT_ONCE = 1 << 25
@@ -56,8 +54,6 @@ class ExactIndex:
         *,
         one_by_one: bool = False,
     ) -> None:
-        import torch
-
         # Other settings multiply with fewer bits than the margin allows for.
         torch.set_float32_matmul_precision("highest")
         ids = all_ids(passages).combine_chunks()
@@ -90,8 +86,6 @@ class ExactIndex:
         :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
         :raises InputError: vectors with numbers that are not finite.
         """
-        import torch
-
         if not len(self) or not len(queries):
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         asked = torch.from_numpy(np.ascontiguousarray(queries))
@@ -126,9 +120,8 @@ class ExactIndex:
         return scores[best], places[best]
 
     def _divide(self, devices: Sequence[str], few: _Few) -> list[_Part]:
-        blocks: list[Block] = []
-        for shard, first in zip(self._stored, self._first[:-1].tolist(), strict=True):
-            blocks += [(first + at, vectors) for at, vectors in shard.blocks()]
+        stored = zip(self._stored, self._first[:-1].tolist(), strict=True)
+        blocks = [(first + at, vectors) for shard, first in stored for at, vectors in shard.blocks()]
         bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
         return [_Part(part, device, few) for part, device in zip(parts, devices, strict=True) if part]
@@ -168,8 +161,6 @@ class _Part:
 
     def _multiply(self, queries: Tensor, batch: range, scores: Tensor) -> None:
         """Write the products of some blocks with queries of shape (queries, e) to scores of shape (rows, queries)."""
-        import torch
-
         start = 0
         few = self._device == "cpu" and len(queries) <= FEW
         for number in batch:
@@ -185,8 +176,6 @@ class _Part:
 
     def _room(self, rows: int, queries: int) -> Tensor:
         """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
-        import torch
-
         if self._scores is None or len(self._scores) < rows * queries:
             self._scores = torch.empty(rows * queries, device=self._device)
         return self._scores[: rows * queries].view(rows, queries)
@@ -242,8 +231,6 @@ def _norms(vectors: Tensor) -> Tensor:
 
 def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:
     """Join blocks to large ones, and keep these on the device if they take half of its free memory at most."""
-    import torch
-
     numbers = sum(vectors.numel() for _, vectors in blocks)
     keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
     for batch in _batches(blocks, NUMBERS_PER_TENSOR // blocks[0][1].shape[1]):

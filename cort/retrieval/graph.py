@@ -1,31 +1,23 @@
-"""What all kinds of graph index share: the files beside the graph and their checks, searches and rankings.
+"""What all kinds of graph index are built of, and the files of an index and their checks.
 
 An index is a folder with the library's files, ids.arrow (id of each vector, in order) and meta.json, which says how it
-was built and how large each file is. A search has a width: epsilon of an ONNG, ef of an HNSW index; a larger one finds
-more and takes longer.
+was built and how large each file is.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.arrow import open_arrow
 from cort.formats.embeddings import Shard, all_ids, all_vectors, from_batch, open_shards
-from cort.formats.records import Ranking
-from cort.formats.runs import order
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
 from cort.system.files import write_text
@@ -33,79 +25,24 @@ from cort.system.files import write_text
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01
 ROWS_CHECKED_AT_ONCE = 65_536
-QUERIES_PER_BLOCK = 64
 IDS = pa.schema([("id", pa.string())])
 IDS_FILE, META_FILE = "ids.arrow", "meta.json"
+# Of HNSW: 1 - inner product.
+HNSW_SPACE = "ip"
 FIX = "delete the index and build it again"
 
 log = logging.getLogger(__name__)
 
 Vectors = npt.NDArray[np.float32]
-Matrix = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What every index says of itself, beside the settings it was built with.
-
-    :ivar model: fingerprint of the encoder.
-    :ivar bytes: size of each file.
-    """
+    """What an index was built of; `model` is the encoder's fingerprint."""
 
     model: str
     count: int
     dimension: int
-    bytes: Mapping[str, int]
-
-
-class Found(NamedTuple):
-    """What one search found: rows of the index, and their inner products with the query."""
-
-    rows: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Graph(ABC):
-    """An index that is open for searching: the library's own, the id of each row, and what it was built of."""
-
-    index: Any
-    ids: pa.Array
-    meta: Meta
-
-    @abstractmethod
-    def search(self, query: Vectors, width: float, depth: int) -> Found:
-        """Search one query in one thread; `depth` results at most, fewer where the graph leads to no more."""
-
-
-def rank(index: Graph, queries: Sequence[Shard], width: float, depth: int, threads: int) -> Iterator[Ranking]:
-    """Rank passages for each query, in the order of the queries; the results do not depend on `threads`."""
-    batches = [from_batch(batch) for shard in queries for batch in shard.table.to_batches(QUERIES_PER_BLOCK)]
-    blocks = [vectors for _, vectors in batches]
-    processes = max(1, min(threads, len(blocks)))
-    # NGT holds Python's lock while it searches. Forked processes share the index's memory.
-    global _shared
-    _shared = index
-    work = partial(_search_block, width=width, depth=depth)
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork")) as pool:
-        results = pool.map(work, blocks) if processes > 1 else map(work, blocks)
-        for (query_ids, _), found in zip(batches, results, strict=True):
-            for query_id, one in zip(query_ids.to_pylist(), found, strict=True):
-                yield to_ranking(query_id, index.ids, one)
-
-
-_shared: Graph
-
-
-def _search_block(block: Matrix, width: float, depth: int) -> list[Found]:
-    return [_shared.search(query, width, depth) for query in block.astype(np.float32)]
-
-
-def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
-    """Name the results of one search and order them by (-inner product, doc_id)."""
-    doc_ids = ids.take(pa.array(found.rows)).to_pylist()
-    by = order(doc_ids, found.scores)
-    return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])
 
 
 def open_passages(paths: Sequence[str]) -> list[Shard]:
@@ -174,11 +111,9 @@ def read_meta(folder: Path, kind: str) -> Meta:
     path = folder / META_FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        names = [field.name for field in fields(Meta)]
-        if set(found) != {*names, *GRAPHS[kind].settings}:
+        if set(found) != {"model", "count", "dimension", *GRAPHS[kind].settings, "bytes"}:
             raise ValueError(f"the fields {', '.join(found)}")
-        meta = Meta(**{name: found[name] for name in names})
-        sizes = meta.bytes.items()
+        meta, sizes = Meta(found["model"], found["count"], found["dimension"]), found["bytes"].items()
     except (ValueError, TypeError, AttributeError) as error:
         raise input_error(path, f"({error})", f"what `{kind}` wrote", FIX) from error
     for name, size in sizes:
@@ -189,13 +124,14 @@ def read_meta(folder: Path, kind: str) -> Meta:
     return meta
 
 
-def read_ids(folder: Path, count: int, vectors: int) -> pa.Array:
-    """Read the id of each row.
+def library() -> Any:
+    """Import hnswlib, the one dependency that must be compiled.
 
-    :param count: rows the index was built of; `vectors` is how many its graph has.
-    :raises InputError: when these differ.
+    :raises InputError: it is not there.
     """
-    ids = open_arrow(folder / IDS_FILE, "list of ids", FIX)["id"].combine_chunks()
-    if not len(ids) == vectors == count:
-        raise input_error(folder, f"{len(ids)} ids and {vectors} vectors", f"{count} of each", FIX)
-    return ids
+    try:
+        import hnswlib
+    except ImportError as error:
+        fix = "install g++ and the headers of Python, then `make hnswlib` or `pip install hnswlib==0.8.0`"
+        raise input_error("hnswlib", "no such package", "hnswlib 0.8.0", fix) from error
+    return hnswlib

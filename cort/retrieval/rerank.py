@@ -70,15 +70,11 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     # Beyond the last one there is none.
     is_known = np.append(ordered, -1)[place] == wanted
     scores = np.where(is_known, np.append(known_scores[by], np.nan)[place], np.nan).astype(np.float64)
-    _refuse_missing_scores(run, scores, depth, source)
-    return scores
-
-
-def _refuse_missing_scores(run: Run, scores: Scores, depth: int, source: str | Path) -> None:
     missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))
     if len(missing):
         row = int(missing[0])
-        query_id = run.query_ids[int(np.searchsorted(run.offsets, row, side="right")) - 1]
+        query_id = run.query_ids[int(run.query_numbers()[row])]
         found = f"no score for document {shorten(run.doc_ids[row].as_py())} of query {shorten(query_id)}"
         expected = f"the first {depth} candidates scored ({len(missing)} are not)"
         raise input_error(source, found, expected, "score these candidates, or lower the depth")
+    return scores

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from cort.formats.embeddings import Shard, from_batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -97,8 +95,6 @@ class MappedVectors:
 
 def as_tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
     """Share the memory of vectors that nobody writes to, as those of mapped files, with torch."""
-    import torch
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(vectors)

@@ -11,7 +11,7 @@ from cort.formats.embeddings import open_shards
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graph_search import open_index
 from tests.support.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
@@ -70,7 +70,7 @@ def brute_force(query, depth):
 def test_recall_is_what_a_loop_counts(folder, kind):
     assert run(folder, kind) == 0
     found = read_artifact(folder / f"{kind}.json", Audit)
-    graph = GRAPHS[kind].open(folder / kind)
+    graph = open_index(kind, folder / kind)
     expected = {}
     for width in WIDTHS[kind]:
         for depth in (5, 20):
