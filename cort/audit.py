@@ -14,32 +14,36 @@ Usage:  python -m cort.audit --passages 1-of-2.arrow 2-of-2.arrow --queries quer
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
+from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, qrels_by_query
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import Shard, all_vectors, open_shards
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, strictly_decreasing
-from cort.retrieval.audits import Audit, Exact, Milliseconds, Search, write_audit
-from cort.retrieval.exact import ExactIndex, retrieve
-from cort.retrieval.graph import Found, Graph, Vectors, refuse_other_queries, to_ranking
+from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
+from cort.retrieval.graph import Vectors, refuse_other_queries
+from cort.retrieval.graph_search import Found, Graph, open_index, to_ranking
 from cort.retrieval.graphs import GRAPHS, GraphKind
-from cort.retrieval.options import GraphOptions, PassageVectorOptions, QueryVectorOptions, check_positive
+from cort.retrieval.options import GraphOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, required
 from cort.system.progress import track
+
+if TYPE_CHECKING:
+    from cort.retrieval.exact import ExactIndex
 
 log = logging.getLogger(__name__)
 
@@ -51,98 +55,59 @@ TIMED_EXACTLY = 50
 
 @dataclass(frozen=True)
 class Truth:
-    """Queries, what exact search finds for them at the largest depth, and how good that is."""
+    """Queries, what exact search finds for them at each depth, and how good that is."""
 
-    queries: Shard
-    rankings: list[Ranking]
+    queries: Vectors
+    rankings: Mapping[int, list[Ranking]]
     qrels: Qrels
-    measures: tuple[str, ...]
+    measures: Sequence[str]
     relevance_level: int
 
     def values(self, rankings: Iterable[Ranking]) -> dict[str, float]:
         """Mean measures of rankings of these queries."""
         if not self.measures:
             return {}
-        values = evaluate_run(_as_run(rankings), self.qrels, self.measures, self.relevance_level)
-        return means(values, self.measures)
-
-    def cut(self, depth: int) -> list[Ranking]:
-        """Return what exact search finds at a depth."""
-        return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in self.rankings]
-
-
-def find_truth(
-    passages: Sequence[Shard],
-    queries: Shard,
-    depth: int,
-    qrels: Qrels,
-    measures: Sequence[str] = (),
-    relevance_level: int = 1,
-) -> Truth:
-    """Search exactly, with as many threads as torch has."""
-    import torch
-
-    rankings = list(retrieve(ExactIndex(passages, threads=torch.get_num_threads()), [queries], depth))
-    return Truth(queries, rankings, qrels, tuple(measures), relevance_level)
+        ranks = {}
+        for query_id, doc_ids, _ in rankings:
+            judged = self.qrels[query_id]
+            ranks[query_id] = {doc_id: rank for rank, doc_id in enumerate(doc_ids) if doc_id in judged}
+        known = {query_id: found for query_id, found in ranks.items() if found}
+        return means(evaluate_ranks(known, self.qrels, self.measures, self.relevance_level), self.measures)
 
 
-def audit_searches(
-    kind: GraphKind, graph: Graph, truth: Truth, widths: Sequence[float], depths: Sequence[int]
-) -> Iterator[Search]:
+def audit_searches(kind: GraphKind, graph: Graph, truth: Truth, widths: Sequence[float]) -> Iterator[Search]:
     """Measure an index with each width at each depth; an ef below the depth is left out."""
-    pairs = [(width, depth) for width in widths for depth in depths if kind.allows(width, depth)]
-    best = {depth: truth.cut(depth) for depth in depths}
-    values_of_best = {depth: truth.values(best[depth]) for depth in depths}
+    pairs = [(width, depth) for width in widths for depth in truth.rankings if kind.allows(width, depth)]
+    values_of_best = {depth: truth.values(rankings) for depth, rankings in truth.rankings.items()}
     for width, depth in track(pairs, len(pairs), "searches of all queries"):
-
-        def search(query: Vectors, width: float = width, depth: int = depth) -> Found:
-            return graph.search(query, width, depth)
-
-        results, milliseconds = timed(search, truth.queries)
-        names = [one.query_id for one in truth.rankings]
-        found = [to_ranking(name, graph.ids, one) for name, one in zip(names, results, strict=True)]
+        results, milliseconds = timed(partial(graph.search, width=width, depth=depth), truth.queries)
+        best = truth.rankings[depth]
+        found = [to_ranking(exact.query_id, graph.ids, one) for exact, one in zip(best, results, strict=True)]
         values = truth.values(found)
         loss = {name: value - values[name] for name, value in values_of_best[depth].items()}
-        yield Search(width, depth, recall(found, best[depth]), milliseconds, loss)
+        both = zip(found, best, strict=True)
+        shares = [len({*some.doc_ids} & {*exact.doc_ids}) / len(exact.doc_ids) for some, exact in both]
+        yield Search(depth, loss, milliseconds, sum(shares) / len(shares), width)
 
 
-def audit_exact(passages: Sequence[Shard], truth: Truth, depths: Sequence[int]) -> Iterator[Exact]:
-    """Time exact search in one thread, one query at a time, at each depth."""
-    import torch
+def audit_exact(index: ExactIndex, truth: Truth) -> Iterator[Exact]:
+    """Time exact search, one query at a time, at each depth."""
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
-        few = replace(truth.queries, table=truth.queries.table.slice(0, TIMED_EXACTLY))
-        for depth in depths:
+    def search(query: Vectors, depth: int) -> Found:
+        ((scores, places),) = index.search(query[None], depth)
+        return Found(places, scores.astype(np.float64))
 
-            def search(query: Vectors, depth: int = depth) -> Found:
-                ((scores, places),) = index.search(query[None], depth)
-                return Found(places, scores.astype(np.float64))
-
-            _, milliseconds = timed(search, few)
-            yield Exact(depth, milliseconds, truth.values(truth.cut(depth)))
-    finally:
-        torch.set_num_threads(threads)
+    for depth, rankings in truth.rankings.items():
+        _, milliseconds = timed(partial(search, depth=depth), truth.queries[:TIMED_EXACTLY])
+        yield Exact(depth, truth.values(rankings), milliseconds)
 
 
-def recall(found: Iterable[Ranking], exact: Iterable[Ranking]) -> float:
-    """Mean part of the exact results that was found."""
-    shares = [
-        len(set(some.doc_ids) & set(all_of.doc_ids)) / len(all_of.doc_ids)
-        for some, all_of in zip(found, exact, strict=True)
-    ]
-    return sum(shares) / len(shares)
-
-
-def timed(search: Callable[[Vectors], Found], queries: Shard) -> tuple[list[Found], Milliseconds]:
+def timed(search: Callable[[Vectors], Found], queries: Vectors) -> tuple[list[Found], Milliseconds]:
     """Search each query alone, after some that do not count; what was found, and the time of one."""
-    vectors = all_vectors([queries])
-    for query in vectors[:WARMING]:
+    for query in queries[:WARMING]:
         search(query)
     results, milliseconds = [], []
-    for query in vectors:
+    for query in queries:
         started = time.perf_counter()
         results.append(search(query))
         milliseconds.append(1000 * (time.perf_counter() - started))
@@ -163,19 +128,12 @@ def sample_queries(shards: Sequence[Shard], qrels: Qrels, number: int | None, se
     return replace(shards[0], table=table.take(pa.array(judged)).combine_chunks())
 
 
-def _as_run(rankings: Iterable[Ranking]) -> Run:
-    """Make rankings into a run with the scores it has when it is written."""
-    kept = [one for one in rankings if len(one.doc_ids)]
-    offsets = np.cumsum([0, *(len(one.doc_ids) for one in kept)])
-    doc_ids = pa.array(itertools.chain.from_iterable(one.doc_ids for one in kept), pa.string())
-    run = Run([one.query_id for one in kept], offsets, doc_ids, np.concatenate([[], *(one.scores for one in kept)]))
-    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
-
-
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageVectorOptions, QueryVectorOptions, GraphOptions):
+class Options(GraphOptions):
     """Options of this stage."""
 
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
     qrels: str = required("PARQUET")
     widths: tuple[float, ...] = required("W", "epsilons or efs")
     depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
@@ -193,6 +151,8 @@ def stage(options: Options) -> None:
     """Open all, search exactly, search the index, write."""
     import torch
 
+    from cort.retrieval.exact import ExactIndex, retrieve
+
     depths, kind = options.depths, GRAPHS[options.kind]
     cli.check_depths(depths)
     widths = sorted(set(kind.check("--widths", options.widths, depths[-1])))
@@ -200,7 +160,7 @@ def stage(options: Options) -> None:
         check_positive(options, "sample")
     if options.measures:
         parse_measures(options.measures)
-    graph = kind.open(options.index)
+    graph = open_index(options.kind, options.index)
     model = graph.meta.model
     passages = open_shards(options.passages, model=model)
     count = sum(shard.table.num_rows for shard in passages)
@@ -213,11 +173,25 @@ def stage(options: Options) -> None:
     queries = sample_queries(shards, judged, options.sample, options.seed)
     asked = {query_id: judged[query_id] for query_id in queries.table["id"].to_pylist()}
     torch.set_num_threads(options.threads)
-    truth = find_truth(passages, queries, depths[-1], asked, options.measures, options.relevance_level)
-    exact = list(audit_exact(passages, truth, depths))
-    searches = list(audit_searches(kind, graph, truth, widths, depths))
-    named = (options.split, options.encoder, options.kind, kind.parameter, model)
-    write_audit(options.output, Audit(*named, count, len(asked), exact, searches))
+    deepest = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], depths[-1]))
+    rankings = {n: [Ranking(one.query_id, one.doc_ids[:n], one.scores[:n]) for one in deepest] for n in depths}
+    truth = Truth(all_vectors([queries]), rankings, asked, sorted(options.measures), options.relevance_level)
+    torch.set_num_threads(1)
+    index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
+    exact = list(audit_exact(index, truth))
+    searches = list(audit_searches(kind, graph, truth, widths))
+    found = Audit(
+        encoder=options.encoder,
+        exact=exact,
+        index=options.kind,
+        model=model,
+        parameter=kind.parameter,
+        passages=count,
+        queries=len(asked),
+        searches=searches,
+        split=options.split,
+    )
+    write_artifact(options.output, found)
     for one in searches:
         words = (kind.parameter, one.width, one.depth, one.recall, one.milliseconds.mean)
         log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
-from cort.retrieval import anserini
-from cort.retrieval.bm25 import K1, B, make_grid, open_searcher, rank, read_parameters
+from cort.retrieval.bm25 import K1, B, Searcher, make_grid, rank, read_parameters
 from cort.retrieval.options import BM25Options, RunOptions
 from cort.system import cli
 from cort.system.errors import input_error
+from cort.system.files import temporary_folder
 from cort.system.options import optional
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def stage(options: Options) -> None:
         parameters = read_parameters(options.parameters)
     else:
         raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
-    searcher = open_searcher(options.index, options.depth, options.threads, options.memory_mb)
+    searcher = Searcher(options)
     queries = tables.read_table(options.queries, tables.QUERIES)
     log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
     answered = 0
@@ -58,7 +58,7 @@ def stage(options: Options) -> None:
             answered += 1
             yield ranking
 
-    with anserini.temporary_folder(options.output) as folder:
+    with temporary_folder(options.output) as folder:
         lines = write_run(options.output, counted(rank(searcher, queries, parameters, folder)), options.tag)
     log.info("%d results written; %d queries have none", lines, queries.num_rows - answered)
 

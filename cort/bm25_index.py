@@ -27,7 +27,7 @@ from cort.retrieval import anserini
 from cort.retrieval.options import JavaOptions, choice
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.files import atomic_folder
+from cort.system.files import atomic_folder, temporary_folder
 from cort.system.options import required
 from cort.system.progress import track
 
@@ -39,46 +39,27 @@ COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)
 log = logging.getLogger(__name__)
 
 
-def write_parts(batches: Iterable[pa.RecordBatch], form: str, folder: Path) -> int:
-    """Write each batch of (doc_id, text) as one JSON lines file for Anserini's JsonCollection; the number of rows."""
-    rows = 0
+def write_parts(batches: Iterable[pa.RecordBatch], form: str, folder: Path) -> None:
+    """Write each batch of (doc_id, text) as one JSON lines file for Anserini's JsonCollection."""
     for number, batch in enumerate(batches):
         with open(folder / f"{number:06d}.jsonl", "w", encoding="ascii", newline="\n") as part:
             texts = convert(batch["text"], form).to_pylist()
             for doc_id, text in zip(batch["doc_id"].to_pylist(), texts, strict=True):
                 part.write(json.dumps({"id": doc_id, "contents": text}) + "\n")
-        rows += batch.num_rows
-    return rows
 
 
-def index_parts(parts: Path, index: Path, threads: int, memory_mb: int) -> dict[str, int]:
-    """Index the JSON lines files in `parts`; Anserini's counts of documents indexed, empty, skipped, ..."""
-    arguments = {
-        "-collection": "JsonCollection",
-        "-generator": "DefaultLuceneDocumentGenerator",
-        "-input": str(parts.resolve()),
-        "-index": str(index.resolve()),
-        "-threads": str(threads),
-        # Lucene writes a segment when its buffer is full; the rest of the heap is for analysis and merging.
-        "-memoryBuffer": str(max(16, memory_mb // 4)),
-    }
-    words = [word for option in arguments.items() for word in option]
-    return parse_counters(anserini.run_java(MAIN_CLASS, words, memory_mb, threads))
+def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[str, int]:
+    """Read the "Final Counter Values" that IndexCollection ends with: documents indexed, empty, skipped, ...
 
-
-def parse_counters(lines: Iterable[str]) -> dict[str, int]:
-    """Read the "Final Counter Values" that IndexCollection ends with."""
+    :raises InputError: the index lacks passages. Empty ones, which no query can match, are left out rightly.
+    """
     matches = filter(None, map(COUNTER.search, lines))
-    return {match.group(1): int(match.group(2).replace(",", "")) for match in matches}
-
-
-def check_counters(counters: dict[str, int], rows: int, source: str | Path) -> None:
-    """Refuse an index that lacks passages; empty ones, which no query can match, are left out rightly."""
+    counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
     if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
         found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
-        raise input_error(
-            source, f"after indexing {found}", f"{rows} indexed or empty, and some indexed", "fix these passages"
-        )
+        expected = f"{rows} indexed or empty, and some indexed"
+        raise input_error(source, f"after indexing {found}", expected, "fix these passages")
+    return counters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +75,14 @@ def stage(options: Options) -> None:
     """Stream the passages to temporary JSON lines, index them, compare the counts."""
     rows = tables.count_rows(options.passages, tables.PASSAGES)
     batches = tables.iter_batches(options.passages, tables.PASSAGES, ROWS_PER_PART)
-    with anserini.temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
+    with temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
         write_parts(track(batches, -(-rows // ROWS_PER_PART), "parts"), options.cleaning, parts)
-        counters = index_parts(parts, index, options.threads, options.memory_mb)
-        check_counters(counters, rows, options.passages)
+        arguments = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
+        arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
+        # Lucene writes a segment when its buffer is full; the rest of the heap is for analysis and merging.
+        arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
+        lines = anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
+        counters = read_counters(lines, rows, options.passages)
         anserini.write_manifest(index, counters["indexed"], options.cleaning)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 

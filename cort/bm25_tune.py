@@ -12,27 +12,25 @@ Usage: python -m cort.bm25_tune --index lucene --queries queries.train.parquet -
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from cort.evaluation.measures import Qrels, evaluate_run, mean, parse_measures, qrels_by_query
+from cort.evaluation.measures import Qrels, evaluate_run, parse_measures, qrels_by_query
 from cort.formats import tables
-from cort.formats.runs import Run, strictly_decreasing
-from cort.retrieval import anserini
-from cort.retrieval.bm25 import Parameters, Searcher, make_grid, open_searcher
+from cort.formats.artifacts import write_artifact
+from cort.formats.runs import strictly_decreasing
+from cort.retrieval.bm25 import Parameters, Searcher, make_grid
 from cort.retrieval.options import BM25Options, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.files import write_text
+from cort.system.files import temporary_folder
 from cort.system.options import optional, required
 from cort.system.progress import track
 
@@ -52,55 +50,42 @@ def draw_samples(query_ids: Sequence[str], samples: int, size: int, seed: int) -
 
 
 def measure_grid(
-    searcher: Searcher,
-    queries: Mapping[str, str],
-    qrels: Qrels,
-    grid: Sequence[Parameters],
-    measure: str,
-    level: int,
-    folder: Path,
+    options: Options, searcher: Searcher, queries: Mapping[str, str], qrels: Qrels, grid: Sequence[Parameters]
 ) -> Values:
-    """Search `queries` (id -> text) with each pair; pair -> query_id -> value of `measure`."""
+    """Search `queries` (id -> text) with each pair; pair -> query_id -> value of the measure."""
     values: Values = {pair: {} for pair in grid}
     query_ids = list(queries)
-    size = max(1, RESULTS_PER_COMMAND // searcher.depth)
+    size = max(1, RESULTS_PER_COMMAND // options.depth)
     starts = range(0, len(query_ids), size)
-    for start in track(starts, len(starts), "commands"):
-        chunk = query_ids[start : start + size]
-        # Runs of a search name queries by position.
-        numbered = {f"{position:09d}": qrels[query_id] for position, query_id in enumerate(chunk)}
-        for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
-            answers = evaluate_run(as_written(run), numbered, [measure], level)
-            values[pair].update(zip(chunk, (answer[measure] for answer in answers.values()), strict=True))
+    with temporary_folder(options.output) as folder:
+        for start in track(starts, len(starts), "commands"):
+            chunk = query_ids[start : start + size]
+            # Runs of a search name queries by position.
+            numbered = {f"{position:09d}": qrels[query_id] for position, query_id in enumerate(chunk)}
+            for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
+                # Strictly decreasing, so that ties are measured in the order `bm25` writes.
+                scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
+                run = replace(run, scores=scores)
+                answers = evaluate_run(run, numbered, [options.measure], options.relevance_level)
+                found = (answer[options.measure] for answer in answers.values())
+                values[pair].update(zip(chunk, found, strict=True))
     return values
-
-
-def as_written(run: Run) -> Run:
-    """Make the scores of each ranking strictly decreasing, so that ties are measured in the order `bm25` writes."""
-    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
 
 
 def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) -> dict[str, Any]:
     """Average the samples' best pairs; beside the mean, each best pair and the value of every pair on every sample."""
     grid, best = [], []
     for number, sample in enumerate(samples):
-        scores = {pair: mean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
+        scores = {pair: fmean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
         best.append(max(scores, key=lambda pair: (scores[pair], -pair.k1, -pair.b)))
         grid += [{**pair._asdict(), "sample": number, "value": value} for pair, value in scores.items()]
     return {
-        "k1": round(mean(pair.k1 for pair in best), DECIMALS),
-        "b": round(mean(pair.b for pair in best), DECIMALS),
+        "k1": round(fmean(pair.k1 for pair in best), DECIMALS),
+        "b": round(fmean(pair.b for pair in best), DECIMALS),
         "measure": measure,
         "best": [pair._asdict() for pair in best],
         "grid": grid,
     }
-
-
-def judged_queries(queries: pa.Table, qrels: Qrels, level: int) -> dict[str, str]:
-    """Keep the queries that have a relevant document: id -> text, in the order of the table."""
-    rows = zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True)
-    judged = {query_id for query_id, relevance in qrels.items() if max(relevance.values()) >= level}
-    return {query_id: text for query_id, text in rows if query_id in judged}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +106,14 @@ class Options(BM25Options):
 def stage(options: Options) -> None:
     """Draw the samples, search and measure each query of any sample once, write the best parameters."""
     check_positive(options, "samples", "sample_size")
-    measure, level = options.measure, options.relevance_level
-    parse_measures([measure])
+    parse_measures([options.measure])
     grid = make_grid(options.k1, options.b)
-    searcher = open_searcher(options.index, options.depth, options.threads, options.memory_mb)
+    searcher = Searcher(options)
     qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
-    queries = judged_queries(tables.read_table(options.queries, tables.QUERIES), qrels, level)
+    table = tables.read_table(options.queries, tables.QUERIES)
+    rows = zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True)
+    relevant = {query_id for query_id, grades in qrels.items() if max(grades.values()) >= options.relevance_level}
+    queries = {query_id: text for query_id, text in rows if query_id in relevant}
     if not queries:
         found = "no query with a relevant document"
         raise input_error(options.qrels, found, "some", "name the qrels of these queries")
@@ -134,10 +121,8 @@ def stage(options: Options) -> None:
     drawn = set().union(*samples)
     log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
     chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    with anserini.temporary_folder(options.output) as folder:
-        values = measure_grid(searcher, chosen, qrels, grid, measure, level, folder)
-    summary = summarise(values, samples, measure)
-    write_text(options.output, json.dumps(summary, indent=2) + "\n")
+    summary = summarise(measure_grid(options, searcher, chosen, qrels, grid), samples, options.measure)
+    write_artifact(options.output, summary)
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
 
 

@@ -30,7 +30,7 @@ from cort.evaluation.comparisons import (
     largest_differences,
     list_lengths,
 )
-from cort.evaluation.per_query import Values, read_recall, read_values
+from cort.evaluation.measures import Values, read_recall, read_values
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.system import cli

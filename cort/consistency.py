@@ -6,7 +6,7 @@ the reference does not answer counts 0. RepBERT's reference is MS MARCO's offici
 its re-ranker was trained on.
 
 Reads:  the run f and the reference, both run.trec
-Writes: consistency.json (`cort.evaluation.consistency.Consistency`)
+Writes: consistency.json (`cort.evaluation.depths.Consistency`)
 Usage:  python -m cort.consistency --run repbert.trec --reference top1000.trec --reference-name top1000
             --depths 1 10 100 1000 --system repbert --split dev --output consistency.json
 """
@@ -17,7 +17,7 @@ import logging
 import sys
 from dataclasses import dataclass
 
-from cort.evaluation.consistency import Consistency, consistency
+from cort.evaluation.depths import Consistency, consistency
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
 from cort.system import cli

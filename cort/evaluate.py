@@ -15,45 +15,20 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import (
-    Measures,
-    evaluate_ranks,
-    judged_ranks,
-    means,
-    parse_measures,
-    qrels_by_query,
-    recall_by_depth,
-)
-from cort.evaluation.per_query import write_recall, write_values
+from cort.evaluation import measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import unknown_ids
-from cort.formats.runs import Run, read_run
+from cort.formats.runs import read_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
-
-
-def refuse_unknown_queries(run: Run, queries: pa.Table, run_path: str | Path, queries_path: str | Path) -> None:
-    """Check that the run ranks for no query outside the query file.
-
-    :raises InputError: names the first such query; a run of another split or data set would otherwise just measure 0.
-    """
-    unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
-    if len(unknown):
-        raise input_error(
-            run_path,
-            f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)",
-            f"queries of {queries_path} only",
-            "name the run and the queries of the same split",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,24 +49,29 @@ class Options:
 
 def stage(options: Options) -> None:
     """Read, measure, write all outputs."""
-    parse_measures(options.measures)
+    measures.parse_measures(options.measures)
     queries = tables.read_table(options.queries, tables.QUERIES)
-    qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    qrels = measures.qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
     # Ranks are found by scores and ids, wherever a document stands.
     run = read_run(options.run, order_ties=False)
-    refuse_unknown_queries(run, queries, options.run, options.queries)
-    ranks = judged_ranks(run, qrels)
-    values = evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
+    # A run of another split or data set would otherwise just measure 0.
+    unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
+    if len(unknown):
+        found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
+        fix = "name the run and the queries of the same split"
+        raise input_error(options.run, found, f"queries of {options.queries} only", fix)
+    ranks = measures.judged_ranks(run, qrels)
+    values = measures.evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
     longest = int(np.diff(run.offsets).max(initial=0))
-    recall = recall_by_depth(ranks, qrels, longest, options.relevance_level)
-    mean = means(values, options.measures)
-    write_values(options.output_per_query, values)
-    write_recall(options.output_recall, recall)
-    written = Measures(options.system, options.split, options.relevance_level, len(qrels), {**mean})
+    recall = measures.recall_by_depth(ranks, qrels, longest, options.relevance_level)
+    mean = measures.means(values, options.measures)
+    measures.write_values(options.output_per_query, values)
+    measures.write_recall(options.output_recall, recall)
+    written = measures.Measures(options.system, options.split, options.relevance_level, len(qrels), {**mean})
     write_artifact(options.output, written)
-    found = sum(query_id in qrels for query_id in run.query_ids)
+    answered = sum(query_id in qrels for query_id in run.query_ids)
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())
-    log.info("%d judged queries, %d of them with results; %s", len(qrels), found, line)
+    log.info("%d judged queries, %d of them with results; %s", len(qrels), answered, line)
 
 
 main = cli.main_of(Options, stage)

@@ -14,16 +14,13 @@ Usage:  python -m cort.hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-con
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from cort.formats.embeddings import Shard, open_shards
-from cort.retrieval.graph import complete_index, count_vectors, unit_blocks
-from cort.retrieval.hnsw import GRAPH_FILE, SPACE, library
-from cort.retrieval.options import PassageVectorOptions, check_positive
+from cort.retrieval.graph import HNSW_SPACE, blocks_of, complete_index, library, open_passages
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
@@ -37,40 +34,35 @@ CONNECTIONS = range(2, 1_001)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageVectorOptions):
+class Options:
     """Options of this stage."""
 
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     M: int = optional(16, "edges per passage and layer", "M")
     ef_construction: int = optional(200, "width of the search for edges", "N")
     output: str = required("FOLDER")
 
 
-def build(passages: Sequence[Shard], folder: Path, M: int, ef_construction: int) -> None:
-    """Build the index of all passages in the empty `folder`. The result does not depend on the shards.
-
-    :raises InputError: without passages or hnswlib, or for vectors not of length 1.
-    """
-    count, dimension = count_vectors(passages), passages[0].dimension
-    index = library().Index(space=SPACE, dim=dimension)
-    index.init_index(max_elements=count, M=M, ef_construction=ef_construction, random_seed=SEED)
-    added = 0
-    for vectors in track(unit_blocks(passages, ADDED_AT_ONCE), count, "vectors added", size=len):
-        index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
-        added += len(vectors)
-    index.save_index(str(folder / GRAPH_FILE))
-    complete_index(folder, passages, "hnsw", {"M": M, "ef_construction": ef_construction, "space": SPACE})
-
-
 def stage(options: Options) -> None:
-    """Open the shards, build, put the folder in place."""
+    """Open the shards, build, put the folder in place. The result does not depend on the shards."""
     if options.M not in CONNECTIONS:
         expected = f"{CONNECTIONS[0]} to {CONNECTIONS[-1]}"
         raise input_error("--M", str(options.M), expected, "give such a number")
     check_positive(options, "ef_construction")
-    library()
-    passages = open_shards(options.passages)
+    hnswlib = library()
+    passages = open_passages(options.passages)
+    count = sum(shard.table.num_rows for shard in passages)
+    how = {"M": options.M, "ef_construction": options.ef_construction}
     with atomic_folder(options.output) as folder:
-        build(passages, folder, options.M, options.ef_construction)
+        index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
+        index.init_index(max_elements=count, random_seed=SEED, **how)
+        added = 0
+        for vectors in track(blocks_of(passages, ADDED_AT_ONCE), count, "vectors added", size=len):
+            index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
+            added += len(vectors)
+        (file,) = GRAPHS["hnsw"].files
+        index.save_index(str(folder / file))
+        complete_index(folder, passages, "hnsw", {**how, "space": HNSW_SPACE})
 
 
 main = cli.main_of(Options, stage)

@@ -19,8 +19,8 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ from cort.formats.lines import iter_lines
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ RANKED_FIELDS = 3
 LINES_PER_BLOCK = 100_000
 QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
 DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
+RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int64())])
 
 
 def read_published(path: str | Path) -> Run:
@@ -54,150 +55,105 @@ def read_published(path: str | Path) -> Run:
     """
     first = next((line for _, line in iter_lines(path)), "")
     if is_candidate(first):
-        return _read_unordered(path)
+        table = read_candidates(path)
+        run = _by_query(path, table, np.arange(len(table)) + 1)
+        return replace(run, scores=1.0 / run.ranks())
     fields = len(first.split())
     if fields == RANKED_FIELDS:
-        return _read_ranked(path)
+        table = pa.concat_tables(_ranked_blocks(path))
+        run = _by_query(path, table, table["rank"].to_numpy())
+        _refuse_repeats(path, table, "rank", "rank")
+        return run
     if fields not in (0, TREC_FIELDS):
         expected = (
             "the 6 fields `query_id Q0 doc_id rank score tag`, the 3 fields `query_id doc_id rank` or the 4 fields "
             "`query_id TAB doc_id TAB query TAB passage`"
         )
         raise input_error(path, f"{fields} fields", expected, "convert the file to one of them", 1)
-    return trec_eval_order(read_run(path), path)
-
-
-def trec_eval_order(run: Run, source: str | Path) -> Run:
-    """Order each ranking as trec_eval does: by single-precision score, then doc id, both descending."""
+    run = read_run(path)
     with np.errstate(over="ignore"):
         scores = run.scores.astype(np.float32)
     if not np.isfinite(scores).all():
         found = f"the score {run.scores[~np.isfinite(scores)][0]}"
-        raise input_error(source, found, "scores within single precision (3.4e38)", "scale the scores")
+        raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
     return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
 
 
-def cut(run: Run, depth: int) -> Iterator[Ranking]:
-    """Yield the first `depth` results of each query."""
-    for query_id, doc_ids, scores in run:
-        yield Ranking(query_id, doc_ids[:depth], scores[:depth])
-
-
-def refuse_unknown_queries(run: Run, queries: pa.Table, source: str | Path) -> None:
-    """Check that the run answers only queries of the split.
-
-    :raises InputError: names the first that is not.
-    """
-    unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
-    if len(unknown):
-        first = unknown[0].as_py()
-        row = next(row for row, line in iter_lines(source) if line.split()[:1] == [first])
-        raise input_error(
-            source,
-            f"query {shorten(first)} ({len(unknown)} such queries)",
-            "queries of this split only",
-            "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it",
-            row,
-        )
-
-
-def refuse_unknown_documents(run: Run, passages: pa.Table, source: str | Path) -> None:
-    """Check that the run ranks only documents of the collection.
+def refuse_unknown_ids(run: Run, queries: pa.Table, passages: pa.Table, source: str) -> None:
+    """Check that the run answers only queries of the split, and ranks only documents of the collection.
 
     :raises InputError: names the first line that does not.
     """
-    unknown = unknown_ids(run.doc_ids, passages["doc_id"])
-    if len(unknown):
-        absent = set(unknown.to_pylist())
-        rows = ((row, _doc_id(line)) for row, line in iter_lines(source))
-        row, doc_id = next((row, doc_id) for row, doc_id in rows if doc_id in absent)
-        raise input_error(
-            source,
-            f"document {shorten(doc_id)} ({len(unknown)} results are no passages)",
-            "documents of this collection only",
-            "name a run over the same collection",
-            row,
-        )
+    query_ids = pa.array(run.query_ids, pa.string())
+    if first := _first_unknown(source, query_ids, queries["query_id"], 0):
+        row, query_id, count = first
+        found = f"query {shorten(query_id)} ({count} such queries)"
+        fix = "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it"
+        raise input_error(source, found, "queries of this split only", fix, row)
+    if first := _first_unknown(source, run.doc_ids, passages["doc_id"], 1):
+        row, doc_id, count = first
+        found = f"document {shorten(doc_id)} ({count} results are no passages)"
+        fix = "name a run over the same collection"
+        raise input_error(source, found, "documents of this collection only", fix, row)
 
 
-def _read_ranked(path: str | Path) -> Run:
-    table = pa.concat_tables([_ranked_block(path, block) for block in _blocks(path)])
-    ranks = table["rank"].to_numpy()
-    run, by = _by_query(path, table, ranks)
-    row = _first_repeat(_codes(table["query_id"]), ranks)
-    if row is not None:
-        raise _repeated(path, "rank", str(table["rank"][row].as_py()), table, row)
-    return Run(run.query_ids, run.offsets, run.doc_ids, 1.0 / ranks[by])
+def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: int) -> tuple[int, str, int] | None:
+    """Find the first line whose id, in a place of `_ids`, is not known: its row, the id, and how many are not."""
+    unknown = unknown_ids(ids, known)
+    if not len(unknown):
+        return None
+    absent = set(unknown.to_pylist())
+    rows = ((row, _ids(line)[place]) for row, line in iter_lines(source))
+    return next((row, one, len(unknown)) for row, one in rows if one in absent)
 
 
-def _read_unordered(path: str | Path) -> Run:
-    table = read_candidates(path)
-    run, _ = _by_query(path, table, np.arange(len(table)))
-    return Run(run.query_ids, run.offsets, run.doc_ids, 1.0 / run.ranks())
+def _ids(line: str) -> tuple[str, str]:
+    """Ids of the query and the document; of a blank line, which other checks refuse, two empty ones."""
+    fields = line.split("\t" if is_candidate(line) else None) or ["", "", ""]
+    return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
 
 
-def _by_query(path: str | Path, table: pa.Table, ranks: npt.NDArray[np.int64]) -> tuple[Run, npt.NDArray[np.intp]]:
-    """Sort the documents of each query by rank: a run without scores, and the order as positions in the table."""
+def _by_query(path: str | Path, table: pa.Table, ranks: npt.NDArray[np.int64]) -> Run:
+    """Sort the documents of each query by rank; the scores are 1/rank."""
+    _refuse_repeats(path, table, "document", "doc_id")
     encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
-    queries = _codes(table["query_id"])
-    doc_ids = table["doc_id"].combine_chunks()
-    row = _first_repeat(queries, alphabetic_codes(doc_ids))
-    if row is not None:
-        raise _repeated(path, "document", doc_ids[row].as_py(), table, row)
-    by = np.lexsort((ranks, queries))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=len(encoded.dictionary)))])
-    query_ids: list[str] = encoded.dictionary.to_pylist()
-    return Run(query_ids, offsets.astype(np.int64), doc_ids.take(pa.array(by)), np.zeros(len(by))), by
+    by = np.lexsort((ranks, encoded.indices.to_numpy()))
+    sizes = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    doc_ids = table["doc_id"].combine_chunks().take(pa.array(by))
+    return Run(encoded.dictionary.to_pylist(), offsets, doc_ids, 1.0 / ranks[by])
 
 
-def _codes(ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Give each id the number of its first appearance among different ones."""
-    codes: npt.NDArray[np.int64] = pc.dictionary_encode(ids.combine_chunks()).indices.to_numpy().astype(np.int64)
-    return codes
-
-
-def _repeated(path: str | Path, name: str, value: str, table: pa.Table, row: int) -> InputError:
-    found = f"{name} {shorten(value)} again in the ranking of query {shorten(table['query_id'][row].as_py())}"
-    return input_error(path, found, f"each {name} once per query", "drop or fix the line", row + 1)
-
-
-def _blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
-    lines = iter_lines(path)
-    while block := list(itertools.islice(lines, LINES_PER_BLOCK)):
-        yield block
-
-
-def _ranked_block(path: str | Path, block: Sequence[tuple[int, str]]) -> pa.Table:
-    query_ids, doc_ids, ranks = [], [], []
-    for row, line in block:
-        fields = line.split()
-        if len(fields) != RANKED_FIELDS:
-            raise input_error(path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line", row)
-        query_id, doc_id, rank = fields
-        if not (rank.isascii() and rank.isdigit() and 1 <= int(rank) < 2**31):
-            raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "fix the line", row)
-        query_ids.append(query_id)
-        doc_ids.append(doc_id)
-        ranks.append(int(rank))
-    columns = [pa.array(query_ids, pa.string()), pa.array(doc_ids, pa.string()), pa.array(ranks, pa.int64())]
-    return pa.table(columns, names=["query_id", "doc_id", "rank"])
-
-
-def _doc_id(line: str) -> str:
-    if is_candidate(line):
-        return line.split("\t")[1]
-    fields = line.split()
-    # Blank lines are none of this function's business; no document has the empty id.
-    return fields[1 if len(fields) == RANKED_FIELDS else 2] if fields else ""
-
-
-def _first_repeat(queries: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> int | None:
-    """Lowest position whose (query, value) pair occurred before; None when there is none."""
-    pairs = queries * (int(values.max(initial=0)) + 1) + values
+def _refuse_repeats(path: str | Path, table: pa.Table, name: str, column: str) -> None:
+    """Check that no value of a column stands twice in the ranking of a query."""
+    columns = (table[one].combine_chunks() for one in ("query_id", column))
+    queries, values = (pc.dictionary_encode(one).indices.to_numpy().astype(np.int64) for one in columns)
+    pairs = queries * len(table) + values
     by = np.argsort(pairs, kind="stable")
     repeated = by[1:][pairs[by][1:] == pairs[by][:-1]]
-    return int(repeated.min()) if len(repeated) else None
+    if len(repeated):
+        row = int(repeated.min())
+        value, query_id = (shorten(str(table[one][row].as_py())) for one in (column, "query_id"))
+        found = f"{name} {value} again in the ranking of query {query_id}"
+        raise input_error(path, found, f"each {name} once per query", "drop or fix the line", row + 1)
+
+
+def _ranked_blocks(path: str | Path) -> Iterator[pa.Table]:
+    """Read lines of three fields, some at a time, because Python's objects take much memory."""
+    lines = iter_lines(path)
+    while block := [_ranked_fields(path, row, line) for row, line in itertools.islice(lines, LINES_PER_BLOCK)]:
+        yield pa.table([list(column) for column in zip(*block, strict=True)], schema=RANKED)
+
+
+def _ranked_fields(path: str | Path, row: int, line: str) -> tuple[str, str, int]:
+    fields = line.split()
+    if len(fields) != RANKED_FIELDS:
+        raise input_error(path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line", row)
+    query_id, doc_id, rank = fields
+    if not (rank.isascii() and rank.isdigit() and 1 <= int(rank) < 2**31):
+        raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "fix the line", row)
+    return query_id, doc_id, int(rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +173,10 @@ def stage(options: Options) -> None:
     if options.depth < 1:
         raise input_error("--depth", str(options.depth), "1 or more", "give the number of results to keep")
     run = read_published(options.run)
-    refuse_unknown_queries(run, tables.read_table(options.queries, QUERY_IDS), options.run)
-    refuse_unknown_documents(run, tables.read_table(options.passages, DOC_IDS), options.run)
-    lines = write_run(options.output, cut(run, options.depth), options.tag)
+    queries, passages = tables.read_table(options.queries, QUERY_IDS), tables.read_table(options.passages, DOC_IDS)
+    refuse_unknown_ids(run, queries, passages, options.run)
+    rankings = (Ranking(one.query_id, one.doc_ids[: options.depth], one.scores[: options.depth]) for one in run)
+    lines = write_run(options.output, rankings, options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 
 

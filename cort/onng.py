@@ -28,12 +28,14 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from cort.formats.embeddings import Shard, open_shards
-from cort.retrieval.graph import complete_index, count_vectors, unit_blocks
+from cort.formats.artifacts import read_artifact, write_artifact
+from cort.formats.embeddings import Shard
+from cort.retrieval.graph import blocks_of, complete_index, open_passages
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import PassageVectorOptions, check_positive
+from cort.retrieval.options import check_positive
 from cort.system import cli
-from cort.system.files import atomic_folder, checksum
+from cort.system.errors import InputError
+from cort.system.files import atomic_folder, checksum, temporary_folder
 from cort.system.options import optional, required
 from cort.system.progress import track
 
@@ -47,9 +49,10 @@ PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageVectorOptions):
+class Options:
     """Options of this stage."""
 
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     edges: int = optional(100, "edges per passage of the ANNG", "N")
     outgoing: int = optional(10, "outgoing edges kept per passage", "N")
     incoming: int = optional(120, "incoming edges kept per passage", "N")
@@ -57,6 +60,15 @@ class Options(PassageVectorOptions):
     checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
     output: str = required("FOLDER")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is kept of an unfinished ANNG: which one it is, its vectors, and the sizes of its files."""
+
+    identity: str
+    linked: int
+    bytes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -71,22 +83,21 @@ class Checkpoint:
         """Copy what is kept of this very build to `work`, if anything; the number of vectors it has."""
         path = self.folder / PROGRESS_FILE
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            linked, sizes = int(kept["linked"]), dict(kept["bytes"])
-            whole = all((self.folder / name).stat().st_size == size for name, size in sizes.items())
+            kept = read_artifact(path, Progress)
+            whole = all((self.folder / name).stat().st_size == size for name, size in kept.bytes.items())
         except FileNotFoundError:
             return 0
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except (InputError, OSError) as error:
             log.warning("%s cannot be read (%s): the graph is begun anew", path, error)
             return 0
-        if kept.get("identity") != self.identity or not whole:
+        if kept.identity != self.identity or not whole:
             log.info("%s holds a part of another graph: ignored", self.folder)
             return 0
         work.mkdir()
-        for name in sizes:
+        for name in kept.bytes:
             shutil.copyfile(self.folder / name, work / name)
-        log.info("goes on after %d vectors", linked)
-        return linked
+        log.info("goes on after %d vectors", kept.linked)
+        return kept.linked
 
     def keep(self, work: Path, linked: int) -> None:
         """Put in place of what was kept the files that NGT has just saved in `work`, which it never reads again."""
@@ -95,47 +106,23 @@ class Checkpoint:
             for path in sorted(work.iterdir()):
                 sizes[path.name] = path.stat().st_size
                 shutil.move(path, folder / path.name)
-            text = json.dumps({"identity": self.identity, "linked": linked, "bytes": sizes}, indent=2)
-            (folder / PROGRESS_FILE).write_text(f"{text}\n", encoding="utf-8", newline="\n")
-
-    def remove(self) -> None:
-        """Remove what is kept."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked, sizes))
 
 
-def build(passages: Sequence[Shard], folder: Path, options: Options, checkpoint: Checkpoint | None = None) -> None:
-    """Build the index of all passages in the empty `folder`. The result depends on neither shards nor threads.
-
-    :raises InputError: without passages, or for vectors not of length 1.
-    """
-    count_vectors(passages)
-    plain, optimized = folder / "anng", folder / "onng"
-    _build_plain_graph(passages, plain, options.edges, options.threads, checkpoint)
-    _optimize(plain, optimized, options.outgoing, options.incoming)
-    for name in INDEX_FILES:
-        os.replace(optimized / name, folder / name)
-    shutil.rmtree(plain)
-    shutil.rmtree(optimized)
-    how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
-    complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
-
-
-def _build_plain_graph(
-    passages: Sequence[Shard], path: Path, edges: int, threads: int, checkpoint: Checkpoint | None
-) -> None:
+def _build_plain_graph(passages: Sequence[Shard], path: Path, options: Options, checkpoint: Checkpoint | None) -> None:
     import ngtpy
 
     linked = checkpoint.restore(path) if checkpoint else 0
     if not linked:
         # No limit of the edges followed in a search (0): the optimized graph has few as it is.
-        dimension = passages[0].dimension
-        ngtpy.create(str(path), dimension, edge_size_for_creation=edges, edge_size_for_search=0, distance_type=DISTANCE)
+        limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
+        ngtpy.create(str(path), passages[0].dimension, distance_type=DISTANCE, **limits)
     index = ngtpy.Index(str(path), log_disabled=True)
-    count, kept = count_vectors(passages), time.monotonic()
-    blocks = unit_blocks(passages, LINKED_AT_ONCE, linked)
+    count, kept = sum(shard.table.num_rows for shard in passages), time.monotonic()
+    blocks = blocks_of(passages, LINKED_AT_ONCE, linked)
     for vectors in track(blocks, count, "vectors linked", done=linked, size=len):
-        index.batch_insert(vectors, num_threads=threads, build=False)
-        index.build_index(num_threads=threads)
+        index.batch_insert(vectors, num_threads=options.threads, build=False)
+        index.build_index(num_threads=options.threads)
         linked += len(vectors)
         if checkpoint and time.monotonic() - kept >= checkpoint.every:
             index.save()
@@ -172,17 +159,23 @@ def _identity(passages: Sequence[Shard], edges: int) -> str:
 
 
 def stage(options: Options) -> None:
-    """Open the shards, build, put the folder in place."""
+    """Open the shards, build, put the folder in place. The result depends on neither shards nor threads."""
     check_positive(options, "edges", "outgoing", "incoming", "threads")
-    passages = open_shards(options.passages)
+    passages = open_passages(options.passages)
     checkpoint = None
     if options.checkpoints:
         identity = _identity(passages, options.edges)
         checkpoint = Checkpoint(Path(options.checkpoints), identity, options.checkpoint_every)
-    with atomic_folder(options.output) as folder:
-        build(passages, folder, options, checkpoint)
+    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
+        plain, optimized = work / "anng", work / "onng"
+        _build_plain_graph(passages, plain, options, checkpoint)
+        _optimize(plain, optimized, options.outgoing, options.incoming)
+        for name in INDEX_FILES:
+            os.replace(optimized / name, folder / name)
+        how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
+        complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
     if checkpoint:
-        checkpoint.remove()
+        shutil.rmtree(checkpoint.folder, ignore_errors=True)
 
 
 main = cli.main_of(Options, stage)

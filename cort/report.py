@@ -28,7 +28,7 @@ from cort.reporting.provenance import read_origin
 from cort.reporting.report import Contents, build
 from cort.reporting.reproduction.artifact import Reproduction
 from cort.reporting.stages import read_stages
-from cort.retrieval.audits import read_audit
+from cort.retrieval.audits import Audit
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -75,7 +75,7 @@ def read(options: Options) -> Contents:
         measures=read_measures(options.measures_files),
         comparisons=[read_artifact(path, Comparisons) for path in options.comparisons],
         depths=read_each(options.depths_files, Depths),
-        audits=[read_audit(path) for path in options.audits],
+        audits=[read_artifact(path, Audit) for path in options.audits],
         curves=[read_curve(name, path) for name, path in curves.items()],
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         filters=[read_filter(name, path) for name, path in filters.items()],

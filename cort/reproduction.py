@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.evaluation.consistency import Consistency
-from cort.evaluation.depths import Depths
+from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import to_json
 from cort.reporting.inputs import read_each

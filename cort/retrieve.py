@@ -14,7 +14,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,45 +21,33 @@ import psutil
 
 from cort.formats.embeddings import open_shards
 from cort.formats.runs import write_run
-from cort.retrieval.exact import ExactIndex, retrieve
-from cort.retrieval.options import PassageVectorOptions, QueryVectorOptions, RunOptions, check_positive
+from cort.retrieval.options import RunOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error
-from cort.system.options import optional
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(QueryVectorOptions, PassageVectorOptions, RunOptions):
+class Options(RunOptions):
     """Options of this stage."""
 
+    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = optional(1, "devices that share the passages", "N")
     memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
 
 
-def choose_devices(name: str, threads: int, leased: Sequence[str]) -> list[str]:
-    """Resolve "auto" to the leased devices where there are any, else to "cpu" with `threads` threads.
-
-    :param leased: devices held for this.
-    :raises InputError: when "cuda" is asked for and absent.
-    """
-    from cort.models import transformer
-
-    found = transformer.choose_device(threads, leased).type
-    if name == "cuda" != found:
-        raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
-    if "cpu" in (name, found):
-        return ["cpu"]
-    return [f"cuda:{number}" for number in range(max(len(leased), 1))]
-
-
 def stage(options: Options) -> None:
     """Open the shards, retrieve, write."""
+    from cort.models import transformer
+    from cort.retrieval.exact import ExactIndex, retrieve
+
     check_positive(options, "depth", "gpus")
     passages = open_shards(options.passages)
     queries = open_shards(options.queries, model=passages[0].model)
@@ -69,7 +56,11 @@ def stage(options: Options) -> None:
         raise input_error(queries[0].path, found, f"{passages[0].dimension} as in the passages", "encode again")
     asked = sum(shard.table.num_rows for shard in queries)
     with lease(0 if options.device == "cpu" else options.gpus) as leased:
-        devices = choose_devices(options.device, options.threads, leased)
+        found = transformer.choose_device(options.threads, leased).type
+        if options.device == "cuda" != found:
+            raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
+        on_cpu = "cpu" in (options.device, found)
+        devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
         started = time.perf_counter()
         # Half, for the rest needs some as well, and others may be at work.
         memory_mb = min(options.memory_mb, psutil.virtual_memory().available >> 20) // 2

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 
 from cort.formats.embeddings import open_shards
-from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.retrieval.audits import audited_width
-from cort.retrieval.graph import query_blocks, refuse_other_queries, to_ranking
+from cort.retrieval.graph import refuse_other_queries
+from cort.retrieval.graph_search import open_index, rank
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import GraphOptions, QueryVectorOptions, RunOptions, check_positive
+from cort.retrieval.options import GraphOptions, RunOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional
+from cort.system.options import optional, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,10 @@ DEFAULTS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in GRAPHS.val
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(QueryVectorOptions, GraphOptions, RunOptions):
+class Options(GraphOptions, RunOptions):
     """Options of this stage."""
 
+    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
     width: float | None = optional(None, f"of the search (default: {DEFAULTS})", "W")
     audit: str | None = optional(None, "takes the place of --width: what `audit` wrote", "JSON")
     recall: float = optional(0.99, "with --audit: of exact retrieval", "R")
@@ -51,26 +52,19 @@ def stage(options: Options) -> None:
     if not 0 < options.recall <= 1:
         raise input_error("--recall", f"{options.recall:g}", "more than 0, at most 1", "fix the option")
     kind = GRAPHS[options.kind]
-    index = kind.open(options.index)
+    index = open_index(options.kind, options.index)
     width = kind.default if options.width is None else options.width
     if options.audit is not None:
         width = audited_width(options.audit, options.kind, index.meta.model, options.recall)
     (width,) = kind.check("--width", [width], options.depth)
     queries = open_shards(options.queries, model=index.meta.model)
     refuse_other_queries(queries, index.meta, options.index)
-    query_ids, blocks = query_blocks(queries, index.queries_per_block)
-    seconds = 0.0
-
-    def rankings() -> Iterator[Ranking]:
-        nonlocal seconds
-        results = index.search_blocks(blocks, width, options.depth, options.threads)
-        for query_id, timed in zip(query_ids, track(results, len(query_ids), "queries"), strict=True):
-            seconds += timed.seconds
-            yield to_ranking(query_id, index.ids, timed.found)
-
-    lines = write_run(options.output, rankings(), options.tag)
-    mean = 1000 * seconds / max(len(query_ids), 1)
-    words = (len(query_ids), lines, mean, kind.parameter, width)
+    asked = sum(shard.table.num_rows for shard in queries)
+    started = time.perf_counter()
+    rankings = track(rank(index, queries, width, options.depth, options.threads), asked, "queries")
+    lines = write_run(options.output, rankings, options.tag)
+    mean = 1000 * (time.perf_counter() - started) / max(asked, 1)
+    words = (asked, lines, mean, kind.parameter, width)
     log.info("%d queries, %d results, mean %.2f ms per query at %s %g", *words)
 
 

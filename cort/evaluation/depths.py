@@ -1,4 +1,8 @@
-"""Measures of a re-ranked run by the number of its candidates, and where they saturate."""
+"""What changes with the depth.
+
+Measures of a re-ranked run by the number of its candidates, and where they saturate; how far a run stays within a
+reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,16 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.artifacts import Node
-from cort.formats.ids import sort_keys
+from cort.formats.ids import positions, sort_keys
 from cort.formats.runs import Run
 from cort.system.progress import track
 
 SATURATED_BELOW = 1.005
+REFERENCE_DEPTH = 1000
 
 
 @dataclass(frozen=True)
@@ -59,14 +65,13 @@ def first_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> R
     :param scores: the re-ranker's, one per result of `run`.
     :return: a run whose scores are minus the rank, so that no order of ties matters.
     """
-    sizes = np.diff(run.offsets)
-    kept = np.flatnonzero(run.ranks() <= depth)
+    ranks = run.ranks()
+    kept = np.flatnonzero(ranks <= depth)
     queries = run.query_numbers()[kept]
     doc_ids = run.doc_ids.take(pa.array(kept))
     by = np.lexsort((sort_keys(doc_ids), -scores[kept], queries))
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, depth))]).astype(np.int64)
-    ranks = np.arange(len(kept)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
-    return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks.astype(np.float64))
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(np.diff(run.offsets), depth))]).astype(np.int64)
+    return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks[kept].astype(np.float64))
 
 
 def measure_depths(
@@ -84,3 +89,42 @@ def measure_depths(
         for measure, value in means(values, measures).items():
             columns[measure].append(value)
     return columns
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """The consistency factor of one run, by depth; `queries` are those that it answers."""
+
+    system: str
+    split: str
+    reference: str
+    queries: int
+    depths: list[int]
+    consistency: list[float | None]
+
+    def check(self, node: Node) -> None:
+        """Refuse values that do not belong to a depth each."""
+        found, expected = len(self.consistency), len(self.depths)
+        if found != expected:
+            raise node["consistency"].complain(f"{found} values", f"{expected}, one per depth")
+
+
+def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
+    """Compute C(run, n) for each n of `depths`; an empty run has none (an error of the caller)."""
+    queries, documents = pa.array(reference.query_ids, pa.string()), pc.unique(reference.doc_ids)
+
+    def pairs(one: Run) -> npt.NDArray[np.int64]:
+        """Give each result a number for its query and document; -1 where the reference does not know either."""
+        query = positions(pa.array(one.query_ids, pa.string()), queries)[one.query_numbers()]
+        document = positions(one.doc_ids, documents)
+        return np.where((query < 0) | (document < 0), -1, query * len(documents) + document)
+
+    inside = np.isin(pairs(run), pairs(reference)[reference.ranks() <= reference_depth]).astype(np.int64)
+    # counted[i] is the number of documents before position i of the whole run that the reference has too.
+    counted = np.concatenate([[0], np.cumsum(inside)])
+    starts = run.offsets[:-1]
+    found = []
+    for depth in depths:
+        kept = np.minimum(np.diff(run.offsets), depth)
+        found.append(float(np.mean((counted[starts + kept] - counted[starts]) / kept)))
+    return found

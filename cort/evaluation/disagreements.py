@@ -6,6 +6,7 @@ relevant passage (0 where none was retrieved).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -85,32 +86,23 @@ def compare(
     :return: a positive advantage where `first` ranks a relevant passage higher, a negative one where `second` does.
     """
     relevant = {doc_id for doc_id, grade in judged.items() if grade >= relevance_level}
-    best_first, best_second = (next((d for d in ranking if d in relevant), None) for ranking in (first, second))
-    advantage = _reciprocal(first, best_first) - _reciprocal(second, best_second)
-    doc_id = best_first if advantage > 0 else best_second
-    if advantage == 0 or doc_id is None:
+    rankings = (first, second)
+    best = [next((rank for rank, one in enumerate(ranking, 1) if one in relevant), math.inf) for ranking in rankings]
+    advantage = 1 / best[0] - 1 / best[1]
+    if advantage == 0:
         return None
-    tops = (ranking[0] if ranking else None for ranking in (first, second))
-    return Disagreement(query_id, advantage, doc_id, _rank(first, doc_id), _rank(second, doc_id), *tops)
-
-
-def _rank(ranking: Sequence[str], doc_id: str | None) -> int | None:
-    return ranking.index(doc_id) + 1 if doc_id in ranking else None
-
-
-def _reciprocal(ranking: Sequence[str], doc_id: str | None) -> float:
-    rank = _rank(ranking, doc_id)
-    return 0.0 if rank is None else 1 / rank
+    doc_id = rankings[advantage < 0][int(min(best)) - 1]
+    rank_first, rank_second = (ranking.index(doc_id) + 1 if doc_id in ranking else None for ranking in rankings)
+    tops = (ranking[0] if ranking else None for ranking in rankings)
+    return Disagreement(query_id, advantage, doc_id, rank_first, rank_second, *tops)
 
 
 def compare_runs(
     first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1
 ) -> Iterator[Disagreement]:
     """Yield what `compare` finds for each judged query, in the order of `qrels`."""
-    for query_id, judged in qrels.items():
-        found = compare(query_id, first[query_id], second[query_id], judged, relevance_level)
-        if found is not None:
-            yield found
+    found = (compare(one, first[one], second[one], judged, relevance_level) for one, judged in qrels.items())
+    return filter(None, found)
 
 
 def largest(found: Iterable[Disagreement], number: int) -> list[Disagreement]:

@@ -6,35 +6,43 @@ score (in single precision), descending, and among equal scores by doc id, desce
 
 from __future__ import annotations
 
+import csv
 import itertools
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias, TypeVar
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats import tables
+from cort.formats.artifacts import FIX, csv_text
+from cort.formats.ids import positions
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 JudgedRanks: TypeAlias = Mapping[str, Mapping[str, int]]
-Item = TypeVar("Item")
+# Query -> measure -> value.
+PerQuery: TypeAlias = dict[str, dict[str, float]]
 
 # trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
 TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "RR": ("recip_rank", "recip_rank"),
-    "nDCG": ("ndcg", "ndcg_cut"),
-    "R": (None, "recall"),
-    "AP": ("map", "map_cut"),
-    "P": (None, "P"),
-    "Success": (None, "success"),
+    "nDCG": ("ndcg", "ndcg_cut.{}"),
+    "R": (None, "recall.{}"),
+    "AP": ("map", "map_cut.{}"),
+    "P": (None, "P.{}"),
+    "Success": (None, "success.{}"),
 }
+MEASURE = re.compile(r"([A-Za-z]+)(?:@([1-9][0-9]{0,8}))?")
 KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k or Success@k with k from 1"
 
 # Python dictionaries of all rankings at once would take much memory.
@@ -55,11 +63,10 @@ class Measures:
 
 
 class Measure(NamedTuple):
-    """One measure: its name here, trec_eval's names in the request and in the answer, and the cut if there is one."""
+    """One measure: its name here, trec_eval's name in the request, and the cut if there is one."""
 
     name: str
     request: str
-    answer: str
     cut: int | None
 
 
@@ -68,8 +75,15 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
 
     :raises InputError: names every unknown and every repeated measure.
     """
-    parsed = [_parse(name) for name in names]
-    unknown = [name for name, measure in zip(names, parsed, strict=True) if measure is None]
+    parsed, unknown = [], []
+    for name in names:
+        match = MEASURE.fullmatch(name)
+        whole, with_cut = TREC_NAMES.get(match[1], (None, None)) if match else (None, None)
+        request, cut = (with_cut, int(match[2])) if match and match[2] else (whole, None)
+        if request is None:
+            unknown.append(name)
+        else:
+            parsed.append(Measure(name, request.format(cut), cut))
     if unknown or not names:
         found = ", ".join(map(shorten, unknown)) or "no measure"
         raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
@@ -77,12 +91,10 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
     if repeated:
         found = ", ".join(map(shorten, repeated)) + " again"
         raise input_error("measures", found, "each measure once", "drop the repetition")
-    return [measure for measure in parsed if measure is not None]
+    return parsed
 
 
-def evaluate_run(
-    run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
-) -> dict[str, dict[str, float]]:
+def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
     """Measure every query of the qrels: query_id -> measure -> value, in the order of `qrels` and of `measures`.
 
     Scores are used as they stand in the run. A query without results counts 0; a query without qrels is ignored.
@@ -93,14 +105,14 @@ def evaluate_run(
     return evaluate_ranks(judged_ranks(run, qrels), qrels, measures, relevance_level)
 
 
-def evaluate_ranks(
-    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
-) -> dict[str, dict[str, float]]:
+def evaluate_ranks(ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
     """Measure every query from what `judged_ranks` found in a run, as `evaluate_run` does."""
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
-    for chunk in _chunks(ranks.items(), QUERIES_PER_CHUNK):
-        for query_id, answers in _evaluate_chunk(dict(chunk), qrels, parsed, relevance_level).items():
+    query_ids = list(ranks)
+    for start in range(0, len(query_ids), QUERIES_PER_CHUNK):
+        chunk = {query_id: ranks[query_id] for query_id in query_ids[start : start + QUERIES_PER_CHUNK]}
+        for query_id, answers in _evaluate_chunk(chunk, qrels, parsed, relevance_level).items():
             values[query_id] = {measure.name: _value(measure, answers) for measure in parsed}
     return values
 
@@ -143,7 +155,7 @@ def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
         # Looking through all ids takes less time than making an index of them.
         places = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
     else:
-        places = pc.fill_null(pc.index_in(pa.array(judged, pa.string()), value_set=doc_ids), -1).to_pylist()
+        places = positions(pa.array(judged, pa.string()), doc_ids).tolist()
     return {doc_id: place for doc_id, place in zip(judged, places, strict=True) if place >= 0}
 
 
@@ -159,17 +171,9 @@ def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.fl
     return ranks
 
 
-def mean(values: Iterable[float]) -> float:
-    """Arithmetic mean, summed without rounding error so that the order of queries does not matter."""
-    numbers = list(values)
-    if not numbers:
-        raise ValueError("the mean of no values")
-    return math.fsum(numbers) / len(numbers)
-
-
 def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) -> dict[str, float]:
     """Mean over all queries of each measure: what trec_eval prints under ``all`` when called with -c."""
-    return {measure: mean(row[measure] for row in values.values()) for measure in measures}
+    return {measure: fmean(row[measure] for row in values.values()) for measure in measures}
 
 
 def qrels_by_query(table: pa.Table, source: str = "qrels") -> Qrels:
@@ -190,23 +194,7 @@ def qrels_by_query(table: pa.Table, source: str = "qrels") -> Qrels:
     return qrels
 
 
-def _parse(name: str) -> Measure | None:
-    match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]{0,8}))?", name)
-    if match is None or match[1] not in TREC_NAMES:
-        return None
-    whole, with_cut = TREC_NAMES[match[1]]
-    cut = int(match[2]) if match[2] else None
-    base = whole if cut is None else with_cut
-    if base is None:
-        return None
-    if cut is None or base == whole:
-        return Measure(name, base, base, cut)
-    return Measure(name, f"{base}.{cut}", f"{base}_{cut}", cut)
-
-
-def _evaluate_chunk(
-    ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
-) -> dict[str, dict[str, float]]:
+def _evaluate_chunk(ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int) -> PerQuery:
     """Evaluate rankings given by the ranks of their judged documents.
 
     No measure depends on what an unjudged document is, nor on what comes after the last judged one. So a document is
@@ -228,19 +216,59 @@ def _evaluate_chunk(
     lengths = {query_id: max(found.values()) + 1 for query_id, found in ranks.items()}
     longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
     rankings = {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
-    answers: dict[str, dict[str, float]] = evaluator.evaluate(rankings)
+    answers: PerQuery = evaluator.evaluate(rankings)
     return answers
 
 
 def _value(measure: Measure, answers: Mapping[str, float]) -> float:
-    value = answers[measure.answer]
+    value = answers[measure.request.replace(".", "_")]
     if measure.request == "recip_rank" and measure.cut is not None:
         # trec_eval has no cut here; cutting the ranking with -M k leaves 1/rank alone up to k, and makes it 0 beyond.
         return value if value >= 1.0 / measure.cut else 0.0
     return value
 
 
-def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
+@dataclass(frozen=True)
+class Values:
+    """What a system reaches: ``values[i, j]`` is that of query i by measure j."""
+
+    query_ids: list[str]
+    measures: list[str]
+    values: npt.NDArray[np.float64]
+
+
+def write_values(path: str | Path, values: Mapping[str, Mapping[str, float]]) -> None:
+    """Write query_id -> measure -> value as `tables.PER_QUERY`, in the order given."""
+    rows = [(query_id, measure, value) for query_id, row in values.items() for measure, value in row.items()]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    tables.write_table(path, pa.table(columns, schema=tables.PER_QUERY))
+
+
+def read_values(path: str | Path) -> Values:
+    """Read per-query values and check that every query has every measure."""
+    table = tables.read_table(path, tables.PER_QUERY)
+    queries, measures = (table[name].combine_chunks().dictionary_encode() for name in ("query_id", "measure"))
+    shape = len(queries.dictionary), len(measures.dictionary)
+    rows = np.arange(table.num_rows)
+    whole = table.num_rows == shape[0] * shape[1] > 0
+    if not whole or (queries.indices.to_numpy() * shape[1] + measures.indices.to_numpy() != rows).any():
+        raise input_error(path, f"{table.num_rows} rows", "every measure of every query, in one order", FIX)
+    values = table["value"].to_numpy().reshape(shape)
+    return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values)
+
+
+def write_recall(path: str | Path, recall: Sequence[float]) -> None:
+    """Write recall at depths 1, 2, ... with every digit."""
+    write_text(path, csv_text(("depth", "recall"), enumerate(recall, start=1)))
+
+
+def read_recall(path: str | Path) -> list[float]:
+    """Read recall at depths 1, 2, ..."""
+    with open(path, newline="", encoding="utf-8") as handle:
+        rows = list(csv.reader(handle))
+    try:
+        if rows[:1] != [["depth", "recall"]] or [int(row[0]) for row in rows[1:]] != list(range(1, len(rows))):
+            raise ValueError
+        return [float(row[1]) for row in rows[1:]]
+    except (ValueError, IndexError):
+        raise input_error(path, "another table", "the columns depth and recall, depths from 1 on", FIX) from None

@@ -25,7 +25,7 @@ from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
 from cort.retrieval.audits import audited_width
 from cort.retrieval.exact import ExactIndex
-from cort.retrieval.graph import Graph, to_ranking
+from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
 
@@ -141,12 +141,12 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
     named = {key: {one[key]: None for one in systems if key in one} for key in ("encoder", "reranker")}
     encoders = {name: QueryEncoder(manifest.encoders[name], device) for name in named["encoder"]}
     exact = {one["encoder"]: encoders[one["encoder"]].shards for one in systems if one["kind"] == "exact"}
-    open_index = cache(lambda kind, folder: GRAPHS[kind].open(folder))
+    open_once = cache(open_index)
 
     def open_graph(system: System) -> GraphSearch:
         kind, model = system["kind"], encoders[system["encoder"]].fingerprint
         # Systems that search one index share it.
-        graph = open_index(kind, system["index"])
+        graph = open_once(kind, system["index"])
         if graph.meta.model != model:
             fix = f"the encoder changed since: {REMEDY}"
             raise input_error(system["index"], f"vectors of model {graph.meta.model}", f"model {model}", fix)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from cort.evaluation.consistency import Consistency
-from cort.evaluation.depths import Depths
+from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact
 from cort.system.errors import input_error, shorten

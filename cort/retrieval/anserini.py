@@ -14,19 +14,16 @@ import re
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import FrameType
 
-from cort.system import files
 from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 from cort.system.java import java_home
 
 MANIFEST = "manifest.json"
 KEPT_LINES = 1000
 KEPT_FAILURES = 5
-SECONDS_TO_END = 10
 
 log = logging.getLogger(__name__)
 
@@ -67,42 +64,7 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
     """
     if memory_mb < 1 or threads < 1:
         raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "fix them")
-    # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
-    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-    with (
-        _exit_on_sigterm(),
-        subprocess.Popen(
-            _command(main_class, arguments, memory_mb, threads),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        ) as process,
-    ):
-        try:
-            lines, failures = _follow(process.stdout or [])
-            status = process.wait()
-        except BaseException:
-            _end(process)
-            raise
-    if status or failures:
-        # With an exit status the reason can stand in the lines after the first complaint.
-        words = dict.fromkeys([*failures, *lines[-3:]] if status else failures)
-        raise _failure(main_class, status, list(words), memory_mb)
-    return lines
-
-
-@contextmanager
-def temporary_folder(output: str | Path) -> Iterator[Path]:
-    """Yield a folder for temporary files beside `output`, and delete it in any case."""
-    with files.temporary_folder(output) as folder, _exit_on_sigterm():
-        yield folder
-
-
-def _command(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:
-    return [
+    command = [
         str(java_home() / "bin" / "java"),
         f"-Xmx{memory_mb}m",
         # 1,000 queries at depth 1,000: 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
@@ -113,14 +75,34 @@ def _command(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
         "-XX:-UsePerfData",
         *("-cp", str(fat_jar()), main_class, *arguments),
     ]
+    with subprocess.Popen(
+        command,
+        # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        try:
+            lines, failures = _follow(process.stdout or [])
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+    if status or failures:
+        # With an exit status the reason can stand in the lines after the first complaint.
+        words = dict.fromkeys([*failures, *lines[-3:]] if status else failures)
+        raise _failure(main_class, status, list(words), memory_mb)
+    return lines
 
 
 def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
     """Log the progress in Java's output; its last lines, and the first that tell of a failure."""
     lines: deque[str] = deque(maxlen=KEPT_LINES)
     failures: list[str] = []
-    for raw in stream:
-        line = raw.rstrip()
+    for line in map(str.rstrip, stream):
         thrown = line.startswith("\tat ") and lines and not lines[-1].startswith("\tat ")
         suspect = lines[-1] if thrown else line
         if (thrown or FAILURE.search(line)) and suspect not in failures and len(failures) < KEPT_FAILURES:
@@ -144,42 +126,14 @@ def _failure(main_class: str, status: int, words: Sequence[str], memory_mb: int)
     return RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Turn SIGTERM, which schedulers send, into SystemExit, so that Java ends and temporary files are deleted."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:
-        # Only the main thread may set handlers.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def write_manifest(index: Path, passages: int, form: str) -> None:
     """List the files of a new index and their sizes, so that a damaged copy is noticed, and what queries have to be.
 
     :param form: form of the texts (`cort.formats.cleaning`).
     """
     sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
-    files.write_text(
-        index / MANIFEST, json.dumps({"passages": passages, "text": form, "files": sizes}, indent=2) + "\n"
-    )
+    manifest = {"passages": passages, "text": form, "files": sizes}
+    write_text(index / MANIFEST, json.dumps(manifest, indent=2) + "\n")
 
 
 def check_manifest(index: str | Path) -> str:

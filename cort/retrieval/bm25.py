@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +14,7 @@ from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
+from cort.retrieval.options import BM25Options
 from cort.system.errors import input_error, shorten
 from cort.system.progress import track
 
@@ -34,16 +33,15 @@ class Parameters(NamedTuple):
     b: float
 
 
-@dataclass(frozen=True)
 class Searcher:
-    """What every search command shares."""
+    """An index, and the options that every search of it shares."""
 
-    index: Path
-    depth: int
-    threads: int
-    memory_mb: int
-    #: of the indexed texts, and so of the queries (`cort.formats.cleaning`)
-    form: str
+    def __init__(self, options: BM25Options) -> None:
+        # Anserini would take a name that is no folder for that of an index to download.
+        self._form = anserini.check_manifest(options.index)
+        if options.depth < 1:
+            raise input_error("--depth", str(options.depth), "1 or more", "give the number of documents to keep")
+        self.options = options
 
     def search(
         self, texts: Sequence[str], grid: Sequence[Parameters], folder: Path
@@ -54,17 +52,17 @@ class Searcher:
 
         :param grid: all pairs of some values of k1 and some of b, as `make_grid` gives them.
         """
-        topics, output = folder / "topics.jsonl", folder / "run"
+        topics, output, options = folder / "topics.jsonl", folder / "run", self.options
         with open(topics, "w", encoding="ascii", newline="\n") as handle:
-            for position, text in enumerate(convert(pa.array(texts, pa.string()), self.form).to_pylist()):
+            for position, text in enumerate(convert(pa.array(texts, pa.string()), self._form).to_pylist()):
                 # Numbers of one width, because Anserini writes the queries in the order of their ids.
                 handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
-        arguments = ["-index", str(self.index.resolve()), "-topics", str(topics.resolve())]
+        arguments = ["-index", str(Path(options.index).resolve()), "-topics", str(topics.resolve())]
         arguments += ["-topicReader", "JsonString", "-output", str(output.resolve()), "-runtag", "bm25"]
-        arguments += ["-hits", str(self.depth), "-threads", str(self.threads)]
+        arguments += ["-hits", str(options.depth), "-threads", str(options.threads)]
         arguments += ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
-        anserini.run_java(MAIN_CLASS, arguments, self.memory_mb, self.threads)
+        anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
         topics.unlink()
         for pair in grid:
             path = output if len(grid) == 1 else folder / f"run_bm25(k1={pair.k1},b={pair.b})_default"
@@ -98,17 +96,9 @@ def read_parameters(path: str | Path) -> Parameters:
     return make_grid([pair.k1], [pair.b])[0]
 
 
-def open_searcher(index: str | Path, depth: int, threads: int, memory_mb: int) -> Searcher:
-    """Check that the index is there and whole; Anserini would take another name for that of an index to download."""
-    form = anserini.check_manifest(index)
-    if depth < 1:
-        raise input_error("--depth", str(depth), "1 or more", "give the number of documents to keep")
-    return Searcher(Path(index), depth, threads, memory_mb, form)
-
-
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
     """Yield the ranking of each query that has one, in the order of `queries`; as many per Java process as it holds."""
-    size = queries_per_command(queries.num_rows, searcher.depth, searcher.memory_mb)
+    size = queries_per_command(queries.num_rows, searcher.options.depth, searcher.options.memory_mb)
     chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
     for chunk in track(chunks, queries.num_rows, "queries", size=len):
         query_ids = chunk["query_id"].to_pylist()
@@ -127,7 +117,6 @@ def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
 def _refuse_truncated(path: Path) -> None:
     """Anserini does not notice when it cannot write its output."""
     with open(path, "rb") as handle:
-        size = handle.seek(0, os.SEEK_END)
-        handle.seek(max(size - 1, 0))
-        if size and handle.read(1) != b"\n":
+        handle.seek(max(path.stat().st_size - 1, 0))
+        if handle.read() not in (b"", b"\n"):
             raise input_error(path, "a line cut short", "whole lines", "free disk space, or write to another disk")

@@ -13,21 +13,19 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from threadpoolctl import ThreadpoolController
+from torch import Tensor
 
-from cort.formats.embeddings import Shard, all_ids
+from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
 from cort.retrieval.topk import FEW, Sieve
-from cort.retrieval.vectors import Block, HeldByDimension, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
+from cort.retrieval.vectors import Block, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
 from cort.system.errors import input_error
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Scores held at once, on each device: 128 MB.
 SCORES_AT_ONCE = 1 << 25
@@ -56,24 +54,23 @@ class ExactIndex:
         *,
         one_by_one: bool = False,
     ) -> None:
-        import torch
-
         # Other settings multiply with fewer bits than the margin allows for.
         torch.set_float32_matmul_precision("highest")
         ids = all_ids(passages).combine_chunks()
         by_id = pc.sort_indices(ids).to_numpy()
-        self.dimension = passages[0].dimension
         self._places = np.empty(len(ids), dtype=np.int64)
         self._places[by_id] = np.arange(len(ids))
         self._sorted_ids = ids.take(pa.array(by_id))
-        self._stored: Sequence[MappedVectors | HeldVectors | HeldByDimension]
-        self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
-        if 4 * len(ids) * self.dimension <= memory_mb << 20 and self._stored:
-            kind = HeldByDimension if one_by_one and set(devices) == {"cpu"} else HeldVectors
-            self._stored = [kind(passages, len(ids))]
+        fits = 4 * len(ids) * passages[0].dimension <= memory_mb << 20
+        by_dimension = fits and one_by_one and set(devices) == {"cpu"}
+        self._stored: Sequence[MappedVectors | HeldVectors]
+        if fits:
+            self._stored = [HeldVectors(passages, by_dimension=by_dimension)]
+        else:
+            self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
         self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
         self._threads = threads
-        self._parts = self._divide(devices)
+        self._parts = self._divide(devices, _Few(threads, by_dimension=by_dimension))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -89,8 +86,6 @@ class ExactIndex:
         :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
         :raises InputError: vectors with numbers that are not finite.
         """
-        import torch
-
         if not len(self) or not len(queries):
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         asked = torch.from_numpy(np.ascontiguousarray(queries))
@@ -124,14 +119,11 @@ class ExactIndex:
         best = np.lexsort((places, -scores))[:depth]
         return scores[best], places[best]
 
-    def _divide(self, devices: Sequence[str]) -> list[_Part]:
-        blocks: list[Block] = []
-        for shard, first in zip(self._stored, self._first[:-1].tolist(), strict=True):
-            blocks += [(first + at, vectors) for at, vectors in shard.blocks()]
+    def _divide(self, devices: Sequence[str], few: _Few) -> list[_Part]:
+        stored = zip(self._stored, self._first[:-1].tolist(), strict=True)
+        blocks = [(first + at, vectors) for shard, first in stored for at, vectors in shard.blocks()]
         bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
-        by_dimension = any(isinstance(one, HeldByDimension) for one in self._stored)
-        few = _Few(self._threads, by_dimension=by_dimension)
         return [_Part(part, device, few) for part, device in zip(parts, devices, strict=True) if part]
 
 
@@ -156,10 +148,8 @@ class _Part:
         queries = queries.to(self._device)
         norms = _norms(queries).T  # (1, queries)
         sieve = Sieve(len(queries), depth, self._device)
-        number = 0
-        while number < len(self._blocks):
-            first = self._blocks[number][0]
-            batch = self._next(number, max(1, SCORES_AT_ONCE // len(queries)))
+        for batch in _batches(self._blocks, SCORES_AT_ONCE // len(queries)):
+            first = self._blocks[batch.start][0]
             count = sum(len(self._blocks[number][1]) for number in batch)
             size = sieve.group_size(count)
             scores = self._room(-(-count // size) * size, len(queries))
@@ -167,21 +157,10 @@ class _Part:
             self._multiply(queries, batch, scores)
             longest = max(self._longest[number] for number in batch)
             sieve.add(scores.view(size, -1, len(queries)), first, _margins(norms, longest, queries.shape[1]))
-            number = batch.stop
         return sieve.left()
-
-    def _next(self, number: int, rows: int) -> range:
-        """Return the numbers of the blocks from one on that have at most so many rows together, at least this one."""
-        end, count = number + 1, len(self._blocks[number][1])
-        while end < len(self._blocks) and count + len(self._blocks[end][1]) <= rows:
-            count += len(self._blocks[end][1])
-            end += 1
-        return range(number, end)
 
     def _multiply(self, queries: Tensor, batch: range, scores: Tensor) -> None:
         """Write the products of some blocks with queries of shape (queries, e) to scores of shape (rows, queries)."""
-        import torch
-
         start = 0
         few = self._device == "cpu" and len(queries) <= FEW
         for number in batch:
@@ -197,8 +176,6 @@ class _Part:
 
     def _room(self, rows: int, queries: int) -> Tensor:
         """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
-        import torch
-
         if self._scores is None or len(self._scores) < rows * queries:
             self._scores = torch.empty(rows * queries, device=self._device)
         return self._scores[: rows * queries].view(rows, queries)
@@ -254,21 +231,22 @@ def _norms(vectors: Tensor) -> Tensor:
 
 def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:
     """Join blocks to large ones, and keep these on the device if they take half of its free memory at most."""
-    import torch
-
     numbers = sum(vectors.numel() for _, vectors in blocks)
     keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
-    rows = NUMBERS_PER_TENSOR // blocks[0][1].shape[1]
-    start = 0
-    while start < len(blocks):
-        end = start + 1
-        count = len(blocks[start][1])
-        while end < len(blocks) and count + len(blocks[end][1]) <= rows:
-            count += len(blocks[end][1])
-            end += 1
-        joined = torch.cat([vectors for _, vectors in blocks[start:end]])
-        yield blocks[start][0], joined.to(device, torch.float32) if keep else joined
-        start = end
+    for batch in _batches(blocks, NUMBERS_PER_TENSOR // blocks[0][1].shape[1]):
+        joined = torch.cat([blocks[number][1] for number in batch])
+        yield blocks[batch.start][0], joined.to(device, torch.float32) if keep else joined
+
+
+def _batches(blocks: Sequence[tuple[int, Tensor]], rows: int) -> Iterator[range]:
+    """Divide blocks into batches of at most so many rows, or of one block; numbers of the blocks of each."""
+    start = count = 0
+    for number, (_, vectors) in enumerate(blocks):
+        if number > start and count + len(vectors) > rows:
+            yield range(start, number)
+            start, count = number, 0
+        count += len(vectors)
+    yield range(start, len(blocks))
 
 
 def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
@@ -277,10 +255,8 @@ def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterato
     :raises InputError: for vectors with numbers that are not finite.
     """
     for shard in queries:
-        for ids, vectors in shard.blocks():
-            query_ids = ids.to_pylist()
-            for at in range(0, len(query_ids), QUERIES_AT_ONCE):
-                some = np.asarray(vectors[at : at + QUERIES_AT_ONCE], dtype=np.float32)
-                found = index.search(some, depth)
-                for query_id, (scores, places) in zip(query_ids[at : at + QUERIES_AT_ONCE], found, strict=True):
-                    yield Ranking(query_id, index.ids(places), scores)
+        for batch in shard.table.to_batches(QUERIES_AT_ONCE):
+            query_ids, vectors = from_batch(batch)
+            found = index.search(np.asarray(vectors, dtype=np.float32), depth)
+            for query_id, (scores, places) in zip(query_ids.to_pylist(), found, strict=True):
+                yield Ranking(query_id, index.ids(places), scores)

@@ -1,27 +1,20 @@
-"""The kinds of graph index: an entry here, a module that opens and searches it, and a stage that builds it.
+"""The kinds of graph index: an entry here, a class that opens and searches it, and a stage that builds it.
 
 The workflow reads this module as well: it imports no library of indexes or vectors.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cort.system.errors import input_error
-
-if TYPE_CHECKING:
-    from cort.retrieval.graph import Graph
 
 
 @dataclass(frozen=True)
 class GraphKind:
     """A kind of graph index, and the width of its searches.
 
-    :ivar module: has `open_index(folder)`.
     :ivar files: what the library writes into the folder of an index.
     :ivar settings: what an index is built with, as its meta.json says.
     :ivar parameter: name of the width.
@@ -30,20 +23,11 @@ class GraphKind:
         a number above -1.
     """
 
-    module: str
     files: tuple[str, ...]
     settings: tuple[str, ...]
     parameter: str
     default: float
     counts: bool
-
-    def open(self, folder: str | Path) -> Graph:
-        """Open an index for searching.
-
-        :raises InputError: a file that is missing or not as it was written, a library that is not installed.
-        """
-        graph: Graph = importlib.import_module(self.module).open_index(folder)
-        return graph
 
     def allows(self, width: float, depth: int) -> bool:
         """Tell whether a search of this width can find so many results."""
@@ -66,7 +50,6 @@ class GraphKind:
 
 GRAPHS: Mapping[str, GraphKind] = {
     "onng": GraphKind(
-        module="cort.retrieval.onng",
         files=("grp", "obj", "prf", "robj", "tre"),
         settings=("edges", "outgoing", "incoming", "distance"),
         parameter="epsilon",
@@ -74,7 +57,6 @@ GRAPHS: Mapping[str, GraphKind] = {
         counts=False,
     ),
     "hnsw": GraphKind(
-        module="cort.retrieval.hnsw",
         files=("graph.hnsw",),
         settings=("M", "ef_construction", "space"),
         parameter="ef",

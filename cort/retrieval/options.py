@@ -29,20 +29,6 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryVectorOptions:
-    """Of stages that search for vectors."""
-
-    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassageVectorOptions:
-    """Of stages that read the vectors of all passages."""
-
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-
-
-@dataclass(frozen=True, kw_only=True)
 class GraphOptions:
     """Of stages that search a graph index."""
 

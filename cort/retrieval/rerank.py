@@ -48,7 +48,10 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     :param table: pairs and scores (`tables.SCORES`), read from `source`.
     :raises InputError: a pair scored twice, a score that is no finite number, one of the first `depth` without a score.
     """
-    _refuse_bad_scores(table, source)
+    known_scores, fix = table["score"].to_numpy(), "score the candidates again"
+    bad = np.flatnonzero(~np.isfinite(known_scores))
+    if len(bad):
+        raise input_error(source, f"the score {known_scores[bad[0]]}", "a finite number", fix, int(bad[0]) + 1)
     query_ids, doc_ids = pa.array(run.query_ids, pa.string()), pc.unique(run.doc_ids)
     wanted = run.query_numbers() * len(doc_ids) + positions(run.doc_ids, doc_ids)
     # Pairs of other queries or documents get the number -1 and match nothing.
@@ -56,42 +59,22 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     known = (scored_queries >= 0) & (scored_docs >= 0)
     pairs = np.where(known, scored_queries * len(doc_ids) + scored_docs, -1)
     by = np.argsort(pairs, kind="stable")
-    _refuse_repeated_pairs(pairs, by, table, source)
-    place = np.searchsorted(pairs, wanted, sorter=by)
-    found = np.full(len(wanted), np.nan)
-    inside = np.flatnonzero(place < len(by))
-    rows = by[place[inside]]
-    hits = pairs[rows] == wanted[inside]
-    found[inside[hits]] = table["score"].to_numpy()[rows[hits]]
-    _refuse_missing_scores(run, found, depth, source)
-    return found
-
-
-def _refuse_bad_scores(table: pa.Table, source: str | Path) -> None:
-    bad = np.flatnonzero(~np.isfinite(table["score"].to_numpy()))
-    if len(bad):
-        row = int(bad[0])
-        found = f"the score {table['score'][row].as_py()}"
-        raise input_error(source, found, "a finite number", "score the candidates again", row + 1)
-
-
-def _refuse_repeated_pairs(
-    pairs: npt.NDArray[np.int64], by: npt.NDArray[np.intp], table: pa.Table, source: str | Path
-) -> None:
     ordered = pairs[by]
     repeated = by[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)]
     if len(repeated):
         row = int(repeated.min())
-        query_id, doc_id = table["query_id"][row].as_py(), table["doc_id"][row].as_py()
-        found = f"document {shorten(doc_id)} scored again for query {shorten(query_id)}"
-        raise input_error(source, found, "each pair once", "score the candidates again", row + 1)
-
-
-def _refuse_missing_scores(run: Run, scores: Scores, depth: int, source: str | Path) -> None:
+        query_id, doc_id = (shorten(table[name][row].as_py()) for name in ("query_id", "doc_id"))
+        found = f"document {doc_id} scored again for query {query_id}"
+        raise input_error(source, found, "each pair once", fix, row + 1)
+    place = np.searchsorted(ordered, wanted)
+    # Beyond the last one there is none.
+    is_known = np.append(ordered, -1)[place] == wanted
+    scores = np.where(is_known, np.append(known_scores[by], np.nan)[place], np.nan).astype(np.float64)
     missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))
     if len(missing):
         row = int(missing[0])
-        query_id = run.query_ids[int(np.searchsorted(run.offsets, row, side="right")) - 1]
+        query_id = run.query_ids[int(run.query_numbers()[row])]
         found = f"no score for document {shorten(run.doc_ids[row].as_py())} of query {shorten(query_id)}"
         expected = f"the first {depth} candidates scored ({len(missing)} are not)"
         raise input_error(source, found, expected, "score these candidates, or lower the depth")
+    return scores

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 # With so few queries at once a processor waits for memory: each product by itself, in threads, is the fastest.
 FEW = 3
@@ -19,8 +17,6 @@ class Sieve:
     """Candidates of some queries, among scores that come in batches."""
 
     def __init__(self, queries: int, depth: int, device: str) -> None:
-        import torch
-
         self._queries, self._depth = queries, depth
         # Of each query: a score that `depth` passages reach, and the largest margin so far.
         self._reached = torch.full((1, queries), -torch.inf, device=device)
@@ -40,8 +36,6 @@ class Sieve:
         :param first: row of the first passage.
         :param margins: twice the largest error of a score, of shape (1, queries).
         """
-        import torch
-
         groups = scores.shape[1]
         largest = scores.amax(0)  # (groups, queries)
         if not self._sifted and groups >= self._depth:
@@ -64,21 +58,15 @@ class Sieve:
 
     def _table(self, queries: Tensor, rows: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Put candidates, which come query by query, in tables."""
-        import torch
-
         counts = torch.bincount(queries, minlength=self._queries)
         columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
         shape = (self._queries, int(counts.max()))
-        table = torch.full(shape, -torch.inf, device=scores.device)
-        table[queries, columns] = scores
-        numbers = torch.full(shape, -1, device=scores.device)
-        numbers[queries, columns] = rows
-        return table, numbers
+        places = (queries, columns)
+        table = torch.full(shape, -torch.inf, device=scores.device).index_put_(places, scores)
+        return table, torch.full(shape, -1, device=scores.device).index_put_(places, rows)
 
     def _sift(self) -> None:
         """Keep, of each query, the best candidates and all that may be as good."""
-        import torch
-
         scores, rows = (torch.cat(tables, dim=1) for tables in zip(*self._found, strict=True))
         if scores.shape[1] > self._depth:
             best = scores.topk(min(self._depth + SPARE, scores.shape[1]), dim=1)

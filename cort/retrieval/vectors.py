@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
+from torch import Tensor
 
-from cort.formats.embeddings import Shard
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from cort.formats.embeddings import Shard, from_batch
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -26,49 +23,27 @@ HELD_BLOCK = 8_192
 
 
 class HeldVectors:
-    """A copy of all vectors in main memory, in single precision, one after the other."""
+    """A copy of all vectors in main memory, in single precision, in blocks.
 
-    def __init__(self, passages: Sequence[Shard], count: int) -> None:
-        # Not torch's memory: NumPy asks the system for large pages, which are read faster.
-        self._vectors = np.empty((count, passages[0].dimension), dtype=np.float32)
-        for at, vectors in _with_places(passages):
-            self._vectors[at : at + len(vectors)] = vectors
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the number of the first row, and the vectors, of each block."""
-        for first in range(0, len(self), HELD_BLOCK):
-            yield first, self._vectors[first : first + HELD_BLOCK]
-
-    def vectors(self, rows: Rows) -> Vectors:
-        """Copy the vectors of some rows; shape (rows, dimension)."""
-        found: Vectors = self._vectors[rows]
-        return found
-
-
-class HeldByDimension:
-    """A copy of all vectors in main memory, in single precision: of each block all first numbers, then all second ones.
-
-    A product with one query reads these as fast as memory gives them: it adds to many scores at a time, where vector
-    after vector it waits for the sum of each. To pick single vectors takes four times as long.
+    :param by_dimension: of each block all first numbers, then all second ones. A product with one query reads these as
+        fast as memory gives them: it adds to many scores at a time, where vector after vector it waits for the sum of
+        each. To pick single vectors takes four times as long.
     """
 
-    def __init__(self, passages: Sequence[Shard], count: int) -> None:
-        import torch
-
-        self._count = count
-        self._vectors = np.empty((-(-count // HELD_BLOCK), passages[0].dimension, HELD_BLOCK), dtype=np.float32)
-        for at, vectors in _with_places(passages):
+    def __init__(self, passages: Sequence[Shard], *, by_dimension: bool) -> None:
+        table = pa.concat_tables([shard.table for shard in passages])
+        self._count, dimension = len(table), passages[0].dimension
+        shape = (HELD_BLOCK, dimension)[:: -1 if by_dimension else 1]
+        # Not torch's memory: NumPy asks the system for large pages, which are read faster.
+        memory = np.empty((-(-self._count // HELD_BLOCK), *shape), dtype=np.float32)
+        self._vectors = memory.swapaxes(1, 2) if by_dimension else memory  # (blocks, rows, e)
+        for number, block in enumerate(self._vectors):
             start = 0
-            while start < len(vectors):
-                block, place = divmod(at + start, HELD_BLOCK)
-                part = vectors[start : start + HELD_BLOCK - place]
+            for batch in table.slice(number * HELD_BLOCK, HELD_BLOCK).to_batches():
+                _, vectors = from_batch(batch)
                 # In threads, which NumPy has not.
-                to = torch.from_numpy(self._vectors[block, :, place : place + len(part)])  # (e, rows)
-                to.copy_(as_tensor(part).T)
-                start += len(part)
+                as_tensor(block[start : start + len(vectors)]).copy_(as_tensor(vectors))
+                start += len(vectors)
 
     def __len__(self) -> int:
         return self._count
@@ -77,11 +52,11 @@ class HeldByDimension:
         """Yield the number of the first row, and the vectors, of each block."""
         for number, block in enumerate(self._vectors):
             first = number * HELD_BLOCK
-            yield first, block[:, : self._count - first].T
+            yield first, block[: self._count - first]
 
     def vectors(self, rows: Rows) -> Vectors:
         """Copy the vectors of some rows; shape (rows, dimension)."""
-        found: Vectors = self._vectors[rows // HELD_BLOCK, :, rows % HELD_BLOCK]
+        found: Vectors = self._vectors[rows // HELD_BLOCK, rows % HELD_BLOCK]
         return found
 
 
@@ -120,15 +95,6 @@ class MappedVectors:
 
 def as_tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
     """Share the memory of vectors that nobody writes to, as those of mapped files, with torch."""
-    import torch
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(vectors)
-
-
-def _with_places(passages: Sequence[Shard]) -> Iterator[Block]:
-    at = 0
-    for _, vectors in itertools.chain.from_iterable(shard.blocks() for shard in passages):
-        yield at, vectors
-        at += len(vectors)

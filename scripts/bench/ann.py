@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cort.formats.artifacts import read_artifact
 from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.raw import iter_passages, iter_queries
 from cort.formats.tables import QRELS, write_table
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
-from cort.retrieval.audits import Audit, read_audit
+from cort.retrieval.audits import Audit
 from scripts.bench.common import Vectors, parse, run_stage, write_encoder, write_passages, write_vectors
 from scripts.sandbox import size_of
 
@@ -81,7 +82,7 @@ def audit(kind: str, options: Mapping[str, int], passages: int, folder: Path) ->
     named = {"kind": kind, "encoder": "vectors", "split": "benchmark", "widths": WIDTHS[kind]}
     depths = sorted({min(depth, passages) for depth in DEPTHS})
     run_stage("audit", passages=vectors, index=index, **files, **named, depths=depths)
-    return read_audit(files["output"])
+    return read_artifact(files["output"], Audit)
 
 
 def main() -> None:

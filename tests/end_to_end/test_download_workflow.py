@@ -92,7 +92,6 @@ def test_each_file_is_made_by_one_rule():
 @pytest.mark.parametrize("rule", ["download", "extract"])
 def test_plan_and_rules_look_into_the_same_folder(rule):
     assert "downloads=paths.KEPT," in RULES[rule]
-    assert downloads.KEPT == paths.KEPT
 
 
 # In the plan.

@@ -6,11 +6,12 @@ import pytest
 
 from cort import audit, evaluate, hnsw, onng, report, retrieve, retrieve_graph
 from cort.formats import tables
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.embeddings import open_shards
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
-from cort.retrieval.audits import Audit, Exact, Milliseconds, Search, read_audit, write_audit
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
+from cort.retrieval.graph_search import open_index
 from tests.support.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
@@ -68,8 +69,8 @@ def brute_force(query, depth):
 @pytest.mark.parametrize("kind", ["hnsw", "onng"])
 def test_recall_is_what_a_loop_counts(folder, kind):
     assert run(folder, kind) == 0
-    found = read_audit(folder / f"{kind}.json")
-    graph = GRAPHS[kind].open(folder / kind)
+    found = read_artifact(folder / f"{kind}.json", Audit)
+    graph = open_index(kind, folder / kind)
     expected = {}
     for width in WIDTHS[kind]:
         for depth in (5, 20):
@@ -94,7 +95,7 @@ def test_recall_is_what_a_loop_counts(folder, kind):
 @pytest.mark.parametrize(("kind", "width"), [("hnsw", 20), ("onng", 0.0)])
 def test_losses_are_differences_of_what_evaluate_says_of_the_runs(folder, tmp_path, kind, width):
     assert run(folder, kind) == 0
-    found = read_audit(folder / f"{kind}.json")
+    found = read_artifact(folder / f"{kind}.json", Audit)
     exact, own = tmp_path / "exact.trec", tmp_path / "own.trec"
     shared = ["--queries", str(folder / "q.arrow"), "--depth", "20", "--tag", "t"]
     passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
@@ -185,13 +186,13 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path, capsys):
 def made(index="onng", parameter="epsilon", model="m", recalls=None):
     times = Milliseconds(2.0, 1.5)
     recalls = recalls or {(0.1, 20): 0.8, (0.2, 20): 0.9, (0.4, 20): 0.9, (0.1, 5): 1.0}
-    searches = [Search(width, depth, recall, times, {"RR@10": 0.5}) for (width, depth), recall in recalls.items()]
-    exact = [Exact(depth, Milliseconds(8.0, 8.0), {"RR@10": 0.75}) for depth in (5, 20)]
-    return Audit("dev", "e", index, parameter, model, COUNT, QUERIES, exact, searches)
+    searches = [Search(depth, {"RR@10": 0.5}, times, recall, width) for (width, depth), recall in recalls.items()]
+    exact = [Exact(depth, {"RR@10": 0.75}, Milliseconds(8.0, 8.0)) for depth in (5, 20)]
+    return Audit("e", exact, index, model, parameter, COUNT, QUERIES, searches, "dev")
 
 
 def chosen(folder, tmp_path, one, wanted):
-    write_audit(tmp_path / "audit.json", one)
+    write_artifact(tmp_path / "audit.json", one)
     options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow")]
     options += ["--depth", "20", "--tag", "t", "--audit", str(tmp_path / "audit.json"), "--recall", str(wanted)]
     return retrieve_graph.main([*options, "--output", str(tmp_path / "run.trec")])
@@ -263,7 +264,8 @@ def test_a_panel_has_a_line_per_index_and_exact_search():
 
 def test_measures_stand_in_the_order_of_the_experiment(tmp_path):
     times = Milliseconds(1.0, 1.0)
-    one = Audit("dev", "e", "onng", "epsilon", "m", 9, 9, [Exact(5, times, {"AP": 0.1, "R@5": 0.2, "RR": 0.3})], [])
+    exact = [Exact(5, {"AP": 0.1, "R@5": 0.2, "RR": 0.3}, times)]
+    one = Audit("e", exact, "onng", "m", "epsilon", 9, 9, [], "dev")
     assert audit_blocks([one], ["RR", "R@5", "nDCG"])[0].measures == ["RR", "R@5", "AP"]
 
 
@@ -282,7 +284,7 @@ def test_marks_are_round_and_hold_all_values(values, marks):
 
 def test_the_page_shows_them(tmp_path):
     for number, one in enumerate(both()):
-        write_audit(tmp_path / f"{number}.json", one)
+        write_artifact(tmp_path / f"{number}.json", one)
     measures = {"system": "s", "split": "dev", "relevance_level": 1, "queries": QUERIES, "mean": {"RR@10": 0.75}}
     (tmp_path / "m.json").write_text(json.dumps(measures))
     options = ["--title", "T", "--dataset", "d", "--measures-files", str(tmp_path / "m.json"), "--baseline", "s"]

@@ -13,8 +13,9 @@ from cort.evaluation.measures import evaluate_run
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval import bm25 as library
-from cort.retrieval.anserini import temporary_folder
+from cort.retrieval.options import BM25Options
 from cort.system.errors import InputError
+from cort.system.files import temporary_folder
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad"
 
@@ -190,11 +191,9 @@ def test_lost_passages_are_noticed():
         "2026 INFO [main] index.AbstractIndexer (A.java:1) - indexed:        8,841,822",
         "2026 INFO [main] index.AbstractIndexer (A.java:2) - errors:                 1",
     ]
-    counters = bm25_index.parse_counters(lines)
-    assert counters == {"indexed": 8_841_822, "errors": 1}
-    bm25_index.check_counters(counters, 8_841_822, "p.parquet")
+    assert bm25_index.read_counters(lines, 8_841_822, "p.parquet") == {"indexed": 8_841_822, "errors": 1}
     with pytest.raises(InputError) as error:
-        bm25_index.check_counters(counters, 8_841_823, "p.parquet")
+        bm25_index.read_counters(lines, 8_841_823, "p.parquet")
     assert str(error.value) == (
         "p.parquet: found after indexing 8841822 indexed, 1 errors, "
         "expected 8841823 indexed or empty, and some indexed; fix these passages"
@@ -203,7 +202,7 @@ def test_lost_passages_are_noticed():
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
     batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
-    assert bm25_index.write_parts([batch, batch], "raw", tmp_path) == 4
+    bm25_index.write_parts([batch, batch], "raw", tmp_path)
     parts = sorted(tmp_path.iterdir())
     assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
     rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]
@@ -305,7 +304,7 @@ def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
 
 
 def test_searching_leaves_no_file_behind(data, tmp_path):
-    searcher = library.open_searcher(data / "lucene", 3, 1, 256)
+    searcher = library.Searcher(BM25Options(index=str(data / "lucene"), queries="", depth=3, memory_mb=256))
     with temporary_folder(tmp_path / "x") as folder:
         runs = dict(searcher.search(["oil", "nonesuch", "war"], library.make_grid([0.9, 1], [0.4]), folder))
         assert list(folder.iterdir()) == []

@@ -1,12 +1,12 @@
 import csv
 import json
+from statistics import fmean as mean
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from cort import compare
-from cort.evaluation.measures import mean
 from cort.formats import tables
 
 MEASURES = ("RR@10", "R@5")

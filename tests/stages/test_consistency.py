@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from cort import consistency
-from cort.evaluation.consistency import REFERENCE_DEPTH
-from cort.evaluation.consistency import consistency as factors
+from cort.evaluation.depths import REFERENCE_DEPTH
+from cort.evaluation.depths import consistency as factors
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from cort import hnsw, onng, retrieve, retrieve_graph
+from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
-from cort.retrieval.audits import Audit, Milliseconds, Search, write_audit
-from cort.retrieval.hnsw import Hnsw, open_index
+from cort.retrieval import graph_search
+from cort.retrieval.audits import Audit, Milliseconds, Search
+from cort.retrieval.graph_search import open_index
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 
@@ -73,7 +75,7 @@ def test_a_wide_search_is_exact_and_its_scores_are_those_of_exact_retrieval(fold
 def test_search_finds_what_brute_force_finds(folder):
     vectors, queries = unit(1, 400), unit(2, 70)
     vectors[300:] = vectors[:100]
-    index = open_index(folder / "index")
+    index = open_index("hnsw", folder / "index")
     for query in queries:
         found = index.search(query, 400, 10)
         products = vectors.astype(np.float64) @ query.astype(np.float64)
@@ -94,7 +96,7 @@ def test_equal_vectors_are_ordered_by_doc_id(folder):
 def test_threads_and_blocks_change_no_byte(folder, monkeypatch):
     results = []
     for threads, block in (("1", 1_024), ("2", 1_024), ("2", 7)):
-        monkeypatch.setattr(Hnsw, "queries_per_block", block)
+        monkeypatch.setattr(graph_search, "QUERIES_PER_BLOCK", block)
         options = ("--threads", threads, "--depth", "20", "--width", "20")
         status, output = search(folder, str(folder / "q.arrow"), folder / "index", *options)
         assert status == 0
@@ -108,7 +110,7 @@ def test_a_graph_in_parts_gives_what_it_leads_to(tmp_path):
     passages = shard(tmp_path / "p.arrow", names("d", 400), vectors)
     assert build(tmp_path, [passages], "--M", "2", "--ef-construction", "2")[0] == 0
     queries = shard(tmp_path / "q.arrow", ["q"], unit(7, 1))
-    index = open_index(tmp_path / "index")
+    index = open_index("hnsw", tmp_path / "index")
     with pytest.raises(RuntimeError):
         index.index.set_ef(400)
         index.index.knn_query(unit(7, 1), k=400)
@@ -248,8 +250,8 @@ def test_without_the_library_one_line_says_what_to_install(folder, tmp_path, cap
 def test_an_audit_chooses_the_smallest_ef_that_is_enough(folder, tmp_path):
     times = Milliseconds(1.0, 1.0)
     recalls = {(20, 20): 0.9, (50, 20): 0.95, (80, 20): 0.99, (20, 10): 1.0}
-    searches = [Search(ef, depth, recall, times, {}) for (ef, depth), recall in recalls.items()]
-    write_audit(tmp_path / "a.json", Audit("dev", "e", "hnsw", "ef", "m", 400, 70, [], searches))
+    searches = [Search(depth, {}, times, recall, ef) for (ef, depth), recall in recalls.items()]
+    write_artifact(tmp_path / "a.json", Audit("e", [], "hnsw", "m", "ef", 400, 70, searches, "dev"))
     chosen = ("--audit", str(tmp_path / "a.json"), "--recall", "0.95")
     queries, index, depth = str(folder / "q.arrow"), folder / "index", ("--depth", "20")
     _, found = search(folder, queries, index, *chosen, *depth)

@@ -204,5 +204,5 @@ def test_published_runs_measure_the_same_after_the_import(tmp_path):
     imported = import_run.read_published(source)
     names = ["RR", "nDCG@10", "AP", "R@100"]
     tmp = tmp_path / "imported.trec"
-    import_run.write_run(tmp, import_run.cut(imported, 1000), "x")
+    import_run.write_run(tmp, imported, "x")
     assert measures.evaluate_run(read_run(tmp), qrels, names) == measures.evaluate_run(before, qrels, names)

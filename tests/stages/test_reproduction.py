@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from cort import reproduction
-from cort.evaluation.consistency import Consistency
-from cort.evaluation.depths import Depths
+from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.reproduction.artifact import Counts
 from cort.reporting.reproduction.fidelity import Latency, Results, compare, count, verdicts_on

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cort.evaluation.consistency import Consistency
-from cort.evaluation.depths import Depths, saturation
+from cort.evaluation.depths import Consistency, Depths, saturation
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
 from cort.reporting.reproduction.artifact import Counts

@@ -180,10 +180,10 @@ def test_repeated_or_no_measures_are_refused():
         measures.parse_measures([])
 
 
-def test_mean_is_exact_and_refuses_nothing_to_average():
-    assert measures.mean([0.1] * 10) == 0.1
-    with pytest.raises(ValueError, match="no values"):
-        measures.mean([])
+def test_means_are_exact_and_refuse_nothing_to_average():
+    assert measures.means({str(number): {"RR": 0.1} for number in range(10)}, ["RR"]) == {"RR": 0.1}
+    with pytest.raises(ValueError, match="at least one"):
+        measures.means({}, ["RR"])
 
 
 def qrels_table(rows):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cort.evaluation import significance
-from cort.evaluation.significance import bootstrap_means, holm, interval, quantize, randomization_test, t_test
+from cort.evaluation import comparisons
+from cort.evaluation.comparisons import bootstrap_means, holm, interval, quantize, randomization_test, t_test
 
 
 def differences(seed, queries, columns=3, shift=0.0):
@@ -93,7 +93,7 @@ def test_sums_do_not_depend_on_their_order_nor_on_blocks(monkeypatch):
     order = np.random.default_rng(1).permutation(300)
     assert units.sum(axis=0).tolist() == units[order].sum(axis=0).tolist()
     means = bootstrap_means(values, 50, 4)
-    monkeypatch.setattr(significance, "CELLS_PER_BLOCK", 300 * 8)
+    monkeypatch.setattr(comparisons, "CELLS_PER_BLOCK", 300 * 8)
     assert np.array_equal(bootstrap_means(values, 50, 4), means)
 
 

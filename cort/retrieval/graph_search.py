@@ -1,0 +1,154 @@
+"""Searches in graph indexes: ONNG (Iwasaki & Miyazaki 2018) with NGT, HNSW (Malkov & Yashunin 2018) with hnswlib.
+
+A search has a width: epsilon of an ONNG, ef of an HNSW index; a larger one finds more and takes longer.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.formats.arrow import open_arrow
+from cort.formats.embeddings import Shard, from_batch
+from cort.formats.records import Ranking
+from cort.formats.runs import order
+from cort.retrieval.graph import FIX, HNSW_SPACE, IDS_FILE, Meta, Vectors, library, read_meta
+from cort.retrieval.graphs import GRAPHS
+from cort.system.errors import input_error
+
+QUERIES_PER_BLOCK = 64
+
+
+class Found(NamedTuple):
+    """What one search found: rows of the index, and their inner products with the query."""
+
+    rows: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Graph(ABC):
+    """An index that is open for searching: the library's own, the id of each row, and what it was built of."""
+
+    index: Any
+    ids: pa.Array
+    meta: Meta
+
+    @staticmethod
+    @abstractmethod
+    def load(folder: Path, dimension: int) -> tuple[Any, int]:
+        """Open the library's own index; it, and the number of its vectors."""
+
+    @abstractmethod
+    def search(self, query: Vectors, width: float, depth: int) -> Found:
+        """Search one query in one thread; `depth` results at most, fewer where the graph leads to no more."""
+
+
+class Onng(Graph):
+    """The width of a search is epsilon."""
+
+    @staticmethod
+    def load(folder: Path, dimension: int) -> tuple[Any, int]:
+        """Open NGT's index."""
+        import ngtpy
+
+        index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
+        return index, index.get_num_of_objects()
+
+    def search(self, query: Vectors, width: float, depth: int) -> Found:
+        """Follow edges to passages within (1 + width) times the distance of the last result so far.
+
+        Scores are computed from the index's distances (1 - d^2 / 2 for unit vectors).
+        """
+        pairs = self.index.search(query, size=depth, epsilon=width)
+        rows, distances = zip(*pairs, strict=True) if pairs else ((), ())
+        return Found(np.array(rows, dtype=np.int64), 1.0 - np.array(distances, dtype=np.float64) ** 2 / 2)
+
+
+class Hnsw(Graph):
+    """The width of a search is ef, the results it keeps while it goes on."""
+
+    @staticmethod
+    def load(folder: Path, dimension: int) -> tuple[Any, int]:
+        """Open hnswlib's index."""
+        (file,) = GRAPHS["hnsw"].files
+        index = library().Index(space=HNSW_SPACE, dim=dimension)
+        try:
+            index.load_index(str(folder / file))
+        except RuntimeError as error:
+            raise input_error(folder / file, f"an index that cannot be read ({error})", "a whole one", FIX) from error
+        return index, index.get_current_count()
+
+    def search(self, query: Vectors, width: float, depth: int) -> Found:
+        """Keep the best `width` passages found so far, and end when none of them leads to a better one."""
+        self.index.set_ef(int(width))
+        found = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
+        least, most = 0, min(depth, self.meta.count)
+        asked = most
+        # hnswlib refuses to return fewer than asked, where the graph does not lead the query to so many.
+        while least < most:
+            try:
+                found = self.index.knn_query(query, k=asked, num_threads=1)
+                least = asked
+            except RuntimeError:
+                most = asked - 1
+            asked = (least + most + 1) // 2
+        (rows,), (distances,) = found
+        return Found(rows.astype(np.int64), 1.0 - distances.astype(np.float64))
+
+
+KINDS: Mapping[str, type[Graph]] = {"onng": Onng, "hnsw": Hnsw}
+
+
+def open_index(kind: str, folder: str | Path) -> Graph:
+    """Open an index for searching.
+
+    :raises InputError: a file that is missing or not as it was written, a library that is not installed.
+    """
+    folder = Path(folder)
+    meta = read_meta(folder, kind)
+    index, vectors = KINDS[kind].load(folder, meta.dimension)
+    ids = open_arrow(folder / IDS_FILE, "list of ids", FIX)["id"].combine_chunks()
+    if not len(ids) == vectors == meta.count:
+        raise input_error(folder, f"{len(ids)} ids and {vectors} vectors", f"{meta.count} of each", FIX)
+    return KINDS[kind](index, ids, meta)
+
+
+def rank(index: Graph, queries: Sequence[Shard], width: float, depth: int, threads: int) -> Iterator[Ranking]:
+    """Rank passages for each query, in the order of the queries; the results do not depend on `threads`."""
+    batches = [from_batch(batch) for shard in queries for batch in shard.table.to_batches(QUERIES_PER_BLOCK)]
+    blocks = [vectors for _, vectors in batches]
+    processes = max(1, min(threads, len(blocks)))
+    # NGT holds Python's lock while it searches. Forked processes share the index's memory.
+    global _shared
+    _shared = index
+    work = partial(_search_block, width=width, depth=depth)
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork")) as pool:
+        results = pool.map(work, blocks) if processes > 1 else map(work, blocks)
+        for (query_ids, _), found in zip(batches, results, strict=True):
+            for query_id, one in zip(query_ids.to_pylist(), found, strict=True):
+                yield to_ranking(query_id, index.ids, one)
+
+
+_shared: Graph
+
+
+def _search_block(block: npt.NDArray[np.floating], width: float, depth: int) -> list[Found]:
+    return [_shared.search(query, width, depth) for query in block.astype(np.float32)]
+
+
+def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
+    """Name the results of one search and order them by (-inner product, doc_id)."""
+    doc_ids = ids.take(pa.array(found.rows)).to_pylist()
+    by = order(doc_ids, found.scores)
+    return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])
