@@ -24,43 +24,16 @@ from pathlib import Path
 from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.formats.artifacts import to_json
 from cort.reporting.inputs import read_each
-from cort.reporting.reproduction import page as writing
-from cort.reporting.reproduction.artifact import Reproduction
-from cort.reporting.reproduction.fidelity import Results, read_latencies
-from cort.reporting.reproduction.page import Judged
+from cort.reporting.reproduction.fidelity import Results, count, read_latencies
+from cort.reporting.reproduction.page import build, judge
 from cort.reporting.reproduction.paper import Paper, read_paper
-from cort.reporting.tables import Table, in_formats, to_csv
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
-
-
-def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -> dict[str, str]:
-    """Make every file: path in the output folder -> text, the page last."""
-    judged = [writing.judge(paper, results) for paper in papers]
-    reproduction = Reproduction([writing.result_of(one) for one in judged])
-    files = {"reproduction.json": to_json(reproduction)}
-    for one in judged:
-        files |= _files_of(one)
-    whole = [row for one in judged for row in writing.numbers_table(one, list(one.verdicts)).rows]
-    files["numbers.csv"] = to_csv(Table(writing.COLUMNS, whole))
-    for paper in reproduction.papers:
-        counts = paper.counts
-        log.info("%s: %d within, %d off, %d not run", paper.name, counts.within, counts.off, counts.not_run)
-    return files | {"index.html": writing.render(title, dataset, judged)}
-
-
-def _files_of(judged: Judged) -> dict[str, str]:
-    name = judged.paper.name
-    files = {f"figures/{name}.{figure.name}.svg": writing.draw(figure, judged) for figure in judged.paper.figures}
-    for table in judged.paper.tables:
-        files |= in_formats(f"tables/{name}.{table.name}", writing.numbers_table(judged, [table.name]))
-    return files
 
 
 def read_papers(paths: Sequence[str]) -> list[Paper]:
@@ -97,8 +70,12 @@ def stage(options: Options) -> None:
         {(one.system, one.split): one for one in read_each(options.consistency_files, Consistency)},
         {(one.system, one.split): one for one in latencies},
     )
-    for name, text in build(options.title, options.dataset, papers, results).items():
+    judged = [judge(paper, results) for paper in papers]
+    for name, text in build(options.title, options.dataset, judged).items():
         write_text(Path(options.output_folder) / name, text)
+    for one in judged:
+        counts = count(one.all)
+        log.info("%s: %d within, %d off, %d not run", one.paper.name, counts.within, counts.off, counts.not_run)
 
 
 main = cli.main_of(Options, stage)

@@ -72,8 +72,8 @@ def build(contents: Contents) -> dict[str, str]:
         files |= in_formats(f"tables/{name}", table)
     inline = {}
     for name, found in figure_panels(contents, audited).items():
-        files[f"figures/{name}.svg"] = figures.draw(found, name) if found else figures.missing(NO_DATA[name])
-        inline[name] = [figures.draw_inline(panel, f"{name}-{number}") for number, panel in enumerate(found, start=1)]
+        files[f"figures/{name}.svg"] = figures.draw(found, name, NO_DATA[name])
+        inline[name] = figures.draw_inline(found, name)
     page = render(
         "report.html.jinja",
         report=contents,

@@ -33,6 +33,11 @@ class Column:
     digits: int = 3
 
 
+def columns(digits: int = 3, **headings: str) -> list[Column]:
+    """Make columns from their headings by key; an empty one is the key."""
+    return [Column(key, heading, digits) for key, heading in headings.items()]
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of cells; `best` holds (row, column) of what is set bold, `blocks` the rows that begin a new block.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort.reporting.reproduction.checks import find_mistakes
-from cort.reporting.reproduction.paper import read_paper
+from cort.reporting.reproduction.paper import find_mistakes, read_paper
 from workflow.experiment.checks import ConfigError
 
 
