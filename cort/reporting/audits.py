@@ -8,7 +8,7 @@ from math import floor, log10
 
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
-from cort.reporting.tables import Cell, Column, Table
+from cort.reporting.tables import Cell, Table, columns
 from cort.retrieval.audits import Audit
 
 EXACT = "exact"
@@ -16,10 +16,10 @@ EXACT = "exact"
 
 @dataclass(frozen=True)
 class Row:
-    """One search at one depth; `width` and what is lost are None for exact search."""
+    """One search at one depth, its index and width in words as `name`; exact search has no width and loses nothing."""
 
+    name: str
     index: str
-    parameter: str
     width: float | None
     depth: int
     recall: float
@@ -27,11 +27,6 @@ class Row:
     median: float
     faster: float | None
     loss: dict[str, float]
-
-    @property
-    def name(self) -> str:
-        """Index and width in words."""
-        return EXACT if self.width is None else f"{self.index}, {self.parameter} {self.width:g}"
 
 
 @dataclass(frozen=True)
@@ -65,35 +60,43 @@ def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Blo
 def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
     for exact in audits[0].exact:
         times = exact.milliseconds
-        yield Row(EXACT, "", None, exact.depth, 1.0, times.mean, times.median, None, {})
+        yield Row(EXACT, EXACT, None, exact.depth, 1.0, times.mean, times.median, None, {})
         for audit in audits:
             for one in audit.searches:
                 if one.depth == exact.depth:
                     mean, median = one.milliseconds.mean, one.milliseconds.median
                     faster = times.mean / mean if mean > 0 else None
-                    found = one.width, one.depth, one.recall, mean, median, faster, one.loss
-                    yield Row(audit.index, audit.parameter, *found)
+                    name = f"{audit.index}, {audit.parameter} {one.width:g}"
+                    yield Row(name, audit.index, one.width, one.depth, one.recall, mean, median, faster, one.loss)
 
 
 def audits_table(blocks: Sequence[Block]) -> Table:
     """Put together all searches, one block per split and encoder."""
     measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
-    columns = [*map(Column, ("split", "encoder", "depth", "index"))]
-    columns += [Column("width", "epsilon or ef"), Column("recall", "recall of exact", 4)]
-    columns += [Column("mean_ms", "mean (ms)", 2), Column("median_ms", "median (ms)", 2)]
-    columns += [Column("times_faster", "times faster", 1)]
-    columns += [Column(f"loss_{name}", f"loss of {name}", 4) for name in measures]
+    heads = columns(split="", encoder="", depth="", index="", width="epsilon or ef")
+    heads += columns(4, recall="recall of exact") + columns(2, mean_ms="mean (ms)", median_ms="median (ms)")
+    heads += columns(1, times_faster="times faster") + columns(
+        4, **{f"loss_{name}": f"loss of {name}" for name in measures}
+    )
     rows: list[list[Cell]] = []
     begins = set()
     for block in blocks:
         begins.add(len(rows))
         for one in block.rows:
             width = int(one.width) if one.width is not None and one.width == int(one.width) else one.width
-            head: list[Cell] = [block.split, block.encoder, one.depth, one.index, width]
-            rows.append(
-                [*head, one.recall, one.mean, one.median, one.faster, *(one.loss.get(name) for name in measures)]
+            found = (
+                block.split,
+                block.encoder,
+                one.depth,
+                one.index,
+                width,
+                one.recall,
+                one.mean,
+                one.median,
+                one.faster,
             )
-    return Table(columns, rows, blocks=frozenset(begins))
+            rows.append([*found, *(one.loss.get(name) for name in measures)])
+    return Table(heads, rows, blocks=frozenset(begins))
 
 
 def audit_panels(blocks: Sequence[Block]) -> list[Panel]:

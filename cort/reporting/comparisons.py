@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 
 from cort.evaluation.comparisons import Comparison, Comparisons
 from cort.reporting.labels import MISSING, count, fixed, measure_label, plural, signed
-from cort.reporting.tables import Cell, Column, Table
+from cort.reporting.tables import Cell, Column, Table, columns
 
 HEADINGS = {
     "baseline_mean": "baseline's mean",
@@ -49,10 +49,10 @@ def shown_interval(low: float, high: float, *, sign: bool = False) -> str:
 
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
     """Put together all comparisons, a block per split."""
-    columns = [Column("split"), Column("baseline")]
+    heads = columns(split="", baseline="")
     for field in fields(Comparison):
         heading = HEADINGS.get(field.name) or HEADINGS.get(field.name.rpartition("_")[2], "")
-        columns.append(Column(field.name, heading, 4 if field.name in P_VALUES else 3))
+        heads.append(Column(field.name, heading, 4 if field.name in P_VALUES else 3))
     rows: list[list[Cell]] = []
     blocks = set()
     for one in comparisons:
@@ -60,26 +60,19 @@ def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
         for row in one.comparisons:
             shown = {"measure": measure_label(row.measure), "significant": "yes" if row.significant else "no"}
             rows.append([one.split, one.baseline, *(asdict(row) | shown).values()])
-    return Table(columns, rows, blocks=frozenset(blocks))
+    return Table(heads, rows, blocks=frozenset(blocks))
 
 
 def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
     """Put together the shortest lists that hold as much as the baseline's longest."""
-    columns = [
-        Column("split"),
-        Column("system"),
-        Column("depth", "shortest list"),
-        Column("recall", "its recall"),
-        Column("baseline"),
-        Column("baseline_depth", "baseline's list"),
-        Column("baseline_recall", "its recall"),
-    ]
+    heads = columns(split="", system="", depth="shortest list", recall="its recall", baseline="")
+    heads += columns(baseline_depth="baseline's list", baseline_recall="its recall")
     rows = [
         [one.split, row.system, row.depth, row.recall, one.baseline, row.baseline_depth, row.baseline_recall]
         for one in comparisons
         for row in one.list_lengths
     ]
-    return Table(columns, rows)
+    return Table(heads, rows)
 
 
 def wanted_recall(comparisons: Comparisons) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from cort.system.errors import input_error, shorten
 
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
 MEASURE = "validation_measure"
-"""A column that curves of a training whose best model is chosen by its loss need not have."""
+"""A column of trainings whose best model is chosen by it; others need not have it."""
 POINTS = 400
 """Points drawn of one curve: more than a printed panel can show."""
 WINDOWS = 40
@@ -58,20 +57,18 @@ def read_curve(name: str, path: str | Path) -> Curve:
     _, first = next(lines, (0, ""))
     header = next(csv.reader([first]), [])
     if set(COLUMNS) - set(header):
-        raise input_error(
-            path, f"the header {shorten(first)}", f"`{','.join(COLUMNS)}`", "name the curve that training wrote", 1
-        )
-    values: dict[str, list[float]] = {column: [] for column in (*COLUMNS, MEASURE) if column in header}
+        expected = f"`{','.join(COLUMNS)}`"
+        raise input_error(path, f"the header {shorten(first)}", expected, "name the curve that training wrote", 1)
+    rows = []
     for row, line in lines:
         cells = line.split(",")
         if len(cells) != len(header):
             raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "fix the line", row)
-        for column, cell in zip(header, cells, strict=True):
-            if column in values:
-                values[column].append(_number(path, row, column, cell))
-    if not values["step"]:
+        values = dict(zip(header, cells, strict=True))
+        rows.append([_number(path, row, column, values.get(column, "")) for column in (*COLUMNS, MEASURE)])
+    if not rows:
         raise input_error(path, "no rows", "at least one step", "train again")
-    return Curve(name, {column: np.array(numbers, dtype=np.float64) for column, numbers in values.items()})
+    return Curve(name, dict(zip((*COLUMNS, MEASURE), np.array(rows).T, strict=True)))
 
 
 def _number(path: str | Path, row: int, column: str, cell: str) -> float:
@@ -107,23 +104,22 @@ def thin(steps: Series, values: Series) -> tuple[Series, Series]:
 
 def summarize(curve: Curve) -> Summary:
     """Sum a training up in a few numbers."""
-    _, losses = curve.known("loss")
-    steps, validation = curve.known("validation_loss")
-    _, epochs = curve.known("epoch")
-    _, speeds = curve.known("examples_per_second")
-    best = int(np.argmin(validation)) if len(validation) else None
-    best_step = None if best is None else int(steps[best])
-    measured, measures = curve.known(MEASURE) if MEASURE in curve.columns else (steps[:0], steps[:0])
+    known = {column: curve.known(column) for column in curve.columns}
+    losses, epochs, speeds = (known[column][1] for column in ("loss", "epoch", "examples_per_second"))
+    (steps, validation), (measured, measures) = known["validation_loss"], known[MEASURE]
+    best = None
     if len(measures):
-        best_step = int(measured[np.argmax(measures)])
+        best = int(measured[np.argmax(measures)])
+    elif len(validation):
+        best = int(steps[np.argmin(validation)])
     return Summary(
         curve.name,
         int(curve.columns["step"].max()),
         float(epochs.max()) if len(epochs) else None,
         # The mean of the last window, because the loss of a single batch says little.
         float(losses[-max(1, len(losses) // WINDOWS) :].mean()) if len(losses) else None,
-        None if best is None else float(validation[best]),
+        float(validation.min()) if len(validation) else None,
         float(measures.max()) if len(measures) else None,
-        best_step,
-        statistics.median(speeds.tolist()) if len(speeds) else None,
+        best,
+        float(np.median(speeds)) if len(speeds) else None,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -10,10 +11,15 @@ from typing import TypeVar
 from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.formats.artifacts import read_artifact
+from cort.formats.artifacts import read_artifact, read_json
+from cort.formats.lines import iter_lines
 from cort.system.errors import input_error, shorten
 
 Measured = TypeVar("Measured", Measures, Depths, Consistency)
+
+# Libraries whose version can change a number.
+LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
+UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,44 @@ class Filter:
 
     name: str
     counts: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine."""
+
+    processor: str
+    cores: int
+    memory_mb: int
+    gpus: list[str]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input file; `bytes` is its size."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the results came from: facts as (name, value), and the input files."""
+
+    facts: list[tuple[str, str]]
+    inputs: list[Input]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """All jobs of one rule; `peak_mb` is None where no job lived long enough to be measured."""
+
+    rule: str
+    jobs: int
+    seconds: float
+    longest: float
+    peak_mb: float | None
 
 
 def read_filter(name: str, path: str | Path) -> Filter:
@@ -49,3 +93,64 @@ def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measure
             )
         found.append(one)
     return found
+
+
+def read_origin(path: str | Path) -> Origin:
+    """Read what `cort.provenance` recorded; what could not be found out then is left out."""
+    found = read_json(path)
+    code, software = found["code"], found["software"]
+    hardware: Hardware = found["hardware"].read(Hardware)
+    commit, changed = code["commit"].read(str | None), code["modified"].read(bool | None)
+    packages = {name.lower(): version for name, version in software["packages"].read(dict[str, str]).items()}
+    facts = {
+        "Program": f"cort {code['version'].read(str)}",
+        "Commit": commit and commit + (" with changes" if changed else ""),
+        "Written": found["written"].read(str),
+        "Machine": f"{hardware.processor}, {hardware.cores} cores, {hardware.memory_mb / 1024:.0f} GiB of memory",
+        "Graphics cards": "; ".join(hardware.gpus),
+        "System": software["system"].read(str),
+        "Python": software["python"].read(str),
+        "Java": software["java"].read(str | None),
+        "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
+    }
+    return Origin([(name, text) for name, text in facts.items() if text], found["inputs"].read(list[Input]))
+
+
+def read_stages(folder: str | Path) -> list[Stage]:
+    """Sum up time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; nothing without a folder."""
+    jobs: dict[str, list[tuple[float, float | None]]] = {}
+    for path in sorted(Path(folder).rglob("*.tsv")):
+        rule = path.relative_to(folder).parts[0].removesuffix(".tsv")
+        jobs.setdefault(rule, []).extend(_jobs(path))
+    stages = []
+    for rule, found in jobs.items():
+        if found:
+            seconds, peaks = zip(*found, strict=True)
+            peak = max((peak for peak in peaks if peak is not None), default=None)
+            stages.append(Stage(rule, len(found), math.fsum(seconds), max(seconds), peak))
+    return sorted(stages, key=lambda one: (-one.seconds, one.rule))
+
+
+def _jobs(path: Path) -> Iterator[tuple[float, float | None]]:
+    """Yield the wall time in seconds and the peak resident memory in MB of each row."""
+    lines = iter_lines(path)
+    header = next(lines, (1, ""))[1].split("\t")
+    if not {"s", "max_rss"} <= set(header):
+        found, expected = f"the header {shorten(' '.join(header))}", "a benchmark file with columns s and max_rss"
+        raise input_error(path, found, expected, "delete the file", 1)
+    for row, line in lines:
+        cells = line.split("\t")
+        if len(cells) != len(header):
+            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "delete the file", row)
+        fields = dict(zip(header, cells, strict=True))
+        seconds = _number(path, row, fields["s"])
+        # A job whose time is unknown cannot be counted into a sum of times.
+        if seconds is not None:
+            yield seconds, _number(path, row, fields["max_rss"])
+
+
+def _number(path: Path, row: int, cell: str) -> float | None:
+    try:
+        return None if cell in UNKNOWN else float(cell)
+    except ValueError:
+        raise input_error(path, shorten(cell), "a number, `-` or `NA`", "delete the file", row) from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TypeAlias, TypeVar
 
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import csv_text
+from cort.reporting.inputs import Stage
 from cort.reporting.labels import MINUS, MISSING, fixed, measure_label
-from cort.reporting.stages import Stage
 
 Cell: TypeAlias = str | int | float | None
 OfSplit = TypeVar("OfSplit", Measures, Depths)
@@ -86,9 +86,9 @@ def systems_table(
     :param significant: (split, system, measure) of what gets an asterisk, explained by `note`.
     """
     names = names_of_measures(measures)
-    columns = [*map(Column, ("split", "system", "queries")), Column("relevance_level", "relevant from")]
-    columns += [Column(name, measure_label(name)) for name in names]
-    first = len(columns) - len(names)
+    heads = columns(split="", system="", queries="", relevance_level="relevant from")
+    first = len(heads)
+    heads += [Column(name, measure_label(name)) for name in names]
     rows: list[list[Cell]] = []
     best: set[tuple[int, int]] = set()
     blocks: set[int] = set()
@@ -103,19 +103,13 @@ def systems_table(
             found = [first + at for at, name in enumerate(names) if (split, one.system, name) in significant]
             marked |= {(len(rows), column) for column in found}
             rows.append([split, one.system, one.queries, one.relevance_level, *values])
-    return Table(columns, rows, frozenset(best), frozenset(blocks), frozenset(marked), note if marked else "")
+    return Table(heads, rows, frozenset(best), frozenset(blocks), frozenset(marked), note if marked else "")
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Put together wall time and memory per stage."""
-    columns = [
-        Column("stage"),
-        Column("jobs"),
-        Column("seconds", "total (s)"),
-        Column("longest_seconds", "longest job (s)"),
-        Column("peak_memory_mb", "peak memory (MB)"),
-    ]
-    return Table(columns, [[one.rule, one.jobs, one.seconds, one.longest, one.peak_mb] for one in stages])
+    headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
+    return Table(columns(stage="", jobs="", **headings), [list(astuple(one)) for one in stages])
 
 
 def to_csv(table: Table) -> str:

@@ -8,8 +8,7 @@ from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting.curves import COLUMNS, POINTS, WINDOWS, read_curve, smooth, summarize, thin
-from cort.reporting.inputs import read_each, read_filter, read_measures
-from cort.reporting.stages import Stage, read_stages
+from cort.reporting.inputs import Stage, read_each, read_filter, read_measures, read_stages
 from cort.system.errors import InputError
 
 MEASURES = {"system": "s", "split": "t", "relevance_level": 1, "queries": 3, "mean": {"RR@10": 0.5, "AP": None}}

@@ -5,7 +5,7 @@ import pytest
 
 from cort.evaluation.measures import Measures
 from cort.reporting import labels
-from cort.reporting.stages import Stage
+from cort.reporting.inputs import Stage
 from cort.reporting.tables import Column, Table, best_shown, stages_table, systems_table, to_csv, to_latex, to_markdown
 
 MEASURES = [
