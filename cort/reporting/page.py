@@ -15,11 +15,7 @@ from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting import audits, labels
 from cort.reporting.comparisons import legend, p_value, shown_interval, significant_differences, wanted_recall
-from cort.reporting.highlight import highlight
-from cort.reporting.tables import by_split, names_of_measures, systems_table
-
-LONGEST_PASSAGE = 700
-"""Characters of a passage shown; the file of examples has all of it."""
+from cort.reporting.tables import best_shown, by_split, names_of_measures
 
 
 @dataclass(frozen=True)
@@ -37,14 +33,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Block:
-    """The systems table of one split as shown."""
+    """The systems table of one split as shown; `relevance_level` is None where systems differ in it."""
 
     split: str
     queries: str
     relevance_level: int | None
     measures: list[str]
     rows: list[tuple[str, list[Value]]]
-    legend: str = ""
+    legend: str
 
 
 def systems_blocks(
@@ -55,33 +51,28 @@ def systems_blocks(
     significant = significant_differences(comparisons)
     for split, block in by_split(measures).items():
         names = names_of_measures(block)
-        base = next((one for one in block if one.system == baseline), None)
-        table = systems_table(block, significant)
-        first = len(table.columns) - len(names)
+        base = next((one.mean for one in block if one.system == baseline), {})
+        best = {name: best_shown([one.mean.get(name) for one in block]) for name in names}
         rows = []
         for row, one in enumerate(block):
-            places = [((row, column), name) for column, name in enumerate(names, start=first)]
-            values = [_value(one, name, base, at in table.best, at in table.marked) for at, name in places]
+            values = []
+            for name in names:
+                value, before = one.mean.get(name), base.get(name)
+                difference = ""
+                if value is not None and before is not None and one.system != baseline:
+                    difference = labels.signed(value - before)
+                marked = bool(difference) and (split, one.system, name) in significant
+                values.append(Value(labels.fixed(value), difference, row in best[name], marked))
             rows.append((one.system, values))
+        numbers = sorted({one.queries for one in block})
+        queries = labels.plural(numbers[-1], "query", "queries")
+        if len(numbers) > 1:
+            queries = f"{labels.count(numbers[0])} to {queries}"
         levels = {one.relevance_level for one in block}
         level = levels.pop() if len(levels) == 1 else None
-        marks = legend([one for one in comparisons if one.split == split])
-        blocks.append(Block(split, _queries(block), level, [labels.measure_label(name) for name in names], rows, marks))
+        note = legend([one for one in comparisons if one.split == split])
+        blocks.append(Block(split, queries, level, [labels.measure_label(name) for name in names], rows, note))
     return blocks
-
-
-def _queries(block: Sequence[Measures]) -> str:
-    numbers = [one.queries for one in block]
-    least, most = min(numbers), max(numbers)
-    shown = labels.plural(most, "query", "queries")
-    return shown if least == most else f"{labels.count(least)} to {shown}"
-
-
-def _value(one: Measures, name: str, base: Measures | None, best: bool, significant: bool) -> Value:
-    value = one.mean.get(name)
-    before = None if base is None or base is one else base.mean.get(name)
-    difference = "" if value is None or before is None else labels.signed(value - before)
-    return Value(labels.fixed(value), difference, best, significant and bool(difference))
 
 
 def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
@@ -110,27 +101,9 @@ def render(template: str, **shown: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
-        count=labels.count,
-        fixed=labels.fixed,
-        duration=labels.duration,
-        memory=labels.memory,
-        clip=clip,
-        signed=labels.signed,
-        measure=labels.measure_label,
-        p_value=p_value,
-        wanted=wanted_recall,
-        audited=audits.caption,
-    )
-    environment.globals.update(
-        highlight=highlight, interval=shown_interval, version=__version__, missing=labels.MISSING
-    )
+    shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, p_value)
+    environment.filters |= {one.__name__: one for one in shared}
+    environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall, "audited": audits.caption}
+    known = {"highlight": labels.highlight, "interval": shown_interval, "version": __version__}
+    environment.globals |= {**known, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)
-
-
-def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:
-    """Keep the beginning of a long text, ended at a word."""
-    if len(text) <= limit:
-        return text
-    head = text[:limit]
-    return f"{head.rsplit(None, 1)[0] if ' ' in head else head} …"

@@ -33,7 +33,7 @@ class Column:
     digits: int = 3
 
 
-def columns(digits: int = 3, **headings: str) -> list[Column]:
+def columns(digits: int = 3, /, **headings: str) -> list[Column]:
     """Make columns from their headings by key; an empty one is the key."""
     return [Column(key, heading, digits) for key, heading in headings.items()]
 

@@ -3,9 +3,8 @@ from markupsafe import Markup
 
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.highlight import highlight, stem
-from cort.reporting.labels import MINUS, MISSING
-from cort.reporting.page import Value, clip, saturation_rows, systems_blocks
+from cort.reporting.labels import MINUS, MISSING, clip, highlight, stem
+from cort.reporting.page import Value, saturation_rows, systems_blocks
 from cort.reporting.summary import headlines
 
 # Table 1 of the paper.
