@@ -96,7 +96,7 @@ def audits_table(blocks: Sequence[Block]) -> Table:
                 one.faster,
             )
             rows.append([*found, *(one.loss.get(name) for name in measures)])
-    return Table(heads, rows, blocks=frozenset(begins))
+    return Table(heads, rows, blocks=begins)
 
 
 def audit_panels(blocks: Sequence[Block]) -> list[Panel]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
@@ -20,6 +24,11 @@ Measured = TypeVar("Measured", Measures, Depths, Consistency)
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
 UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
+COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
+MEASURE = "validation_measure"
+"""A column of trainings whose best model is chosen by it; other curves need not have it."""
+
+Series = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,20 @@ class Filter:
 
     name: str
     counts: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training, in columns of equal length; NaN where a row has no value."""
+
+    name: str
+    columns: dict[str, Series]
+
+    def known(self, column: str) -> tuple[Series, Series]:
+        """Return the steps and values of the rows that have a value in `column`."""
+        values = self.columns[column]
+        finite = np.isfinite(values)
+        return self.columns["step"][finite], values[finite]
 
 
 @dataclass(frozen=True)
@@ -93,6 +116,40 @@ def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measure
             )
         found.append(one)
     return found
+
+
+def read_curve(name: str, path: str | Path) -> Curve:
+    """Read a CSV file with `COLUMNS` and perhaps `MEASURE` (in any order; empty cells allowed but in `step`)."""
+    lines = iter_lines(path)
+    _, first = next(lines, (0, ""))
+    header = next(csv.reader([first]), [])
+    if set(COLUMNS) - set(header):
+        expected = f"`{','.join(COLUMNS)}`"
+        raise input_error(path, f"the header {shorten(first)}", expected, "name the curve that training wrote", 1)
+    rows = []
+    for row, line in lines:
+        cells = line.split(",")
+        if len(cells) != len(header):
+            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "fix the line", row)
+        values = dict(zip(header, cells, strict=True))
+        rows.append([_number_of_curve(path, row, column, values.get(column, "")) for column in (*COLUMNS, MEASURE)])
+    if not rows:
+        raise input_error(path, "no rows", "at least one step", "train again")
+    return Curve(name, dict(zip((*COLUMNS, MEASURE), np.array(rows).T, strict=True)))
+
+
+def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
+    if cell == "" and column != "step":
+        return float("nan")
+    try:
+        number = float(cell)
+        # A diverged training may have written nan as its loss: a gap in the figure, not a broken file.
+        if column == "step" and not number.is_integer():
+            raise ValueError
+    except (ValueError, OverflowError):
+        expected = "a whole number" if column == "step" else "a number or nothing"
+        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row) from None
+    return number
 
 
 def read_origin(path: str | Path) -> Origin:

@@ -61,6 +61,16 @@ def plural(number: int, one: str, many: str) -> str:
     return f"{count(number)} {one if number == 1 else many}"
 
 
+def p_value(value: float | None) -> str:
+    """Show a p-value with four decimals, or that it is below the smallest of these."""
+    return MISSING if value is None else "<.0001" if value < 0.0001 else f"{value:.4f}".removeprefix("0")
+
+
+def shown_interval(low: float, high: float, *, sign: bool = False) -> str:
+    """Show an interval with three decimals."""
+    return " to ".join((signed if sign else fixed)(bound) for bound in (low, high))
+
+
 def duration(seconds: float) -> str:
     """Show a time span in the two units that matter: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 07 min``."""
     if seconds < 10:

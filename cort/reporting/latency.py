@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cort.online.timing import PARTS
 from cort.reporting.inputs import Hardware
 from cort.reporting.labels import fixed
-from cort.reporting.reproduction.artifact import NumberResult, Reproduction
+from cort.reporting.reproduction.fidelity import NumberResult, Reproduction
 from cort.reporting.tables import Column, Table, columns
 
 TOTALS = ("sequential", "concurrent")

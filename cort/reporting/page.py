@@ -1,4 +1,4 @@
-"""Pages: self-contained HTML documents, without scripts and without anything fetched."""
+"""Pages: self-contained HTML documents, without scripts and without anything fetched, and what they say of numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort import __version__
@@ -14,8 +15,9 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting import audits, labels
-from cort.reporting.comparisons import legend, p_value, shown_interval, significant_differences, wanted_recall
-from cort.reporting.tables import best_shown, by_split, names_of_measures
+from cort.reporting.inputs import MEASURE, Curve
+from cort.reporting.panels import WINDOWS
+from cort.reporting.tables import best_shown, by_split, legend, names_of_measures, significant_differences
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,43 @@ def systems_blocks(
     return blocks
 
 
+@dataclass(frozen=True)
+class Summary:
+    """One training in numbers; None where the curve does not tell. The best step is by the measure, if there is one."""
+
+    name: str
+    steps: int
+    epochs: float | None
+    last_loss: float | None
+    best_validation_loss: float | None
+    best_measure: float | None
+    best_step: int | None
+    examples_per_second: float | None
+
+
+def summarize(curve: Curve) -> Summary:
+    """Sum a training up in a few numbers."""
+    known = {column: curve.known(column) for column in curve.columns}
+    losses, epochs, speeds = (known[column][1] for column in ("loss", "epoch", "examples_per_second"))
+    (steps, validation), (measured, measures) = known["validation_loss"], known[MEASURE]
+    best = None
+    if len(measures):
+        best = int(measured[np.argmax(measures)])
+    elif len(validation):
+        best = int(steps[np.argmin(validation)])
+    return Summary(
+        curve.name,
+        int(curve.columns["step"].max()),
+        float(epochs.max()) if len(epochs) else None,
+        # The mean of the last window, because the loss of a single batch says little.
+        float(losses[-max(1, len(losses) // WINDOWS) :].mean()) if len(losses) else None,
+        float(validation.min()) if len(validation) else None,
+        float(measures.max()) if len(measures) else None,
+        best,
+        float(np.median(speeds)) if len(speeds) else None,
+    )
+
+
 def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
     """Say where each re-ranked system saturates, and what is reached there and at the deepest candidates.
 
@@ -91,6 +130,73 @@ def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
     return rows
 
 
+def headlines(
+    dataset: str, measures: Sequence[Measures], baseline: str | None = None, contender: str | None = None
+) -> list[str]:
+    """Say for each split what the contender adds to the baseline.
+
+    :param baseline: None says only which system is best.
+    :param contender: None takes the system that is best by the first measure.
+    """
+    found = []
+    for split, block in by_split(measures).items():
+        best = _contender(block, baseline, contender)
+        if best is not None:
+            place = f"{dataset}, {split} ({labels.plural(block[0].queries, 'query', 'queries')})"
+            base = next((one for one in block if one.system == baseline), None)
+            found.append(f"On {place}, {_sentence(best, base)}.")
+    return found
+
+
+def _contender(block: Sequence[Measures], baseline: str | None, contender: str | None) -> Measures | None:
+    """Pick the system named, or the best by the first measure but for the baseline; the first of several equals."""
+    name = next(iter(names_of_measures(block)), "")
+    candidates = [one for one in block if one.system == contender or (contender is None and one.system != baseline)]
+    known = [(value, one) for one in candidates if (value := one.mean.get(name)) is not None]
+    return max(known, key=lambda pair: pair[0], default=(None, None))[1]
+
+
+def _sentence(best: Measures, base: Measures | None) -> str:
+    """Say what changes from `base` to `best`: the first measure, then recall at its lowest and highest cutoff."""
+    name, after = next(iter(best.mean.items()))
+    before = base.mean.get(name) if base is not None else None
+    if base is None or after is None or before is None:
+        return f"{best.system} reaches {labels.measure_label(name)} {labels.fixed(after)}"
+    text = f"{best.system} {_change(labels.measure_label(name), before, after, base.system)}"
+    ours, theirs = _recall(best), _recall(base)
+    gains = [
+        f"{labels.signed(ours[k] - theirs[k])} at {labels.count(k)}" for k in sorted(ours) if k > 1 and k in theirs
+    ]
+    if gains:
+        text += f" and changes recall by {' and by '.join(dict.fromkeys((gains[0], gains[-1])))}"
+    longest = max(theirs, default=0)
+    enough = min((k for k in ours if longest and ours[k] >= theirs[longest]), default=longest)
+    if enough < longest:
+        # As in section 4.2.1 of the CoRT paper.
+        held = f"the relevant passages as the top {labels.count(longest)} of {base.system}"
+        text += f"; its top {labels.count(enough)} hold at least as many of {held}"
+    return text
+
+
+def _change(label: str, before: float, after: float, base: str) -> str:
+    if round(before, 3) == round(after, 3):
+        return f"leaves {label} at {labels.fixed(after)} ({base} has the same)"
+    verb = "raises" if after > before else "lowers"
+    return f"{verb} {label} from {labels.fixed(before)} ({base}) to {labels.fixed(after)}"
+
+
+def _recall(one: Measures) -> dict[int, float]:
+    """Recall by cutoff."""
+    return {k: value for name, value in one.mean.items() if (k := labels.recall_cutoff(name)) and value is not None}
+
+
+def wanted_recall(comparisons: Comparisons) -> str:
+    """Say what the lists must hold: the recall of the baseline's longest list."""
+    first = comparisons.list_lengths[0]
+    passages = labels.plural(first.baseline_depth, "passage", "passages")
+    return f"the first {passages} of {comparisons.baseline} (recall {labels.fixed(first.baseline_recall)})"
+
+
 def render(template: str, **shown: Any) -> str:
     """Render a template as HTML; everything is escaped but the figures, which were escaped when drawn."""
     environment = Environment(
@@ -101,9 +207,9 @@ def render(template: str, **shown: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, p_value)
+    shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
     environment.filters |= {one.__name__: one for one in shared}
     environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall, "audited": audits.caption}
-    known = {"highlight": labels.highlight, "interval": shown_interval, "version": __version__}
+    known = {"highlight": labels.highlight, "interval": labels.shown_interval, "version": __version__}
     environment.globals |= {**known, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)

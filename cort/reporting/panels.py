@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.curves import Curve, Series, smooth, thin
+from cort.reporting.inputs import Curve, Series
 from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff
 from cort.reporting.tables import by_split, names_of_measures
+
+POINTS = 400
+"""Points drawn of one curve: more than a printed panel can show."""
+WINDOWS = 40
+"""The smoothing window is the training divided by this."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,23 @@ def training_panels(curves: Iterable[Curve]) -> list[Panel]:
             summary = f"Loss of {curve.name} against the update step. {_last_values(lines)}"
             panels.append(Panel(curve.name, "update step", "loss", lines, summary))
     return panels
+
+
+def smooth(values: Series) -> Series:
+    """Take the centred moving mean over one `WINDOWS`-th of the values, at the ends over what is there of it."""
+    half = len(values) // WINDOWS // 2
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    start, end = np.maximum(index - half, 0), np.minimum(index + half + 1, len(values))
+    return np.asarray((total[end] - total[start]) / (end - start), dtype=np.float64)
+
+
+def thin(steps: Series, values: Series) -> tuple[Series, Series]:
+    """Keep at most `POINTS` of the points, evenly spread, the first and the last among them."""
+    if len(steps) <= POINTS:
+        return steps, values
+    kept = np.linspace(0, len(steps) - 1, POINTS).round().astype(np.int64)
+    return steps[kept], values[kept]
 
 
 def _thin_line(label: str, steps: Series, values: Series, look: int, kind: str) -> Line:

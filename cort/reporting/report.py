@@ -10,14 +10,20 @@ from cort.evaluation.disagreements import Disagreements
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting import figures, panels
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table
-from cort.reporting.comparisons import comparisons_table, legend, lengths_table, significant_differences
-from cort.reporting.curves import read_curve, summarize
-from cort.reporting.inputs import read_each, read_filter, read_measures, read_origin, read_stages
+from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
 from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_table, published_latencies
-from cort.reporting.page import render, saturation_rows, systems_blocks
-from cort.reporting.reproduction.artifact import Reproduction
-from cort.reporting.summary import headlines
-from cort.reporting.tables import in_formats, names_of_measures, stages_table, systems_table
+from cort.reporting.page import headlines, render, saturation_rows, summarize, systems_blocks
+from cort.reporting.reproduction.fidelity import Reproduction
+from cort.reporting.tables import (
+    comparisons_table,
+    in_formats,
+    legend,
+    lengths_table,
+    names_of_measures,
+    significant_differences,
+    stages_table,
+    systems_table,
+)
 from cort.retrieval.audits import read_audit
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import TypeAlias, TypeVar
 
+from cort.evaluation.comparisons import Comparison, Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import csv_text
 from cort.reporting.inputs import Stage
-from cort.reporting.labels import MINUS, MISSING, fixed, measure_label
+from cort.reporting.labels import MINUS, MISSING, count, fixed, measure_label
 
 Cell: TypeAlias = str | int | float | None
 OfSplit = TypeVar("OfSplit", Measures, Depths)
 
+HEADINGS = {
+    "baseline_mean": "baseline's mean",
+    "t_test": "t-test",
+    "randomization_test": "randomisation",
+    "low": "from",
+    "high": "to",
+    "holm": "corrected",
+}
+P_VALUES = ("t_test", "t_test_holm", "randomization_test", "randomization_test_holm")
 MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(
     {one: f"\\{one}" for one in "&%$#_{}"}
@@ -47,9 +57,9 @@ class Table:
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    best: frozenset[tuple[int, int]] = field(default_factory=frozenset)
-    blocks: frozenset[int] = field(default_factory=frozenset)
-    marked: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+    best: Set[tuple[int, int]] = frozenset()
+    blocks: Set[int] = frozenset()
+    marked: Set[tuple[int, int]] = frozenset()
     note: str = ""
 
 
@@ -79,7 +89,7 @@ def best_shown(values: Sequence[float | None]) -> set[int]:
 
 
 def systems_table(
-    measures: Sequence[Measures], significant: Container[tuple[str, str, str]] = (), note: str = ""
+    measures: Sequence[Measures], significant: Set[tuple[str, str, str]] = frozenset(), note: str = ""
 ) -> Table:
     """Put together all systems with all measures, one block per split, the best of each block and measure marked.
 
@@ -103,13 +113,58 @@ def systems_table(
             found = [first + at for at, name in enumerate(names) if (split, one.system, name) in significant]
             marked |= {(len(rows), column) for column in found}
             rows.append([split, one.system, one.queries, one.relevance_level, *values])
-    return Table(heads, rows, frozenset(best), frozenset(blocks), frozenset(marked), note if marked else "")
+    return Table(heads, rows, best, blocks, marked, note if marked else "")
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Put together wall time and memory per stage."""
     headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
     return Table(columns(stage="", jobs="", **headings), [list(astuple(one)) for one in stages])
+
+
+def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
+    """Put together all comparisons, a block per split."""
+    heads = columns(split="", baseline="")
+    for field in fields(Comparison):
+        heading = HEADINGS.get(field.name) or HEADINGS.get(field.name.rpartition("_")[2], "")
+        heads.append(Column(field.name, heading, 4 if field.name in P_VALUES else 3))
+    rows: list[list[Cell]] = []
+    blocks = set()
+    for one in comparisons:
+        blocks.add(len(rows))
+        for row in one.comparisons:
+            shown = {"measure": measure_label(row.measure), "significant": "yes" if row.significant else "no"}
+            rows.append([one.split, one.baseline, *(asdict(row) | shown).values()])
+    return Table(heads, rows, blocks=blocks)
+
+
+def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
+    """Put together the shortest lists that hold as much as the baseline's longest."""
+    heads = columns(split="", system="", depth="shortest list", recall="its recall", baseline="")
+    heads += columns(baseline_depth="baseline's list", baseline_recall="its recall")
+    rows = [
+        [one.split, row.system, row.depth, row.recall, one.baseline, row.baseline_depth, row.baseline_recall]
+        for one in comparisons
+        for row in one.list_lengths
+    ]
+    return Table(heads, rows)
+
+
+def significant_differences(comparisons: Iterable[Comparisons]) -> set[tuple[str, str, str]]:
+    """List (split, system, measure) of all significant differences."""
+    return {(one.split, row.system, row.measure) for one in comparisons for row in one.comparisons if row.significant}
+
+
+def legend(comparisons: Sequence[Comparisons]) -> str:
+    """Say what the mark of a significant difference means; nothing where nothing was compared."""
+    if not comparisons:
+        return ""
+    one = comparisons[0]
+    return (
+        f"* differs significantly from {one.baseline}: p of the paired randomisation test ({count(one.resamples)} "
+        f"random signs), corrected by Holm's method over the systems of the split for each measure, is at most "
+        f"{one.alpha:g}."
+    )
 
 
 def to_csv(table: Table) -> str:

@@ -12,8 +12,7 @@ from cort.online.manifest import read_manifest
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
-from cort.reporting.reproduction.artifact import Reproduction
-from cort.reporting.reproduction.fidelity import read_latencies
+from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.experiment.checks import ConfigError, load

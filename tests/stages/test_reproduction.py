@@ -13,8 +13,7 @@ from cort import reproduction
 from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.reproduction.artifact import Counts
-from cort.reporting.reproduction.fidelity import Latency, Results, compare, count
+from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count
 from cort.reporting.reproduction.page import judge
 from cort.reporting.reproduction.paper import Number, read_paper
 from tests.support.common import contents

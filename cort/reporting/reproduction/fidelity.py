@@ -1,4 +1,7 @@
-"""Compare published numbers with ours: the difference, and whether it is within the tolerance of the paper's file."""
+"""Compare published numbers with ours: the difference, and whether it is within the tolerance of the paper's file.
+
+What became of each is an artifact, which the stage `reproduction` writes and `report` reads.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,60 @@ from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths, saturation
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
-from cort.reporting.reproduction.artifact import Counts, NumberResult
 from cort.reporting.reproduction.paper import Number
 
 WITHIN, OFF, NOT_RUN = "within", "off", "not run"
-# What a result has of a published number.
-SAME = {one.name for one in fields(Number)} & {one.name for one in fields(NumberResult)}
 # Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
 ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many published numbers are reproduced, are not, and were not run."""
+
+    within: int
+    off: int
+    not_run: int = field(metadata={"key": "not run"})
+
+
+@dataclass(frozen=True)
+class NumberResult:
+    """One published number and ours; `within` is the tolerance and `because` its reason."""
+
+    where: str
+    row: str
+    column: str
+    system: str | None
+    split: str
+    quantity: str
+    measure: str
+    depth: int | None
+    published: float
+    ours: float | None
+    difference: float | None
+    within: float
+    because: str
+    mark: str
+    not_run_because: str | None = field(metadata={"key": "not run because"})
+    why: list[str] = field(metadata={"key": "why ours may differ"})
+
+
+@dataclass(frozen=True)
+class PaperResult:
+    """All numbers of a paper."""
+
+    name: str
+    title: str
+    reference: str
+    counts: Counts
+    numbers: list[NumberResult]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All papers."""
+
+    papers: list[PaperResult]
 
 
 @dataclass(frozen=True)
@@ -64,7 +113,8 @@ def compare(number: Number, results: Results) -> NumberResult:
     mark = NOT_RUN
     if difference is not None:
         mark = WITHIN if abs(difference) <= number.within + ROUNDING else OFF
-    same = {name: getattr(number, name) for name in SAME}
+    names = {one.name for one in fields(Number)} & {one.name for one in fields(NumberResult)}
+    same = {name: getattr(number, name) for name in names}
     return NumberResult(**same, ours=ours, difference=difference, mark=mark, not_run_because=reason)
 
 

@@ -11,8 +11,16 @@ from cort.formats.artifacts import to_json
 from cort.reporting import figures, labels
 from cort.reporting.page import render
 from cort.reporting.panels import Line, Panel
-from cort.reporting.reproduction.artifact import NumberResult, PaperResult, Reproduction
-from cort.reporting.reproduction.fidelity import NOT_RUN, OFF, Results, compare, count
+from cort.reporting.reproduction.fidelity import (
+    NOT_RUN,
+    OFF,
+    NumberResult,
+    PaperResult,
+    Reproduction,
+    Results,
+    compare,
+    count,
+)
 from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
 from cort.reporting.tables import Table, columns, in_formats, to_csv
 

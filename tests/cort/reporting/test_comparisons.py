@@ -6,17 +6,18 @@ from cort import report
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.reporting.comparisons import (
+from cort.reporting.labels import MINUS, MISSING, p_value, shown_interval
+from cort.reporting.page import systems_blocks
+from cort.reporting.tables import (
     comparisons_table,
     legend,
     lengths_table,
-    p_value,
-    shown_interval,
     significant_differences,
+    systems_table,
+    to_csv,
+    to_latex,
+    to_markdown,
 )
-from cort.reporting.labels import MINUS, MISSING
-from cort.reporting.page import systems_blocks
-from cort.reporting.tables import systems_table, to_csv, to_latex, to_markdown
 from cort.system.errors import InputError
 
 NUMBERS = {

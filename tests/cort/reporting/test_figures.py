@@ -7,7 +7,7 @@ import pytest
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting import figures
-from cort.reporting.curves import Curve
+from cort.reporting.inputs import Curve
 from cort.reporting.panels import Line, Panel, depth_panels, looks, recall_panels, training_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
