@@ -8,7 +8,7 @@ from math import floor, log10
 
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
-from cort.reporting.tables import Cell, Table, columns
+from cort.reporting.tables import Table, columns
 from cort.retrieval.audits import Audit
 
 EXACT = "exact"
@@ -75,28 +75,15 @@ def audits_table(blocks: Sequence[Block]) -> Table:
     measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
     heads = columns(split="", encoder="", depth="", index="", width="epsilon or ef")
     heads += columns(4, recall="recall of exact") + columns(2, mean_ms="mean (ms)", median_ms="median (ms)")
-    heads += columns(1, times_faster="times faster") + columns(
-        4, **{f"loss_{name}": f"loss of {name}" for name in measures}
-    )
-    rows: list[list[Cell]] = []
-    begins = set()
+    heads += columns(1, times_faster="times faster")
+    heads += columns(4, **{f"loss_{name}": f"loss of {name}" for name in measures})
+    rows = []
     for block in blocks:
-        begins.add(len(rows))
         for one in block.rows:
             width = int(one.width) if one.width is not None and one.width == int(one.width) else one.width
-            found = (
-                block.split,
-                block.encoder,
-                one.depth,
-                one.index,
-                width,
-                one.recall,
-                one.mean,
-                one.median,
-                one.faster,
-            )
-            rows.append([*found, *(one.loss.get(name) for name in measures)])
-    return Table(heads, rows, blocks=begins)
+            found = [block.split, block.encoder, one.depth, one.index, width]
+            rows.append([*found, one.recall, one.mean, one.median, one.faster, *map(one.loss.get, measures)])
+    return Table(heads, rows, 2)
 
 
 def audit_panels(blocks: Sequence[Block]) -> list[Panel]:

@@ -108,12 +108,8 @@ def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measure
     for path in paths:
         one = read_artifact(path, kind)
         if (place := seen.setdefault((one.system, one.split), path)) is not path:
-            raise input_error(
-                path,
-                f"system {shorten(one.system)} on split {shorten(one.split)} as in {place}",
-                "each system and split once",
-                "drop one of the two files",
-            )
+            again = f"system {shorten(one.system)} on split {shorten(one.split)} as in {place}"
+            raise input_error(path, again, "each system and split once", "drop one of the two files")
         found.append(one)
     return found
 

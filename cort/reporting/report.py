@@ -8,22 +8,12 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.formats.artifacts import parse_assignments, read_artifact
-from cort.reporting import figures, panels
+from cort.reporting import figures, panels, tables
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table
 from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
 from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_table, published_latencies
 from cort.reporting.page import headlines, render, saturation_rows, summarize, systems_blocks
 from cort.reporting.reproduction.fidelity import Reproduction
-from cort.reporting.tables import (
-    comparisons_table,
-    in_formats,
-    legend,
-    lengths_table,
-    names_of_measures,
-    significant_differences,
-    stages_table,
-    systems_table,
-)
 from cort.retrieval.audits import read_audit
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -67,7 +57,7 @@ def build(options: ReportOptions) -> dict[str, str]:
     measures = read_measures(options.measures_files)
     comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
     depths = read_each(options.depths_files, Depths)
-    audited = audit_blocks([read_audit(path) for path in options.audits], names_of_measures(measures))
+    audited = audit_blocks([read_audit(path) for path in options.audits], tables.names_of_measures(measures))
     curves = [read_curve(name, path) for name, path in trainings.items()]
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
@@ -77,12 +67,12 @@ def build(options: ReportOptions) -> dict[str, str]:
         if name is not None and name not in systems:
             expected = f"one of {', '.join(systems)}"
             raise input_error(option, shorten(name), expected, "name a system that was measured")
-    tables = {
-        "systems": systems_table(measures, significant_differences(comparisons), legend(comparisons)),
-        "comparisons": comparisons_table(comparisons),
-        "lists": lengths_table(comparisons),
+    written = {
+        "systems": tables.systems_table(measures, comparisons),
+        "comparisons": tables.comparisons_table(comparisons),
+        "lists": tables.lengths_table(comparisons),
         "audits": audits_table(audited),
-        "stages": stages_table(stages),
+        "stages": tables.stages_table(stages),
         "latency": latency_table(latencies),
     }
     look = panels.looks([*systems, *(one.system for one in depths)], options.baseline)
@@ -113,6 +103,6 @@ def build(options: ReportOptions) -> dict[str, str]:
         origin=read_origin(options.provenance) if options.provenance else None,
     )
     files = {f"figures/{name}.svg": figures.draw(found, name, NO_DATA[name]) for name, found in drawn.items()}
-    for name, table in tables.items():
-        files |= in_formats(f"tables/{name}", table)
+    for name, table in written.items():
+        files |= tables.in_formats(f"tables/{name}", table)
     return files | {"index.html": page}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import TypeAlias, TypeVar
 
@@ -24,7 +24,6 @@ HEADINGS = {
     "high": "to",
     "holm": "corrected",
 }
-P_VALUES = ("t_test", "t_test_holm", "randomization_test", "randomization_test_holm")
 MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(
     {one: f"\\{one}" for one in "&%$#_{}"}
@@ -50,22 +49,22 @@ def columns(digits: int = 3, /, **headings: str) -> list[Column]:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; `best` holds (row, column) of what is set bold, `blocks` the rows that begin a new block.
+    """Rows of cells; those that are equal in the first `block` columns are a block.
 
-    `marked` holds (row, column) of what has an asterisk, which `note` explains, where text is shown to readers.
+    `best` holds (row, column) of what is set bold, `marked` of what has an asterisk, which `note` explains to readers.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
+    block: int = 0
     best: Set[tuple[int, int]] = frozenset()
-    blocks: Set[int] = frozenset()
     marked: Set[tuple[int, int]] = frozenset()
     note: str = ""
 
 
 def in_formats(name: str, table: Table) -> dict[str, str]:
     """Write a table in each format: file name -> text."""
-    return {f"{name}.{ending}": write(table) for ending, write in FORMATS.items()}
+    return {f"{name}.csv": to_csv(table), f"{name}.md": to_markdown(table), f"{name}.tex": to_latex(table)}
 
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
@@ -88,32 +87,22 @@ def best_shown(values: Sequence[float | None]) -> set[int]:
     return {position for position, value in enumerate(shown) if known and value == max(known)}
 
 
-def systems_table(
-    measures: Sequence[Measures], significant: Set[tuple[str, str, str]] = frozenset(), note: str = ""
-) -> Table:
-    """Put together all systems with all measures, one block per split, the best of each block and measure marked.
-
-    :param significant: (split, system, measure) of what gets an asterisk, explained by `note`.
-    """
-    names = names_of_measures(measures)
+def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
+    """Put together all systems with all measures; the best of a split are bold, significant differences marked."""
+    names, significant = names_of_measures(measures), significant_differences(comparisons)
     heads = columns(split="", system="", queries="", relevance_level="relevant from")
-    first = len(heads)
+    places = list(enumerate(names, start=len(heads)))
     heads += [Column(name, measure_label(name)) for name in names]
     rows: list[list[Cell]] = []
     best: set[tuple[int, int]] = set()
-    blocks: set[int] = set()
     marked: set[tuple[int, int]] = set()
     for split, block in by_split(measures).items():
-        blocks.add(len(rows))
-        for position, name in enumerate(names):
-            column = [one.mean.get(name) for one in block]
-            best |= {(len(rows) + row, first + position) for row in best_shown(column)}
+        for column, name in places:
+            best |= {(len(rows) + row, column) for row in best_shown([one.mean.get(name) for one in block])}
         for one in block:
-            values = [one.mean.get(name) for name in names]
-            found = [first + at for at, name in enumerate(names) if (split, one.system, name) in significant]
-            marked |= {(len(rows), column) for column in found}
-            rows.append([split, one.system, one.queries, one.relevance_level, *values])
-    return Table(heads, rows, best, blocks, marked, note if marked else "")
+            marked |= {(len(rows), column) for column, name in places if (split, one.system, name) in significant}
+            rows.append([split, one.system, one.queries, one.relevance_level, *map(one.mean.get, names)])
+    return Table(heads, rows, 1, best, marked, legend(comparisons) if marked else "")
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
@@ -125,17 +114,15 @@ def stages_table(stages: Iterable[Stage]) -> Table:
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
     """Put together all comparisons, a block per split."""
     heads = columns(split="", baseline="")
-    for field in fields(Comparison):
-        heading = HEADINGS.get(field.name) or HEADINGS.get(field.name.rpartition("_")[2], "")
-        heads.append(Column(field.name, heading, 4 if field.name in P_VALUES else 3))
-    rows: list[list[Cell]] = []
-    blocks = set()
+    for name in (field.name for field in fields(Comparison)):
+        heading = HEADINGS.get(name) or HEADINGS.get(name.rpartition("_")[2], "")
+        heads.append(Column(name, heading, 4 if "test" in name else 3))
+    rows = []
     for one in comparisons:
-        blocks.add(len(rows))
         for row in one.comparisons:
             shown = {"measure": measure_label(row.measure), "significant": "yes" if row.significant else "no"}
             rows.append([one.split, one.baseline, *(asdict(row) | shown).values()])
-    return Table(heads, rows, blocks=blocks)
+    return Table(heads, rows, 1)
 
 
 def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
@@ -193,7 +180,7 @@ def to_latex(table: Table) -> str:
     kinds = "".join("r" if _is_numeric(table, position) else "l" for position in range(len(table.columns)))
     lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
     for row, cells in enumerate(grid[1:]):
-        if row in table.blocks and row > 0:
+        if row > 0 and table.rows[row][: table.block] != table.rows[row - 1][: table.block]:
             lines.append(r"\midrule")
         lines.append(" & ".join(cells) + r" \\")
     # The place of a note is the caption, which is the author's.
@@ -206,9 +193,8 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
     for row, cells in enumerate(table.rows):
         line = []
         for position, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
-            shown = escape(
-                cell if isinstance(cell, str) else fixed(cell, 0 if isinstance(cell, int) else column.digits)
-            )
+            digits = 0 if isinstance(cell, int) else column.digits
+            shown = escape(cell if isinstance(cell, str) else fixed(cell, digits))
             shown = bold.format(shown) if (row, position) in table.best else shown
             line.append(shown + escape("*") if (row, position) in table.marked else shown)
         grid.append(line)
@@ -217,6 +203,3 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
 
 def _is_numeric(table: Table, position: int) -> bool:
     return not any(isinstance(row[position], str) for row in table.rows)
-
-
-FORMATS: Mapping[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

@@ -76,7 +76,7 @@ def both(write):
 
 def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
     assert significant_differences(both) == {("dev", "cort_1", "RR@10")}
-    table = systems_table(MEASURES, significant_differences(both), legend(both))
+    table = systems_table(MEASURES, both)
     lines = to_markdown(table).splitlines()
     assert [line.count("\\*") for line in lines] == [0, 0, 0, 1, 0, 0, 0, 1]
     assert "**0.274**\\* |" in lines[3]
@@ -92,7 +92,7 @@ def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
 
 def test_without_comparisons_nothing_is_marked():
     assert legend([]) == ""
-    table = systems_table(MEASURES, significant_differences([]), legend([]))
+    table = systems_table(MEASURES, [])
     assert table == systems_table(MEASURES)
     assert "*" not in to_markdown(table).replace("**", "")
 
