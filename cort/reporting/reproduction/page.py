@@ -11,18 +11,9 @@ from cort.formats.artifacts import to_json
 from cort.reporting import figures, labels
 from cort.reporting.page import render
 from cort.reporting.panels import Line, Panel
-from cort.reporting.reproduction.fidelity import (
-    NOT_RUN,
-    OFF,
-    NumberResult,
-    PaperResult,
-    Reproduction,
-    Results,
-    compare,
-    count,
-)
+from cort.reporting.reproduction.fidelity import OFF, NumberResult, PaperResult, Reproduction, Results, compare, count
 from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
-from cort.reporting.tables import Table, columns, in_formats, to_csv
+from cort.reporting.tables import Cell, Table, columns, in_formats, to_csv
 
 COLUMNS = (
     *columns(paper="", where="", row="", column="", system="our system", split="", measure="", depth="candidates"),
@@ -56,34 +47,45 @@ def judge(paper: Paper, results: Results) -> Judged:
 
 def build(title: str, dataset: str, judged: Sequence[Judged]) -> dict[str, str]:
     """Make every file: path in the output folder -> text, the page last."""
-    papers = []
-    files = {}
+    files, papers, shown = {}, [], []
     for one in judged:
-        paper = one.paper
-        papers.append(PaperResult(paper.name, paper.title, paper.reference, count(one.all), one.all))
-        for figure in paper.figures:
-            salt, nothing = f"{paper.name}-{figure.name}", f"{figure.number} of {paper.name}: not run."
-            files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(one.panels[figure.name], salt, nothing)
+        paper, counts, tables, drawn = one.paper, count(one.all), [], []
         for table in paper.tables:
-            files |= in_formats(f"tables/{paper.name}.{table.name}", numbers_table(paper, one.found[table.name]))
+            found = one.found[table.name]
+            files |= in_formats(f"tables/{paper.name}.{table.name}", Table(COLUMNS, number_rows(paper, found)))
+            tables.append((table, table_cells(table, found)))
+        for figure in paper.figures:
+            panels, salt = one.panels[figure.name], f"{paper.name}-{figure.name}"
+            nothing = f"{figure.number} of {paper.name}: not run."
+            files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels, salt, nothing)
+            drawn.append((figure, figures.draw_inline(panels, salt), one.found[figure.name]))
+        papers.append(PaperResult(paper.name, paper.title, paper.reference, counts, one.all))
+        off = numbers_off(one.all)
+        shown.append({"paper": paper, "counts": counts, "off": off, "tables": tables, "figures": drawn})
     files["reproduction.json"] = to_json(Reproduction(papers))
-    files["numbers.csv"] = to_csv(
-        Table(COLUMNS, [row for one in judged for row in numbers_table(one.paper, one.all).rows])
+    files["numbers.csv"] = to_csv(Table(COLUMNS, [row for one in judged for row in number_rows(one.paper, one.all)]))
+    every = [one for paper in judged for one in paper.all]
+    reasons = Counter(one.not_run_because for one in every if one.not_run_because)
+    page = render(
+        "reproduction.html.jinja",
+        title=title,
+        dataset=dataset,
+        papers=shown,
+        total=count(every),
+        # The most frequent first.
+        not_run=sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
     )
-    return files | {"index.html": _page(title, dataset, judged)}
+    return files | {"index.html": page}
 
 
-def numbers_table(paper: Paper, found: Iterable[NumberResult]) -> Table:
+def number_rows(paper: Paper, found: Iterable[NumberResult]) -> list[list[Cell]]:
     """Put numbers of a paper together, one row each, in units of the measures."""
-    titles = paper.numbering
-    rows = [
-        [
-            *(paper.name, titles[one.where], one.row, one.column, one.system or "", one.split, one.measure, one.depth),
-            *(one.published, one.ours, one.difference, one.within, one.mark),
-        ]
-        for one in found
-    ]
-    return Table(COLUMNS, rows)
+    rows: list[list[Cell]] = []
+    for one in found:
+        where = paper.numbering[one.where]
+        row = [paper.name, where, one.row, one.column, one.system or "", one.split, one.measure, one.depth]
+        rows.append([*row, one.published, one.ours, one.difference, one.within, one.mark])
+    return rows
 
 
 def make_panel(panel: Part, results: Results, found: Sequence[NumberResult]) -> Panel | None:
@@ -112,78 +114,42 @@ def make_panel(panel: Part, results: Results, found: Sequence[NumberResult]) -> 
 
 
 def _points(panel: Part, series: Part, results: Results) -> list[tuple[float, float]]:
+    kind, split, measure, depths = panel["kind"], panel["split"], panel.get("measure", ""), panel.get("depths")
+    place = series.get("system", ""), split
     pairs: Iterable[tuple[float, float | None]] = ()
-    place = series.get("system", ""), panel["split"]
-    if panel["kind"] == "systems":
-        measured = [
-            (point["x"], results.measures.get((point["system"], panel["split"]))) for point in series.get("points", ())
-        ]
-        pairs = [(x, one.mean.get(panel["measure"])) for x, one in measured if one is not None]
-    elif panel["kind"] == "consistency" and (factors := results.consistency.get(place)):
+    if kind == "systems":
+        systems = [(point["x"], results.measures.get((point["system"], split))) for point in series.get("points", ())]
+        return [(float(x), y) for x, one in systems if one and (y := one.mean.get(measure)) is not None]
+    if kind == "consistency" and (factors := results.consistency.get(place)):
         pairs = zip(factors.depths, factors.consistency, strict=True)
-    elif panel["kind"] == "depths" and (curve := results.depths.get(place)) and panel["measure"] in curve.measures:
-        pairs = zip(curve.depths, curve.measures[panel["measure"]], strict=True)
-    depths = panel.get("depths") if panel["kind"] != "systems" else None
+    elif kind == "depths" and (curve := results.depths.get(place)) and measure in curve.measures:
+        pairs = zip(curve.depths, curve.measures[measure], strict=True)
     return [(float(x), y) for x, y in pairs if y is not None and (not depths or x in depths)]
 
 
-# The page.
+Shown: TypeAlias = tuple[str, str, str]
+"""A number in the paper's units: as published, ours, and the mark."""
 
 
-Cell: TypeAlias = tuple[str, str, str]
-"""A number as shown, in the paper's units: as published, ours, and the mark."""
-
-
-def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[str, list[Cell | None]]]:
+def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[str, list[Shown | None]]]:
     """Rows of a table as shown; a cell is None where the paper has no number, of which `found` has all others."""
     results = iter(found)
-
-    def cell(number: Number | None, digits: int) -> Cell | None:
-        if number is None:
-            return None
-        one = next(results)
-        values = (None if value is None else value * number.scale for value in (one.published, one.ours))
-        published, ours = (labels.fixed(value, digits) for value in values)
-        return published, ours, one.mark
-
-    return [(label, list(map(cell, numbers, table.digits))) for label, numbers in table.rows]
-
-
-def _page(title: str, dataset: str, judged: Sequence[Judged]) -> str:
-    every = [one for paper in judged for one in paper.all]
-    reasons = Counter(one.not_run_because for one in every if one.mark == NOT_RUN)
-    papers = [
-        {
-            "paper": one.paper,
-            "counts": count(one.all),
-            "off": numbers_off(one),
-            "tables": [(table, table_cells(table, one.found[table.name])) for table in one.paper.tables],
-            "figures": [
-                (
-                    figure,
-                    figures.draw_inline(one.panels[figure.name], f"{one.paper.name}-{figure.name}"),
-                    one.found[figure.name],
-                )
-                for figure in one.paper.figures
-            ],
-        }
-        for one in judged
+    rows = [(label, zip(numbers, table.digits, strict=True)) for label, numbers in table.rows]
+    return [
+        (label, [number and _shown(number, next(results), digits) for number, digits in row]) for label, row in rows
     ]
-    return render(
-        "reproduction.html.jinja",
-        title=title,
-        dataset=dataset,
-        papers=papers,
-        total=count(every),
-        # The most frequent first.
-        not_run=sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
-    )
 
 
-def numbers_off(judged: Judged) -> list[tuple[tuple[str, ...], list[NumberResult]]]:
+def _shown(number: Number, one: NumberResult, digits: int) -> Shown:
+    values = (None if value is None else value * number.scale for value in (one.published, one.ours))
+    published, ours = (labels.fixed(value, digits) for value in values)
+    return published, ours, one.mark
+
+
+def numbers_off(found: Iterable[NumberResult]) -> list[tuple[tuple[str, ...], list[NumberResult]]]:
     """Numbers beyond their tolerance, by the reasons they share."""
     groups: dict[tuple[str, ...], list[NumberResult]] = {}
-    for one in judged.all:
+    for one in found:
         if one.mark == OFF:
             groups.setdefault(tuple(one.why), []).append(one)
     return list(groups.items())

@@ -17,8 +17,6 @@ from cort.formats.schemas import check_name, repeated_keys, shape_mistakes
 from cort.system.errors import InputError
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
-# What a row, a column or the table may say of a number; the first that does counts.
-SOURCES = ("split", "measure", "tolerance")
 
 Part: TypeAlias = Mapping[str, Any]
 """A mapping in the file."""
@@ -225,19 +223,16 @@ def _check_row(place: str, row: Part, table: Part, paper: Part) -> Iterator[str]
     for column, value in zip(columns, row["values"], strict=True):
         if isinstance(value, dict):
             yield from _check_names(f"{place}.values", value, paper)
-        for key in SOURCES if value is not None else ():
-            if not any(key in part for part in (row, column, table)):
-                yield (
-                    f"{place}: found no {key} for the column {column['label']!r}, expected one of row, column or table "
-                    f"to name it; add {key}"
-                )
+        for key in ("split", "measure", "tolerance"):
+            if value is not None and not any(key in part for part in (row, column, table)):
+                expected = f"expected one of row, column or table to name it; add {key}"
+                yield f"{place}: found no {key} for the column {column['label']!r}, {expected}"
 
 
 def _check_panel(place: str, panel: Part, paper: Part) -> Iterator[str]:
     yield from _check_names(place, panel, paper)
     kind = panel["kind"]
-    needed = {"depths": ["measure"], "consistency": [], "systems": ["measure", "x_label"]}[kind]
-    for key in needed:
+    for key in {"depths": ["measure"], "consistency": [], "systems": ["measure", "x_label"]}[kind]:
         if key not in panel:
             yield f"{place}: found no {key}, expected it with the kind {kind}; add it"
     for number, series in enumerate(panel["series"]):
@@ -245,7 +240,5 @@ def _check_panel(place: str, panel: Part, paper: Part) -> Iterator[str]:
         if "points" in series and kind != "systems":
             yield f"{inside}.points: found points with the kind {kind}, expected them with systems; name a system"
         if "saturation" in series and (kind != "depths" or "tolerance" not in panel):
-            yield (
-                f"{inside}.saturation: found saturation, expected it with kind depths and a tolerance of the panel; "
-                "add the tolerance or remove it"
-            )
+            expected = "expected it with kind depths and a tolerance of the panel; add the tolerance or remove it"
+            yield f"{inside}.saturation: found saturation, {expected}"
