@@ -15,9 +15,8 @@ Usage:  python -m cort.reproduction --title "CoRT on MS MARCO" --dataset msmarco
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,25 +24,13 @@ from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.inputs import read_each
-from cort.reporting.reproduction.fidelity import Results, count, read_latencies
-from cort.reporting.reproduction.page import build, judge
-from cort.reporting.reproduction.paper import Paper, read_paper
+from cort.reporting.reproduction.fidelity import Results, read_latencies
+from cort.reporting.reproduction.page import build
+from cort.reporting.reproduction.paper import read_paper
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 from cort.system.options import optional, required
-
-log = logging.getLogger(__name__)
-
-
-def read_papers(paths: Sequence[str]) -> list[Paper]:
-    """Read the files; two of one name would write the same files."""
-    papers = [read_paper(path) for path in paths]
-    names = [paper.name for paper in papers]
-    for name in names:
-        if names.count(name) > 1:
-            raise input_error("--papers", f"the name {shorten(name)} twice", "each name once", "rename a file")
-    return papers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +49,11 @@ class Options:
 
 def stage(options: Options) -> None:
     """Read, compare, write; the page last, so that it never shows what is not there."""
-    papers = read_papers(options.papers)
+    papers = [read_paper(path) for path in options.papers]
+    for name, times in Counter(paper.name for paper in papers).items():
+        if times > 1:
+            # They would write the same files.
+            raise input_error("--papers", f"the name {shorten(name)} twice", "each name once", "rename a file")
     latencies = [one for path in options.latency_files for one in read_latencies(path)]
     results = Results(
         {(one.system, one.split): one for one in read_each(options.measures_files, Measures)},
@@ -70,12 +61,8 @@ def stage(options: Options) -> None:
         {(one.system, one.split): one for one in read_each(options.consistency_files, Consistency)},
         {(one.system, one.split): one for one in latencies},
     )
-    judged = [judge(paper, results) for paper in papers]
-    for name, text in build(options.title, options.dataset, judged).items():
+    for name, text in build(options.title, options.dataset, papers, results).items():
         write_text(Path(options.output_folder) / name, text)
-    for one in judged:
-        counts = count(one.all)
-        log.info("%s: %d within, %d off, %d not run", one.paper.name, counts.within, counts.off, counts.not_run)
 
 
 main = cli.main_of(Options, stage)

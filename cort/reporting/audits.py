@@ -8,10 +8,8 @@ from math import floor, log10
 
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
-from cort.reporting.tables import Table, columns
+from cort.reporting.tables import Cell, Table, columns
 from cort.retrieval.audits import Audit
-
-EXACT = "exact"
 
 
 @dataclass(frozen=True)
@@ -31,21 +29,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """All searches of one encoder's vectors on one split, by depth."""
+    """All searches of one encoder's vectors on one split, by depth; `caption` says what they were measured on."""
 
     split: str
     encoder: str
-    queries: int
-    passages: int
+    caption: str
     measures: list[str]
     rows: list[Row]
 
 
 def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Block]:
-    """Put the audits of one encoder on one split together, in the order given.
-
-    :param order: measures in the order in which they are shown.
-    """
+    """Put the audits of one encoder on one split together, in the order given, measures in `order`."""
     groups: dict[tuple[str, str], list[Audit]] = {}
     for one in audits:
         groups.setdefault((one.split, one.encoder), []).append(one)
@@ -53,14 +47,16 @@ def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Blo
     for (split, encoder), some in groups.items():
         found = dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures)
         measures = [*(name for name in order if name in found), *(name for name in found if name not in order)]
-        blocks.append(Block(split, encoder, some[0].queries, some[0].passages, measures, list(_rows(some))))
+        queries = plural(some[0].queries, "query", "queries")
+        caption = f"{encoder} on {split}: {queries}, {count(some[0].passages)} passages"
+        blocks.append(Block(split, encoder, caption, measures, list(_rows(some))))
     return blocks
 
 
 def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
     for exact in audits[0].exact:
         times = exact.milliseconds
-        yield Row(EXACT, EXACT, None, exact.depth, 1.0, times.mean, times.median, None, {})
+        yield Row("exact", "exact", None, exact.depth, 1.0, times.mean, times.median, None, {})
         for audit in audits:
             for one in audit.searches:
                 if one.depth == exact.depth:
@@ -77,11 +73,11 @@ def audits_table(blocks: Sequence[Block]) -> Table:
     heads += columns(4, recall="recall of exact") + columns(2, mean_ms="mean (ms)", median_ms="median (ms)")
     heads += columns(1, times_faster="times faster")
     heads += columns(4, **{f"loss_{name}": f"loss of {name}" for name in measures})
-    rows = []
+    rows: list[list[Cell]] = []
     for block in blocks:
         for one in block.rows:
             width = int(one.width) if one.width is not None and one.width == int(one.width) else one.width
-            found = [block.split, block.encoder, one.depth, one.index, width]
+            found: list[Cell] = [block.split, block.encoder, one.depth, one.index, width]
             rows.append([*found, one.recall, one.mean, one.median, one.faster, *map(one.loss.get, measures)])
     return Table(heads, rows, 2)
 
@@ -125,9 +121,3 @@ def round_numbers(values: Sequence[float]) -> list[float]:
     first = max(at for at, mark in enumerate(marks) if mark <= min(known))
     last = min(at for at, mark in enumerate(marks) if mark >= max(known))
     return marks[first : max(last, first + 1) + 1]
-
-
-def caption(block: Block) -> str:
-    """Say what a block's searches were measured on."""
-    queries = plural(block.queries, "query", "queries")
-    return f"{block.encoder} on {block.split}: {queries}, {count(block.passages)} passages"

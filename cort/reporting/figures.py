@@ -52,10 +52,7 @@ STYLE = {
 
 
 def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
-    """Draw panels side by side, two in a row, as one SVG file on white; without panels it says `nothing`.
-
-    :param salt: makes the ids inside the file; the same salt and panels give the same bytes.
-    """
+    """Draw panels two in a row as one SVG file on white, which says `nothing` without any; `salt` makes its ids."""
     if not panels:
         return missing(nothing)
     svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", _draw(panels, salt, PAPER))

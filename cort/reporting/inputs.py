@@ -135,14 +135,12 @@ def read_curve(name: str, path: str | Path) -> Curve:
 
 
 def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
-    if cell == "" and column != "step":
-        return float("nan")
     try:
-        number = float(cell)
         # A diverged training may have written nan as its loss: a gap in the figure, not a broken file.
+        number = float(cell if cell or column == "step" else "nan")
         if column == "step" and not number.is_integer():
             raise ValueError
-    except (ValueError, OverflowError):
+    except ValueError:
         expected = "a whole number" if column == "step" else "a number or nothing"
         raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row) from None
     return number

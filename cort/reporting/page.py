@@ -14,7 +14,7 @@ from cort import __version__
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting import audits, labels
+from cort.reporting import labels
 from cort.reporting.inputs import MEASURE, Curve
 from cort.reporting.panels import WINDOWS
 from cort.reporting.tables import best_shown, by_split, legend, names_of_measures, significant_differences
@@ -22,10 +22,7 @@ from cort.reporting.tables import best_shown, by_split, legend, names_of_measure
 
 @dataclass(frozen=True)
 class Value:
-    """One number of the systems table as shown; `difference` to the baseline is empty where there is none.
-
-    `significant` is whether that difference gets an asterisk.
-    """
+    """One number of the systems table as shown; a significant `difference` to the baseline gets an asterisk."""
 
     text: str
     difference: str
@@ -115,10 +112,7 @@ def summarize(curve: Curve) -> Summary:
 
 
 def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
-    """Say where each re-ranked system saturates, and what is reached there and at the deepest candidates.
-
-    A row is system, split, measure, depth, value there, deepest depth, value there.
-    """
+    """List system, split, measure, depth of its saturation, value there, deepest depth, and value there."""
     rows: list[tuple[str, ...]] = []
     for one in depths:
         for name, values in one.measures.items():
@@ -133,11 +127,7 @@ def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
 def headlines(
     dataset: str, measures: Sequence[Measures], baseline: str | None = None, contender: str | None = None
 ) -> list[str]:
-    """Say for each split what the contender adds to the baseline.
-
-    :param baseline: None says only which system is best.
-    :param contender: None takes the system that is best by the first measure.
-    """
+    """Say for each split what the contender, or the system best by the first measure, adds to the baseline, if any."""
     found = []
     for split, block in by_split(measures).items():
         best = _contender(block, baseline, contender)
@@ -209,7 +199,7 @@ def render(template: str, **shown: Any) -> str:
     )
     shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
     environment.filters |= {one.__name__: one for one in shared}
-    environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall, "audited": audits.caption}
+    environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall}
     known = {"highlight": labels.highlight, "interval": labels.shown_interval, "version": __version__}
     environment.globals |= {**known, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)

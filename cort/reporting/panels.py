@@ -21,11 +21,10 @@ WINDOWS = 40
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel.
+    """One line of a panel, whose look is a number of colour, marker and dash pattern; 0 is the baseline's black.
 
-    :ivar look: number of the colour, marker and dash pattern; 0 is the baseline's black.
-    :ivar kind: "points" (line with markers), "line", or "faint" (what a smoothed line was made from).
-    :ivar drop: the x at which a dashed line drops to the axis; None for none.
+    Its kind is "points" (with markers), "line", or "faint" (what a smoothed line was made from). A dashed line drops to
+    the axis from the x that is `drop`.
     """
 
     label: str

@@ -14,7 +14,6 @@ from cort.evaluation.consistency import Consistency
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count
-from cort.reporting.reproduction.page import judge
 from cort.reporting.reproduction.paper import Number, read_paper
 from tests.support.common import contents
 from tests.support.reporting import NASTY, PAPER, Outline
@@ -211,7 +210,7 @@ def test_saturation_looks_at_the_papers_depths_alone():
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_without_results_no_published_number_was_run(path):
-    found = judge(read_paper(path), Results({})).all
+    found = [compare(number, Results({})) for one in read_paper(path).exhibits for number in one.numbers]
     assert count(found) == Counts(0, 0, len(found))
     assert len(found) > 10
 

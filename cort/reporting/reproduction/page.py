@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from cort.formats.artifacts import to_json
 from cort.reporting import figures, labels
@@ -15,56 +15,31 @@ from cort.reporting.reproduction.fidelity import OFF, NumberResult, PaperResult,
 from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
 from cort.reporting.tables import Cell, Table, columns, in_formats, to_csv
 
+log = logging.getLogger(__name__)
+
+Found: TypeAlias = Mapping[str, Sequence[NumberResult]]
+"""What became of the numbers, by table and figure."""
 COLUMNS = (
     *columns(paper="", where="", row="", column="", system="our system", split="", measure="", depth="candidates"),
     *columns(4, published="", ours="", difference="", tolerance="", mark=""),
 )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A paper with what became of its numbers, by table and figure, and its panels by figure."""
-
-    paper: Paper
-    found: dict[str, list[NumberResult]]
-    panels: dict[str, list[Panel]]
-
-    @property
-    def all(self) -> list[NumberResult]:
-        """Every number of the paper."""
-        return [one for found in self.found.values() for one in found]
-
-
-def judge(paper: Paper, results: Results) -> Judged:
-    """Compare all numbers of a paper and draw up its figures."""
-    found = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
-    panels = {
-        figure.name: [panel for one in figure.panels if (panel := make_panel(one, results, found[figure.name]))]
-        for figure in paper.figures
-    }
-    return Judged(paper, found, panels)
-
-
-def build(title: str, dataset: str, judged: Sequence[Judged]) -> dict[str, str]:
-    """Make every file: path in the output folder -> text, the page last."""
-    files, papers, shown = {}, [], []
-    for one in judged:
-        paper, counts, tables, drawn = one.paper, count(one.all), [], []
-        for table in paper.tables:
-            found = one.found[table.name]
-            files |= in_formats(f"tables/{paper.name}.{table.name}", Table(COLUMNS, number_rows(paper, found)))
-            tables.append((table, table_cells(table, found)))
-        for figure in paper.figures:
-            panels, salt = one.panels[figure.name], f"{paper.name}-{figure.name}"
-            nothing = f"{figure.number} of {paper.name}: not run."
-            files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels, salt, nothing)
-            drawn.append((figure, figures.draw_inline(panels, salt), one.found[figure.name]))
-        papers.append(PaperResult(paper.name, paper.title, paper.reference, counts, one.all))
-        off = numbers_off(one.all)
-        shown.append({"paper": paper, "counts": counts, "off": off, "tables": tables, "figures": drawn})
-    files["reproduction.json"] = to_json(Reproduction(papers))
-    files["numbers.csv"] = to_csv(Table(COLUMNS, [row for one in judged for row in number_rows(one.paper, one.all)]))
-    every = [one for paper in judged for one in paper.all]
+def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -> dict[str, str]:
+    """Compare all numbers and make every file: path in the output folder -> text, the page last."""
+    files: dict[str, str] = {}
+    rows, judged, shown = [], [], []
+    for paper in papers:
+        found = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
+        numbers = [one for some in found.values() for one in some]
+        counts = count(numbers)
+        log.info("%s: %d within, %d off, %d not run", paper.name, counts.within, counts.off, counts.not_run)
+        judged.append(PaperResult(paper.name, paper.title, paper.reference, counts, numbers))
+        rows += number_rows(paper, numbers)
+        made, exhibits = _exhibits(paper, found, results)
+        files |= made
+        shown.append({"paper": paper, "counts": counts, "off": numbers_off(numbers), **exhibits})
+    every = [number for paper in judged for number in paper.numbers]
     reasons = Counter(one.not_run_because for one in every if one.not_run_because)
     page = render(
         "reproduction.html.jinja",
@@ -75,7 +50,26 @@ def build(title: str, dataset: str, judged: Sequence[Judged]) -> dict[str, str]:
         # The most frequent first.
         not_run=sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
     )
+    files["reproduction.json"] = to_json(Reproduction(judged))
+    files["numbers.csv"] = to_csv(Table(COLUMNS, rows))
     return files | {"index.html": page}
+
+
+def _exhibits(paper: Paper, found: Found, results: Results) -> tuple[dict[str, str], dict[str, list[Any]]]:
+    """Files of tables and figures, and what the page shows of them."""
+    files: dict[str, str] = {}
+    tables, drawn = [], []
+    for table in paper.tables:
+        rows = number_rows(paper, found[table.name])
+        files |= in_formats(f"tables/{paper.name}.{table.name}", Table(COLUMNS, rows))
+        tables.append((table, table_cells(table, found[table.name])))
+    for figure in paper.figures:
+        made = [make_panel(panel, results, found[figure.name]) for panel in figure.panels]
+        panels, salt = [panel for panel in made if panel is not None], f"{paper.name}-{figure.name}"
+        nothing = f"{figure.number} of {paper.name}: not run."
+        files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels, salt, nothing)
+        drawn.append((figure, figures.draw_inline(panels, salt), found[figure.name]))
+    return files, {"tables": tables, "figures": drawn}
 
 
 def number_rows(paper: Paper, found: Iterable[NumberResult]) -> list[list[Cell]]:
@@ -134,16 +128,16 @@ Shown: TypeAlias = tuple[str, str, str]
 def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[str, list[Shown | None]]]:
     """Rows of a table as shown; a cell is None where the paper has no number, of which `found` has all others."""
     results = iter(found)
-    rows = [(label, zip(numbers, table.digits, strict=True)) for label, numbers in table.rows]
-    return [
-        (label, [number and _shown(number, next(results), digits) for number, digits in row]) for label, row in rows
-    ]
 
+    def shown(number: Number | None, digits: int) -> Shown | None:
+        if number is None:
+            return None
+        one = next(results)
+        values = (None if value is None else value * number.scale for value in (one.published, one.ours))
+        published, ours = (labels.fixed(value, digits) for value in values)
+        return published, ours, one.mark
 
-def _shown(number: Number, one: NumberResult, digits: int) -> Shown:
-    values = (None if value is None else value * number.scale for value in (one.published, one.ours))
-    published, ours = (labels.fixed(value, digits) for value in values)
-    return published, ours, one.mark
+    return [(label, [*map(shown, numbers, table.digits)]) for label, numbers in table.rows]
 
 
 def numbers_off(found: Iterable[NumberResult]) -> list[tuple[tuple[str, ...], list[NumberResult]]]:
