@@ -82,17 +82,11 @@ def stage(options: Options) -> None:
     queries = select_texts(options.queries, QUERIES, [one.query_id for one in chosen])
     shown = [doc_id for one in chosen for doc_id in (one.doc_id, one.top_first, one.top_second) if doc_id is not None]
     passages = select_texts(options.passages, PASSAGES, shown)
+    examples = [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen]
     better_first = sum(one.advantage > 0 for one in found)
-    written = Disagreements(
-        options.split,
-        options.first_name,
-        options.second_name,
-        len(qrels),
-        better_first,
-        len(found) - better_first,
-        [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen],
-    )
-    write_artifact(options.output, written)
+    better = better_first, len(found) - better_first
+    names = options.split, options.first_name, options.second_name
+    write_artifact(options.output, Disagreements(*names, len(qrels), *better, examples))
     log.info("%d of %d queries disagree, %d examples written", len(found), len(qrels), len(chosen))
 
 

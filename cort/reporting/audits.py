@@ -8,7 +8,7 @@ from math import floor, log10
 
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
-from cort.reporting.tables import Cell, Table, columns
+from cort.reporting.tables import Cell, Table, columns, grouped
 from cort.retrieval.audits import Audit
 
 
@@ -40,11 +40,8 @@ class Block:
 
 def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Block]:
     """Put the audits of one encoder on one split together, in the order given, measures in `order`."""
-    groups: dict[tuple[str, str], list[Audit]] = {}
-    for one in audits:
-        groups.setdefault((one.split, one.encoder), []).append(one)
     blocks = []
-    for (split, encoder), some in groups.items():
+    for (split, encoder), some in grouped(audits, lambda one: (one.split, one.encoder)).items():
         found = dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures)
         measures = [*(name for name in order if name in found), *(name for name in found if name not in order)]
         queries = plural(some[0].queries, "query", "queries")

@@ -73,14 +73,6 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where the results came from: facts as (name, value), and the input files."""
-
-    facts: list[tuple[str, str]]
-    inputs: list[Input]
-
-
-@dataclass(frozen=True)
 class Stage:
     """All jobs of one rule; `peak_mb` is None where no job lived long enough to be measured."""
 
@@ -146,8 +138,8 @@ def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> floa
     return number
 
 
-def read_origin(path: str | Path) -> Origin:
-    """Read what `cort.provenance` recorded; what could not be found out then is left out."""
+def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
+    """Read facts by name and input files, as `cort.provenance` recorded; what could not be found out is left out."""
     found = read_json(path)
     code, software = found["code"], found["software"]
     hardware: Hardware = found["hardware"].read(Hardware)
@@ -164,7 +156,7 @@ def read_origin(path: str | Path) -> Origin:
         "Java": software["java"].read(str | None),
         "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
     }
-    return Origin([(name, text) for name, text in facts.items() if text], found["inputs"].read(list[Input]))
+    return {name: text for name, text in facts.items() if text}, found["inputs"].read(list[Input])
 
 
 def read_stages(folder: str | Path) -> list[Stage]:

@@ -12,7 +12,6 @@ RECALL = re.compile(r"^R@(\d+)$")
 
 LONGEST_PASSAGE = 700
 """Characters of a passage shown; the file of examples has all of it."""
-WORD = re.compile(r"\w+")
 STOP_WORDS = frozenset(
     # A list of words is easier to read and to check than a list of quoted words.
     """
@@ -101,18 +100,14 @@ def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:
 
 def highlight(text: str, query: str) -> Markup:
     """Escape `text` and put ``<mark>`` around the words that share a stem with a word of `query`, stop words aside."""
-    wanted = {stem(word) for word in WORD.findall(query.lower()) if word not in STOP_WORDS}
-    parts: list[Markup] = []
-    end = 0
-    for match in WORD.finditer(text):
-        word = match.group()
-        parts.append(escape(text[end : match.start()]))
-        lowered = word.lower()
-        marked = lowered not in STOP_WORDS and stem(lowered) in wanted
-        parts.append(Markup("<mark>{}</mark>").format(word) if marked else escape(word))
-        end = match.end()
-    parts.append(escape(text[end:]))
-    return Markup("").join(parts)
+    wanted = {stem(word) for word in re.findall(r"\w+", query.lower()) if word not in STOP_WORDS}
+
+    def shown(part: str) -> Markup:
+        marked = part.lower() not in STOP_WORDS and stem(part.lower()) in wanted
+        return Markup("<mark>{}</mark>").format(part) if marked else escape(part)
+
+    # Words, and what is between them, in turn.
+    return Markup("").join(map(shown, re.split(r"(\w+)", text)))
 
 
 def stem(word: str) -> str:

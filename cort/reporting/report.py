@@ -52,13 +52,12 @@ class ReportOptions:
 
 def build(options: ReportOptions) -> dict[str, str]:
     """Read all inputs and make every file: path in the output folder -> text, the page last."""
-    trainings = parse_assignments("--curves", options.curves)
-    filters = parse_assignments("--filters", options.filters)
+    curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
+    filters = [read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()]
     measures = read_measures(options.measures_files)
     comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
     depths = read_each(options.depths_files, Depths)
     audited = audit_blocks([read_audit(path) for path in options.audits], tables.names_of_measures(measures))
-    curves = [read_curve(name, path) for name, path in trainings.items()]
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
     latencies = [read_artifact(path, Latencies) for path in options.latency_files]
@@ -95,7 +94,7 @@ def build(options: ReportOptions) -> dict[str, str]:
         trainings=[summarize(curve) for curve in curves],
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,
-        filters=[read_filter(name, path) for name, path in filters.items()],
+        filters=filters,
         latencies=latency_blocks(latencies),
         latency_headings=HEADINGS,
         published_latencies=published_latencies(reproduction) if reproduction else [],

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import TypeAlias, TypeVar
 
 from cort.evaluation.comparisons import Comparison, Comparisons
-from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import csv_text
-from cort.reporting.inputs import Stage
+from cort.reporting.inputs import Measured, Stage
 from cort.reporting.labels import MINUS, MISSING, count, fixed, measure_label
 
 Cell: TypeAlias = str | int | float | None
-OfSplit = TypeVar("OfSplit", Measures, Depths)
+One = TypeVar("One")
+Key = TypeVar("Key", bound=Hashable)
 
 HEADINGS = {
     "baseline_mean": "baseline's mean",
@@ -72,12 +72,17 @@ def names_of_measures(measures: Iterable[Measures]) -> list[str]:
     return list(dict.fromkeys(name for one in measures for name in one.mean))
 
 
-def by_split(found: Iterable[OfSplit]) -> dict[str, list[OfSplit]]:
-    """Group what was measured by split, in the order in which the splits first appear."""
-    blocks: dict[str, list[OfSplit]] = {}
+def grouped(found: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    """Group what has the same key, in the order in which the keys first appear."""
+    groups: dict[Key, list[One]] = {}
     for one in found:
-        blocks.setdefault(one.split, []).append(one)
-    return blocks
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
+def by_split(found: Iterable[Measured]) -> dict[str, list[Measured]]:
+    """Group what was measured by split."""
+    return grouped(found, lambda one: one.split)
 
 
 def best_shown(values: Sequence[float | None]) -> set[int]:

@@ -1,7 +1,4 @@
-"""Compare published numbers with ours: the difference, and whether it is within the tolerance of the paper's file.
-
-What became of each is an artifact, which the stage `reproduction` writes and `report` reads.
-"""
+"""What became of published numbers, as an artifact: ours, the difference, and if it is within the tolerance."""
 
 from __future__ import annotations
 
@@ -99,9 +96,8 @@ class Results:
 def read_latencies(path: str | Path) -> list[Latency]:
     """Read a `Latency`, or what the stage `latency` wrote, which has a list of these as `latencies`."""
     node = read_json(path)
-    found: list[Latency] = (
-        node["latencies"].read(list[Latency]) if "latencies" in node.of(dict) else [node.read(Latency)]
-    )
+    several = "latencies" in node.of(dict)
+    found: list[Latency] = node["latencies"].read(list[Latency]) if several else [node.read(Latency)]
     return found
 
 

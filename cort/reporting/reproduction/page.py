@@ -13,7 +13,7 @@ from cort.reporting.page import render
 from cort.reporting.panels import Line, Panel
 from cort.reporting.reproduction.fidelity import OFF, NumberResult, PaperResult, Reproduction, Results, compare, count
 from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
-from cort.reporting.tables import Cell, Table, columns, in_formats, to_csv
+from cort.reporting.tables import Cell, Table, columns, grouped, in_formats, to_csv
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,9 @@ def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -
         rows += number_rows(paper, numbers)
         made, exhibits = _exhibits(paper, found, results)
         files |= made
-        shown.append({"paper": paper, "counts": counts, "off": numbers_off(numbers), **exhibits})
+        # Numbers beyond their tolerance, by the reasons they share.
+        off = grouped((one for one in numbers if one.mark == OFF), lambda one: tuple(one.why))
+        shown.append({"paper": paper, "counts": counts, "off": off, **exhibits})
     every = [number for paper in judged for number in paper.numbers]
     reasons = Counter(one.not_run_because for one in every if one.not_run_because)
     page = render(
@@ -138,12 +140,3 @@ def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[
         return published, ours, one.mark
 
     return [(label, [*map(shown, numbers, table.digits)]) for label, numbers in table.rows]
-
-
-def numbers_off(found: Iterable[NumberResult]) -> list[tuple[tuple[str, ...], list[NumberResult]]]:
-    """Numbers beyond their tolerance, by the reasons they share."""
-    groups: dict[tuple[str, ...], list[NumberResult]] = {}
-    for one in found:
-        if one.mark == OFF:
-            groups.setdefault(tuple(one.why), []).append(one)
-    return list(groups.items())

@@ -1,7 +1,4 @@
-"""The published numbers of a paper, read from YAML: what is compared with which of our results, and how closely.
-
-A file is checked by a schema for its shape, and for what its parts say about each other.
-"""
+"""The published numbers of a paper, read from YAML and checked: what of ours stands for them, and how closely."""
 
 from __future__ import annotations
 
@@ -96,10 +93,7 @@ class Paper:
 
 
 def read_paper(path: str | Path) -> Paper:
-    """Read and check one file of published numbers.
-
-    :raises InputError: with a line per mistake.
-    """
+    """Read one file of published numbers; an `InputError` has a line per mistake."""
     mistakes = list(find_mistakes(path))
     if mistakes:
         raise InputError("\n".join(mistakes))
