@@ -22,14 +22,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
-from cort.evaluation.comparisons import (
-    Comparison,
-    Comparisons,
-    Settings,
-    compare,
-    largest_differences,
-    list_lengths,
-)
+from cort.evaluation.comparisons import Comparison, Comparisons, Settings, compare, largest_differences, list_lengths
 from cort.evaluation.measures import Values, read_recall, read_values
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
@@ -39,25 +32,6 @@ from cort.system.files import write_text
 from cort.system.options import optional, read_options, required
 
 log = logging.getLogger(__name__)
-
-COLUMNS = tuple(field.name for field in fields(Comparison))
-COLUMNS_OF_QUERIES = ("system", "measure", "query_id", "query", "baseline", "value", "difference")
-
-
-def refuse_unlike(files: Sequence[str], values: Sequence[Values]) -> None:
-    """Check that all systems were measured on the same queries by the same measures."""
-    for path, one in zip(files, values, strict=True):
-        for what, found, expected in (
-            ("queries", one.query_ids, values[0].query_ids),
-            ("measures", one.measures, values[0].measures),
-        ):
-            if found != expected:
-                raise input_error(
-                    path,
-                    f"{len(found)} {what}, others than those of {files[0]}",
-                    f"the same {what} in the same order",
-                    "measure all systems on the same split by the same measures",
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +55,16 @@ class Options:
 
 def _check(options: Options) -> None:
     """Refuse options that contradict each other or make no sense."""
+    names = options.systems
     for option, files in (("--per-query", options.per_query), ("--recall", options.recall)):
-        if len(files) != len(options.systems):
-            expected = f"{len(options.systems)}, one per system"
-            raise input_error(option, f"{len(files)} files", expected, "name a file for each system, in their order")
-    repeated = [name for position, name in enumerate(options.systems) if name in options.systems[:position]]
+        if len(files) != len(names):
+            fix = "name a file for each system, in their order"
+            raise input_error(option, f"{len(files)} files", f"{len(names)}, one per system", fix)
+    repeated = [name for position, name in enumerate(names) if name in names[:position]]
     if repeated:
         raise input_error("--systems", f"{shorten(repeated[0])} twice", "each system once", "drop one")
-    if options.baseline not in options.systems:
-        expected = f"one of {', '.join(options.systems)}"
+    if options.baseline not in names:
+        expected = f"one of {', '.join(names)}"
         raise input_error("--baseline", shorten(options.baseline), expected, "name a system that is compared")
     for option, value in (("--confidence", options.confidence), ("--alpha", options.alpha)):
         if not 0 < value < 1:
@@ -98,13 +73,25 @@ def _check(options: Options) -> None:
         raise input_error("--resamples", str(options.resamples), "1 or more", "fix the value")
 
 
+def _refuse_unlike(files: Sequence[str], values: Sequence[Values]) -> None:
+    """Check that all systems were measured on the same queries by the same measures."""
+    first = values[0]
+    for path, one in zip(files, values, strict=True):
+        pairs = {"queries": (one.query_ids, first.query_ids), "measures": (one.measures, first.measures)}
+        for what, (found, expected) in pairs.items():
+            if found != expected:
+                others = f"{len(found)} {what}, others than those of {files[0]}"
+                fix = "measure all systems on the same split by the same measures"
+                raise input_error(path, others, f"the same {what} in the same order", fix)
+
+
 def stage(options: Options) -> None:
     """Read, compare, write."""
     _check(options)
     values = [read_values(path) for path in options.per_query]
-    refuse_unlike(options.per_query, values)
+    _refuse_unlike(options.per_query, values)
     systems = dict(zip(options.systems, values, strict=True))
-    recall = {name: read_recall(path) for name, path in zip(options.systems, options.recall, strict=True)}
+    recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
     queries = tables.read_table(options.queries, tables.QUERIES)
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     settings = read_options(Settings, options)
@@ -116,9 +103,11 @@ def stage(options: Options) -> None:
         comparisons=compare(systems, options.baseline, settings),
         list_lengths=list_lengths(recall, options.baseline),
     )
-    write_text(options.output_table, csv_text(COLUMNS, map(astuple, found.comparisons)))
+    columns = [field.name for field in fields(Comparison)]
+    write_text(options.output_table, csv_text(columns, map(astuple, found.comparisons)))
     differences = largest_differences(systems, options.baseline, texts)
-    write_text(options.output_queries, csv_text(COLUMNS_OF_QUERIES, differences))
+    columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference"]
+    write_text(options.output_queries, csv_text(columns, differences))
     write_artifact(options.output, found)
     significant = sum(one.significant for one in found.comparisons)
     log.info("%d queries, %d comparisons, %d of them significant", found.queries, len(found.comparisons), significant)

@@ -45,9 +45,8 @@ def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dic
         texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
     missing = [one for one in wanted.to_pylist() if one not in texts]
     if missing:
-        raise input_error(
-            path, f"no {name} {shorten(missing[0])}", "every id that runs and judgements name", "name the matching file"
-        )
+        expected = "every id that runs and judgements name"
+        raise input_error(path, f"no {name} {shorten(missing[0])}", expected, "name the matching file")
     return texts
 
 
@@ -70,7 +69,11 @@ class Options:
 
 def stage(options: Options) -> None:
     """Compare the runs, fetch the texts of the largest disagreements, write them."""
-    _check(options)
+    if options.number < 1:
+        raise input_error("--number", str(options.number), "at least 1", "give how many examples to show per side")
+    if options.first_name == options.second_name:
+        again = f"{shorten(options.first_name)} again"
+        raise input_error("--second-name", again, "two different names", "give each run its own")
     level = options.relevance_level
     qrels = qrels_by_query(read_table(options.qrels, QRELS), options.qrels)
     first, second = read_run(options.first).by_query(), read_run(options.second).by_query()
@@ -79,27 +82,12 @@ def stage(options: Options) -> None:
     queries = select_texts(options.queries, QUERIES, [one.query_id for one in chosen])
     shown = [doc_id for one in chosen for doc_id in (one.doc_id, one.top_first, one.top_second) if doc_id is not None]
     passages = select_texts(options.passages, PASSAGES, shown)
+    examples = [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen]
     better_first = sum(one.advantage > 0 for one in found)
-    written = Disagreements(
-        options.split,
-        options.first_name,
-        options.second_name,
-        len(qrels),
-        better_first,
-        len(found) - better_first,
-        [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen],
-    )
-    write_artifact(options.output, written)
+    better = better_first, len(found) - better_first
+    names = options.split, options.first_name, options.second_name
+    write_artifact(options.output, Disagreements(*names, len(qrels), *better, examples))
     log.info("%d of %d queries disagree, %d examples written", len(found), len(qrels), len(chosen))
-
-
-def _check(options: Options) -> None:
-    if options.number < 1:
-        raise input_error("--number", str(options.number), "at least 1", "give how many examples to show per side")
-    if options.first_name == options.second_name:
-        raise input_error(
-            "--second-name", f"{shorten(options.first_name)} again", "two different names", "give each run its own"
-        )
 
 
 main = cli.main_of(Options, stage)

@@ -15,61 +15,21 @@ Usage:  python -m cort.reproduction --title "CoRT on MS MARCO" --dataset msmarco
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
-from cort.formats.artifacts import to_json
 from cort.reporting.inputs import read_each
-from cort.reporting.reproduction import page as writing
-from cort.reporting.reproduction.artifact import Reproduction
 from cort.reporting.reproduction.fidelity import Results, read_latencies
-from cort.reporting.reproduction.page import Judged
-from cort.reporting.reproduction.paper import Paper, read_paper
-from cort.reporting.tables import Table, in_formats, to_csv
+from cort.reporting.reproduction.page import build
+from cort.reporting.reproduction.paper import read_paper
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 from cort.system.options import optional, required
-
-log = logging.getLogger(__name__)
-
-
-def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -> dict[str, str]:
-    """Make every file: path in the output folder -> text, the page last."""
-    judged = [writing.judge(paper, results) for paper in papers]
-    reproduction = Reproduction([writing.result_of(one) for one in judged])
-    files = {"reproduction.json": to_json(reproduction)}
-    for one in judged:
-        files |= _files_of(one)
-    whole = [row for one in judged for row in writing.numbers_table(one, list(one.verdicts)).rows]
-    files["numbers.csv"] = to_csv(Table(writing.COLUMNS, whole))
-    for paper in reproduction.papers:
-        counts = paper.counts
-        log.info("%s: %d within, %d off, %d not run", paper.name, counts.within, counts.off, counts.not_run)
-    return files | {"index.html": writing.render(title, dataset, judged)}
-
-
-def _files_of(judged: Judged) -> dict[str, str]:
-    name = judged.paper.name
-    files = {f"figures/{name}.{figure.name}.svg": writing.draw(figure, judged) for figure in judged.paper.figures}
-    for table in judged.paper.tables:
-        files |= in_formats(f"tables/{name}.{table.name}", writing.numbers_table(judged, [table.name]))
-    return files
-
-
-def read_papers(paths: Sequence[str]) -> list[Paper]:
-    """Read the files; two of one name would write the same files."""
-    papers = [read_paper(path) for path in paths]
-    names = [paper.name for paper in papers]
-    for name in names:
-        if names.count(name) > 1:
-            raise input_error("--papers", f"the name {shorten(name)} twice", "each name once", "rename a file")
-    return papers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +48,11 @@ class Options:
 
 def stage(options: Options) -> None:
     """Read, compare, write; the page last, so that it never shows what is not there."""
-    papers = read_papers(options.papers)
+    papers = [read_paper(path) for path in options.papers]
+    for name, times in Counter(paper.name for paper in papers).items():
+        if times > 1:
+            # They would write the same files.
+            raise input_error("--papers", f"the name {shorten(name)} twice", "each name once", "rename a file")
     latencies = [one for path in options.latency_files for one in read_latencies(path)]
     results = Results(
         {(one.system, one.split): one for one in read_each(options.measures_files, Measures)},

@@ -18,9 +18,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -28,7 +27,6 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.ids import unknown_ids
-from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -43,16 +41,18 @@ QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
 DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
 
 
-def check_run_id(run_id: str) -> None:
-    """Refuse a run id that NIST's checker would not take."""
-    if not RUN_ID.fullmatch(run_id):
-        expected = "1 to 25 letters, digits, - and _"
-        raise input_error("--run-id", shorten(run_id), expected, "choose another run id")
+def check_run_id(form: str, run_id: str | None) -> None:
+    """Refuse a run id with another form than TREC's, and one that NIST's checker would not take."""
+    if (form == "trec") != (run_id is not None):
+        found = "no run id" if run_id is None else f"a run id with --form {form}"
+        raise input_error("--run-id", found, "one with --form trec, and only there", "give or remove it")
+    if run_id is not None and not RUN_ID.fullmatch(run_id):
+        raise input_error("--run-id", shorten(run_id), "1 to 25 letters, digits, - and _", "choose another run id")
 
 
-def check_queries(run: Run, queries: pa.Table, source: str | Path) -> None:
+def check_queries(run: Run, asked: Sequence[str], source: str) -> None:
     """Refuse a run that lacks a query of the split, answers one of another, or ranks too many documents."""
-    asked, answered = queries["query_id"].to_pylist(), set(run.query_ids)
+    answered = set(run.query_ids)
     missing = [query_id for query_id in asked if query_id not in answered]
     if missing:
         found = f"no document for query {shorten(missing[0])} ({len(missing)} such queries)"
@@ -68,24 +68,12 @@ def check_queries(run: Run, queries: pa.Table, source: str | Path) -> None:
         raise input_error(source, found, f"at most {MOST}", "retrieve or keep fewer (the setting depth)")
 
 
-def check_documents(run: Run, passages: pa.Table, source: str | Path) -> None:
+def check_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
     """Refuse a run that ranks what is no document of the collection."""
-    unknown = unknown_ids(run.doc_ids, passages["doc_id"])
+    unknown = unknown_ids(run.doc_ids, doc_ids)
     if len(unknown):
         found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} results are no passages)"
         raise input_error(source, found, "documents of the collection only", "name a run over this collection")
-
-
-def in_order(run: Run, queries: pa.Table) -> Iterator[Ranking]:
-    """Return the rankings in the order of the queries, with scores as they are."""
-    place = {query_id: position for position, query_id in enumerate(run.query_ids)}
-    return (run[place[query_id]] for query_id in queries["query_id"].to_pylist())
-
-
-def leaderboard_lines(run: Run, queries: pa.Table) -> Iterator[str]:
-    """Yield ``query_id TAB doc_id TAB rank`` lines."""
-    for query_id, doc_ids, _ in in_order(run, queries):
-        yield from (f"{query_id}\t{doc_id}\t{rank}\n" for rank, doc_id in enumerate(doc_ids, start=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,21 +89,19 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Check, then write."""
-    run_id = options.run_id
-    if (options.form == "trec") != (run_id is not None):
-        found = "no run id" if run_id is None else f"a run id with --form {options.form}"
-        raise input_error("--run-id", found, "one with --form trec, and only there", "give or remove it")
-    if run_id is not None:
-        check_run_id(run_id)
-    run, queries = read_run(options.run), tables.read_table(options.queries, QUERY_IDS)
-    check_queries(run, queries, options.run)
-    check_documents(run, tables.read_table(options.passages, DOC_IDS), options.run)
-    if run_id is not None:
-        write_run(options.output, in_order(run, queries), run_id)
+    """Check, then write the rankings in the order of the queries."""
+    check_run_id(options.form, options.run_id)
+    run, asked = read_run(options.run), tables.read_table(options.queries, QUERY_IDS)["query_id"].to_pylist()
+    check_queries(run, asked, options.run)
+    check_documents(run, tables.read_table(options.passages, DOC_IDS)["doc_id"], options.run)
+    place = {query_id: position for position, query_id in enumerate(run.query_ids)}
+    rankings = (run[place[query_id]] for query_id in asked)
+    if options.run_id is not None:
+        write_run(options.output, rankings, options.run_id)
     else:
         with atomic_file(options.output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as handle:
-            handle.writelines(leaderboard_lines(run, queries))
+            for query_id, doc_ids, _ in rankings:
+                handle.writelines(f"{query_id}\t{doc_id}\t{rank}\n" for rank, doc_id in enumerate(doc_ids, start=1))
     log.info("%d queries, %d results", len(run), len(run.doc_ids))
 
 

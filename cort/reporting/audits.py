@@ -8,18 +8,16 @@ from math import floor, log10
 
 from cort.reporting.labels import count, fixed, plural
 from cort.reporting.panels import Line, Panel
-from cort.reporting.tables import Cell, Column, Table
+from cort.reporting.tables import Cell, Table, columns, grouped
 from cort.retrieval.audits import Audit
-
-EXACT = "exact"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One search at one depth; `width` and what is lost are None for exact search."""
+    """One search at one depth, its index and width in words as `name`; exact search has no width and loses nothing."""
 
+    name: str
     index: str
-    parameter: str
     width: float | None
     depth: int
     recall: float
@@ -28,72 +26,57 @@ class Row:
     faster: float | None
     loss: dict[str, float]
 
-    @property
-    def name(self) -> str:
-        """Index and width in words."""
-        return EXACT if self.width is None else f"{self.index}, {self.parameter} {self.width:g}"
-
 
 @dataclass(frozen=True)
 class Block:
-    """All searches of one encoder's vectors on one split, by depth."""
+    """All searches of one encoder's vectors on one split, by depth; `caption` says what they were measured on."""
 
     split: str
     encoder: str
-    queries: int
-    passages: int
+    caption: str
     measures: list[str]
     rows: list[Row]
 
 
 def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Block]:
-    """Put the audits of one encoder on one split together, in the order given.
-
-    :param order: measures in the order in which they are shown.
-    """
-    groups: dict[tuple[str, str], list[Audit]] = {}
-    for one in audits:
-        groups.setdefault((one.split, one.encoder), []).append(one)
+    """Put the audits of one encoder on one split together, in the order given, measures in `order`."""
     blocks = []
-    for (split, encoder), some in groups.items():
+    for (split, encoder), some in grouped(audits, lambda one: (one.split, one.encoder)).items():
         found = dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures)
         measures = [*(name for name in order if name in found), *(name for name in found if name not in order)]
-        blocks.append(Block(split, encoder, some[0].queries, some[0].passages, measures, list(_rows(some))))
+        queries = plural(some[0].queries, "query", "queries")
+        caption = f"{encoder} on {split}: {queries}, {count(some[0].passages)} passages"
+        blocks.append(Block(split, encoder, caption, measures, list(_rows(some))))
     return blocks
 
 
 def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
     for exact in audits[0].exact:
         times = exact.milliseconds
-        yield Row(EXACT, "", None, exact.depth, 1.0, times.mean, times.median, None, {})
+        yield Row("exact", "exact", None, exact.depth, 1.0, times.mean, times.median, None, {})
         for audit in audits:
             for one in audit.searches:
                 if one.depth == exact.depth:
                     mean, median = one.milliseconds.mean, one.milliseconds.median
                     faster = times.mean / mean if mean > 0 else None
-                    found = one.width, one.depth, one.recall, mean, median, faster, one.loss
-                    yield Row(audit.index, audit.parameter, *found)
+                    name = f"{audit.index}, {audit.parameter} {one.width:g}"
+                    yield Row(name, audit.index, one.width, one.depth, one.recall, mean, median, faster, one.loss)
 
 
 def audits_table(blocks: Sequence[Block]) -> Table:
     """Put together all searches, one block per split and encoder."""
     measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
-    columns = [*map(Column, ("split", "encoder", "depth", "index"))]
-    columns += [Column("width", "epsilon or ef"), Column("recall", "recall of exact", 4)]
-    columns += [Column("mean_ms", "mean (ms)", 2), Column("median_ms", "median (ms)", 2)]
-    columns += [Column("times_faster", "times faster", 1)]
-    columns += [Column(f"loss_{name}", f"loss of {name}", 4) for name in measures]
+    heads = columns(split="", encoder="", depth="", index="", width="epsilon or ef")
+    heads += columns(4, recall="recall of exact") + columns(2, mean_ms="mean (ms)", median_ms="median (ms)")
+    heads += columns(1, times_faster="times faster")
+    heads += columns(4, **{f"loss_{name}": f"loss of {name}" for name in measures})
     rows: list[list[Cell]] = []
-    begins = set()
     for block in blocks:
-        begins.add(len(rows))
         for one in block.rows:
             width = int(one.width) if one.width is not None and one.width == int(one.width) else one.width
-            head: list[Cell] = [block.split, block.encoder, one.depth, one.index, width]
-            rows.append(
-                [*head, one.recall, one.mean, one.median, one.faster, *(one.loss.get(name) for name in measures)]
-            )
-    return Table(columns, rows, blocks=frozenset(begins))
+            found: list[Cell] = [block.split, block.encoder, one.depth, one.index, width]
+            rows.append([*found, one.recall, one.mean, one.median, one.faster, *map(one.loss.get, measures)])
+    return Table(heads, rows, 2)
 
 
 def audit_panels(blocks: Sequence[Block]) -> list[Panel]:
@@ -135,9 +118,3 @@ def round_numbers(values: Sequence[float]) -> list[float]:
     first = max(at for at, mark in enumerate(marks) if mark <= min(known))
     last = min(at for at, mark in enumerate(marks) if mark >= max(known))
     return marks[first : max(last, first + 1) + 1]
-
-
-def caption(block: Block) -> str:
-    """Say what a block's searches were measured on."""
-    queries = plural(block.queries, "query", "queries")
-    return f"{block.encoder} on {block.split}: {queries}, {count(block.passages)} passages"

@@ -51,18 +51,20 @@ STYLE = {
 }
 
 
-def draw(panels: Sequence[Panel], salt: str) -> str:
-    """Draw panels side by side, two in a row, as one SVG file on white.
-
-    :param salt: makes the ids inside the file; the same salt and panels give the same bytes.
-    """
-    svg = _draw(panels, salt, PAPER)
-    svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", svg)
+def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
+    """Draw panels two in a row as one SVG file on white, which says `nothing` without any; `salt` makes its ids."""
+    if not panels:
+        return missing(nothing)
+    svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", _draw(panels, salt, PAPER))
     return _describe(svg, "; ".join(one.title for one in panels), " ".join(one.summary for one in panels), salt)
 
 
-def draw_inline(panel: Panel, salt: str) -> Markup:
-    """Draw one panel to stand inside a page: its colours follow the page's, its text the page's letters."""
+def draw_inline(panels: Sequence[Panel], salt: str) -> list[Markup]:
+    """Draw each panel to stand inside a page: its colours follow the page's, its text the page's letters."""
+    return [_draw_inline(panel, f"{salt}-{number}") for number, panel in enumerate(panels, start=1)]
+
+
+def _draw_inline(panel: Panel, salt: str) -> Markup:
     svg = _draw([panel], salt, "none")
     svg = svg[svg.index("<svg ") :]
     svg = re.sub(r" *<defs>\s*<style.*?</style>\s*</defs>\n", "", svg, count=1, flags=re.DOTALL)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
-from cort.formats.artifacts import read_artifact
+from cort.formats.artifacts import read_artifact, read_json
+from cort.formats.lines import iter_lines
 from cort.system.errors import input_error, shorten
 
 Measured = TypeVar("Measured", Measures, Depths, Consistency)
+
+# Libraries whose version can change a number.
+LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
+UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
+COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
+MEASURE = "validation_measure"
+"""A column of trainings whose best model is chosen by it; other curves need not have it."""
+
+Series = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -21,6 +36,50 @@ class Filter:
 
     name: str
     counts: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training, in columns of equal length; NaN where a row has no value."""
+
+    name: str
+    columns: dict[str, Series]
+
+    def known(self, column: str) -> tuple[Series, Series]:
+        """Return the steps and values of the rows that have a value in `column`."""
+        values = self.columns[column]
+        finite = np.isfinite(values)
+        return self.columns["step"][finite], values[finite]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine."""
+
+    processor: str
+    cores: int
+    memory_mb: int
+    gpus: list[str]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input file; `bytes` is its size."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """All jobs of one rule; `peak_mb` is None where no job lived long enough to be measured."""
+
+    rule: str
+    jobs: int
+    seconds: float
+    longest: float
+    peak_mb: float | None
 
 
 def read_filter(name: str, path: str | Path) -> Filter:
@@ -40,11 +99,100 @@ def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measure
     for path in paths:
         one = read_artifact(path, kind)
         if (place := seen.setdefault((one.system, one.split), path)) is not path:
-            raise input_error(
-                path,
-                f"system {shorten(one.system)} on split {shorten(one.split)} as in {place}",
-                "each system and split once",
-                "drop one of the two files",
-            )
+            again = f"system {shorten(one.system)} on split {shorten(one.split)} as in {place}"
+            raise input_error(path, again, "each system and split once", "drop one of the two files")
         found.append(one)
     return found
+
+
+def read_curve(name: str, path: str | Path) -> Curve:
+    """Read a CSV file with `COLUMNS` and perhaps `MEASURE` (in any order; empty cells allowed but in `step`)."""
+    lines = iter_lines(path)
+    _, first = next(lines, (0, ""))
+    header = next(csv.reader([first]), [])
+    if set(COLUMNS) - set(header):
+        expected = f"`{','.join(COLUMNS)}`"
+        raise input_error(path, f"the header {shorten(first)}", expected, "name the curve that training wrote", 1)
+    rows = []
+    for row, line in lines:
+        cells = line.split(",")
+        if len(cells) != len(header):
+            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "fix the line", row)
+        values = dict(zip(header, cells, strict=True))
+        rows.append([_number_of_curve(path, row, column, values.get(column, "")) for column in (*COLUMNS, MEASURE)])
+    if not rows:
+        raise input_error(path, "no rows", "at least one step", "train again")
+    return Curve(name, dict(zip((*COLUMNS, MEASURE), np.array(rows).T, strict=True)))
+
+
+def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
+    try:
+        # A diverged training may have written nan as its loss: a gap in the figure, not a broken file.
+        number = float(cell if cell or column == "step" else "nan")
+        if column == "step" and not number.is_integer():
+            raise ValueError
+    except ValueError:
+        expected = "a whole number" if column == "step" else "a number or nothing"
+        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row) from None
+    return number
+
+
+def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
+    """Read facts by name and input files, as `cort.provenance` recorded; what could not be found out is left out."""
+    found = read_json(path)
+    code, software = found["code"], found["software"]
+    hardware: Hardware = found["hardware"].read(Hardware)
+    commit, changed = code["commit"].read(str | None), code["modified"].read(bool | None)
+    packages = {name.lower(): version for name, version in software["packages"].read(dict[str, str]).items()}
+    facts = {
+        "Program": f"cort {code['version'].read(str)}",
+        "Commit": commit and commit + (" with changes" if changed else ""),
+        "Written": found["written"].read(str),
+        "Machine": f"{hardware.processor}, {hardware.cores} cores, {hardware.memory_mb / 1024:.0f} GiB of memory",
+        "Graphics cards": "; ".join(hardware.gpus),
+        "System": software["system"].read(str),
+        "Python": software["python"].read(str),
+        "Java": software["java"].read(str | None),
+        "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
+    }
+    return {name: text for name, text in facts.items() if text}, found["inputs"].read(list[Input])
+
+
+def read_stages(folder: str | Path) -> list[Stage]:
+    """Sum up time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; nothing without a folder."""
+    jobs: dict[str, list[tuple[float, float | None]]] = {}
+    for path in sorted(Path(folder).rglob("*.tsv")):
+        rule = path.relative_to(folder).parts[0].removesuffix(".tsv")
+        jobs.setdefault(rule, []).extend(_jobs(path))
+    stages = []
+    for rule, found in jobs.items():
+        if found:
+            seconds, peaks = zip(*found, strict=True)
+            peak = max((peak for peak in peaks if peak is not None), default=None)
+            stages.append(Stage(rule, len(found), math.fsum(seconds), max(seconds), peak))
+    return sorted(stages, key=lambda one: (-one.seconds, one.rule))
+
+
+def _jobs(path: Path) -> Iterator[tuple[float, float | None]]:
+    """Yield the wall time in seconds and the peak resident memory in MB of each row."""
+    lines = iter_lines(path)
+    header = next(lines, (1, ""))[1].split("\t")
+    if not {"s", "max_rss"} <= set(header):
+        found, expected = f"the header {shorten(' '.join(header))}", "a benchmark file with columns s and max_rss"
+        raise input_error(path, found, expected, "delete the file", 1)
+    for row, line in lines:
+        cells = line.split("\t")
+        if len(cells) != len(header):
+            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "delete the file", row)
+        fields = dict(zip(header, cells, strict=True))
+        seconds = _number(path, row, fields["s"])
+        # A job whose time is unknown cannot be counted into a sum of times.
+        if seconds is not None:
+            yield seconds, _number(path, row, fields["max_rss"])
+
+
+def _number(path: Path, row: int, cell: str) -> float | None:
+    try:
+        return None if cell in UNKNOWN else float(cell)
+    except ValueError:
+        raise input_error(path, shorten(cell), "a number, `-` or `NA`", "delete the file", row) from None

@@ -1,18 +1,32 @@
-"""How numbers and names are written for a reader."""
+"""How numbers, names and passages are written for a reader; words of a query are marked as in Table 6 of CoRT."""
 
 from __future__ import annotations
 
 import re
 
+from markupsafe import Markup, escape
+
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
-MEAN_OF = {"RR": "MRR", "AP": "MAP"}
 RECALL = re.compile(r"^R@(\d+)$")
+
+LONGEST_PASSAGE = 700
+"""Characters of a passage shown; the file of examples has all of it."""
+STOP_WORDS = frozenset(
+    # A list of words is easier to read and to check than a list of quoted words.
+    """
+    a about am an and any are as at be been being but by can could did do does for from had has have he her his how i
+    if in into is it its many may me more most much must my no nor not of off on or our she should so some such than
+    that the their them then there these they this those to too until up us was we were what when where which while who
+    whom whose why will with would you your
+    """.split()  # noqa: SIM905
+)
+SHORTEST_STEM = 3
 
 
 def measure_label(name: str) -> str:
     """Return the usual name of the mean of a measure: the mean of RR@10 is MRR@10, that of AP is MAP."""
-    return re.sub(r"^(RR|AP)(?=[@(]|$)", lambda match: MEAN_OF[match.group()], name)
+    return re.sub(r"^(RR|AP)(?=[@(]|$)", r"M\1", name)
 
 
 def recall_cutoff(name: str) -> int | None:
@@ -46,10 +60,18 @@ def plural(number: int, one: str, many: str) -> str:
     return f"{count(number)} {one if number == 1 else many}"
 
 
-def duration(seconds: float | None) -> str:
+def p_value(value: float | None) -> str:
+    """Show a p-value with four decimals, or that it is below the smallest of these."""
+    return MISSING if value is None else "<.0001" if value < 0.0001 else f"{value:.4f}".removeprefix("0")
+
+
+def shown_interval(low: float, high: float, *, sign: bool = False) -> str:
+    """Show an interval with three decimals."""
+    return " to ".join((signed if sign else fixed)(bound) for bound in (low, high))
+
+
+def duration(seconds: float) -> str:
     """Show a time span in the two units that matter: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 07 min``."""
-    if seconds is None:
-        return MISSING
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -66,3 +88,40 @@ def memory(megabytes: float | None) -> str:
     if megabytes is None:
         return MISSING
     return f"{megabytes:.0f} MB" if round(megabytes) < 1000 else f"{megabytes / 1000:,.1f} GB"
+
+
+def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:
+    """Keep the beginning of a long text, ended at a word."""
+    if len(text) <= limit:
+        return text
+    head = text[:limit]
+    return f"{head.rsplit(None, 1)[0] if ' ' in head else head} …"
+
+
+def highlight(text: str, query: str) -> Markup:
+    """Escape `text` and put ``<mark>`` around the words that share a stem with a word of `query`, stop words aside."""
+    wanted = {stem(word) for word in re.findall(r"\w+", query.lower()) if word not in STOP_WORDS}
+
+    def shown(part: str) -> Markup:
+        marked = part.lower() not in STOP_WORDS and stem(part.lower()) in wanted
+        return Markup("<mark>{}</mark>").format(part) if marked else escape(part)
+
+    # Words, and what is between them, in turn.
+    return Markup("").join(map(shown, re.split(r"(\w+)", text)))
+
+
+def stem(word: str) -> str:
+    """Strip one simple English inflection from a lower-cased word: plural, -ed, -ing; a final e or y is levelled."""
+    for suffix in ("ing", "ed", "es", "s"):
+        rest = word.removesuffix(suffix)
+        if rest != word and len(rest) >= SHORTEST_STEM and not word.endswith(("ss", "us", "is")):
+            word = rest
+            # running -> run, but falling -> fall.
+            doubled = len(word) > SHORTEST_STEM and word[-1] == word[-2] and word[-1] not in "aeiouls"
+            if doubled and suffix in ("ing", "ed"):
+                word = word[:-1]
+            break
+    if len(word) > SHORTEST_STEM and word[-1] in "ey":
+        word = word[:-1]
+    # studies -> studi, study -> stud: the i of a plural goes with the y.
+    return word[:-1] if len(word) > SHORTEST_STEM and word.endswith("i") else word

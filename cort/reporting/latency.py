@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cort.online.timing import PARTS
+from cort.reporting.inputs import Hardware
 from cort.reporting.labels import fixed
-from cort.reporting.provenance import Hardware
-from cort.reporting.reproduction.artifact import Reproduction
-from cort.reporting.tables import Cell, Column, Table
+from cort.reporting.reproduction.fidelity import NumberResult, Reproduction
+from cort.reporting.tables import Column, Table, columns
 
 TOTALS = ("sequential", "concurrent")
 STATISTICS = ("p50", "p95", "p99", "mean")
+HEADINGS = ("System", "Vectors on", "Queries at a time", *PARTS, *(f"{total} p50 / p95 / p99" for total in TOTALS))
+"""Of what `latency_blocks` writes."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,10 @@ class Latencies:
     rows: list[Row]
 
 
-@dataclass(frozen=True)
-class Published:
-    """A latency of a paper in ms; ours is None where it was not measured."""
-
-    paper: str
-    row: str
-    batch: int
-    published: float
-    ours: float | None
-
-
-def published_latencies(reproduction: Reproduction) -> list[Published]:
-    """Take the latencies from all published numbers."""
+def published_latencies(reproduction: Reproduction) -> list[tuple[str, int, NumberResult]]:
+    """Take the latencies in ms from all published numbers: title of the paper, queries at a time, the number."""
     return [
-        Published(paper.title, one.row, int(one.measure.partition("@")[2] or 1), one.published, one.ours)
+        (paper.title, int(one.measure.partition("@")[2] or 1), one)
         for paper in reproduction.papers
         for one in paper.numbers
         if one.measure.partition("@")[0] == "latency"
@@ -72,39 +63,28 @@ def published_latencies(reproduction: Reproduction) -> list[Published]:
 
 def latency_table(latencies: Iterable[Latencies]) -> Table:
     """Put all rows together: medians of the parts, and every statistic of the totals."""
-    columns = [
-        *(Column("split"), Column("system"), Column("device", "vectors on")),
-        *(Column("batch", "queries at a time"), Column("searches")),
+    heads = [
+        *columns(split="", system="", device="vectors on", batch="queries at a time", searches=""),
         *(Column(f"{part}_p50", part, 1) for part in PARTS),
         *(Column(f"{total}_{one}", f"{total} {one}", 1) for total in TOTALS for one in STATISTICS),
     ]
-    rows = [[one.split, *_cells(row)] for one in latencies for row in one.rows]
-    return Table(columns, rows)
-
-
-def _cells(row: Row) -> list[Cell]:
-    totals = [row.milliseconds.get(total) for total in TOTALS]
-    statistics: list[Cell] = [getattr(one, name, None) for one in totals for name in STATISTICS]
-    return [row.system, row.device, row.batch, row.searches, *_medians(row), *statistics]
+    rows = [
+        [
+            *(one.split, row.system, row.device, row.batch, row.searches, *_medians(row)),
+            *(getattr(row.milliseconds.get(total), name, None) for total in TOTALS for name in STATISTICS),
+        ]
+        for one in latencies
+        for row in one.rows
+    ]
+    return Table(heads, rows)
 
 
 def _medians(row: Row) -> list[float | None]:
     return [row.milliseconds[part].p50 if part in row.milliseconds else None for part in PARTS]
 
 
-@dataclass(frozen=True)
-class Block:
-    """What the page shows of one measurement: a caption, headings, and rows of a name and of texts."""
-
-    caption: str
-    headings: list[str]
-    rows: list[tuple[str, list[str]]]
-
-
-def latency_blocks(latencies: Sequence[Latencies]) -> list[Block]:
-    """Write the numbers for a reader: medians of the parts, percentiles of the totals."""
-    headings = ["System", "Vectors on", "Queries at a time", *PARTS]
-    headings += [f"{total} p50 / p95 / p99" for total in TOTALS]
+def latency_blocks(latencies: Sequence[Latencies]) -> list[tuple[str, list[list[str]]]]:
+    """Write the numbers for a reader, a caption and rows: medians of the parts, percentiles of the totals."""
     blocks = []
     for one in latencies:
         machine = "; ".join([f"{one.hardware.processor}, {one.hardware.cores} cores", *one.hardware.gpus])
@@ -114,11 +94,11 @@ def latency_blocks(latencies: Sequence[Latencies]) -> list[Block]:
             "medians of the parts, all one after the other (sequential), and as deployed, with BM25 beside the dense "
             f"ranker (concurrent). {machine}; {one.threads} threads; {versions}."
         )
-        blocks.append(Block(caption, headings, [(row.system, _shown(row)) for row in one.rows]))
+        blocks.append((caption, [_shown(row) for row in one.rows]))
     return blocks
 
 
 def _shown(row: Row) -> list[str]:
     totals = [row.milliseconds.get(total) for total in TOTALS]
     shown = [" / ".join(fixed(ms, 1) for ms in (one.p50, one.p95, one.p99)) if one else fixed(None) for one in totals]
-    return [row.device, str(row.batch), *(fixed(median, 1) for median in _medians(row)), *shown]
+    return [row.system, row.device, str(row.batch), *(fixed(median, 1) for median in _medians(row)), *shown]

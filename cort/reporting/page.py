@@ -1,4 +1,4 @@
-"""Pages: self-contained HTML documents, without scripts and without anything fetched."""
+"""Pages: self-contained HTML documents, without scripts and without anything fetched, and what they say of numbers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort import __version__
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting import audits, labels
-from cort.reporting.comparisons import legend, p_value, shown_interval, significant_differences, wanted_recall
-from cort.reporting.highlight import highlight
-from cort.reporting.tables import by_split, names_of_measures, systems_table
-
-LONGEST_PASSAGE = 700
-"""Characters of a passage shown; the file of examples has all of it."""
+from cort.reporting import labels
+from cort.reporting.inputs import MEASURE, Curve
+from cort.reporting.panels import WINDOWS
+from cort.reporting.tables import best_shown, by_split, legend, names_of_measures, significant_differences
 
 
 @dataclass(frozen=True)
 class Value:
-    """One number of the systems table as shown; `difference` to the baseline is empty where there is none.
-
-    `significant` is whether that difference gets an asterisk.
-    """
+    """One number of the systems table as shown; a significant `difference` to the baseline gets an asterisk."""
 
     text: str
     difference: str
@@ -37,14 +32,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Block:
-    """The systems table of one split as shown."""
+    """The systems table of one split as shown; `relevance_level` is None where systems differ in it."""
 
     split: str
     queries: str
     relevance_level: int | None
     measures: list[str]
     rows: list[tuple[str, list[Value]]]
-    legend: str = ""
+    legend: str
 
 
 def systems_blocks(
@@ -55,40 +50,69 @@ def systems_blocks(
     significant = significant_differences(comparisons)
     for split, block in by_split(measures).items():
         names = names_of_measures(block)
-        base = next((one for one in block if one.system == baseline), None)
-        table = systems_table(block, significant)
-        first = len(table.columns) - len(names)
+        base = next((one.mean for one in block if one.system == baseline), {})
+        best = {name: best_shown([one.mean.get(name) for one in block]) for name in names}
         rows = []
         for row, one in enumerate(block):
-            places = [((row, column), name) for column, name in enumerate(names, start=first)]
-            values = [_value(one, name, base, at in table.best, at in table.marked) for at, name in places]
+            values = []
+            for name in names:
+                value, before = one.mean.get(name), base.get(name)
+                difference = ""
+                if value is not None and before is not None and one.system != baseline:
+                    difference = labels.signed(value - before)
+                marked = bool(difference) and (split, one.system, name) in significant
+                values.append(Value(labels.fixed(value), difference, row in best[name], marked))
             rows.append((one.system, values))
+        numbers = sorted({one.queries for one in block})
+        queries = labels.plural(numbers[-1], "query", "queries")
+        if len(numbers) > 1:
+            queries = f"{labels.count(numbers[0])} to {queries}"
         levels = {one.relevance_level for one in block}
         level = levels.pop() if len(levels) == 1 else None
-        marks = legend([one for one in comparisons if one.split == split])
-        blocks.append(Block(split, _queries(block), level, [labels.measure_label(name) for name in names], rows, marks))
+        note = legend([one for one in comparisons if one.split == split])
+        blocks.append(Block(split, queries, level, [labels.measure_label(name) for name in names], rows, note))
     return blocks
 
 
-def _queries(block: Sequence[Measures]) -> str:
-    numbers = [one.queries for one in block]
-    least, most = min(numbers), max(numbers)
-    shown = labels.plural(most, "query", "queries")
-    return shown if least == most else f"{labels.count(least)} to {shown}"
+@dataclass(frozen=True)
+class Summary:
+    """One training in numbers; None where the curve does not tell. The best step is by the measure, if there is one."""
+
+    name: str
+    steps: int
+    epochs: float | None
+    last_loss: float | None
+    best_validation_loss: float | None
+    best_measure: float | None
+    best_step: int | None
+    examples_per_second: float | None
 
 
-def _value(one: Measures, name: str, base: Measures | None, best: bool, significant: bool) -> Value:
-    value = one.mean.get(name)
-    before = None if base is None or base is one else base.mean.get(name)
-    difference = "" if value is None or before is None else labels.signed(value - before)
-    return Value(labels.fixed(value), difference, best, significant and bool(difference))
+def summarize(curve: Curve) -> Summary:
+    """Sum a training up in a few numbers."""
+    known = {column: curve.known(column) for column in curve.columns}
+    losses, epochs, speeds = (known[column][1] for column in ("loss", "epoch", "examples_per_second"))
+    (steps, validation), (measured, measures) = known["validation_loss"], known[MEASURE]
+    best = None
+    if len(measures):
+        best = int(measured[np.argmax(measures)])
+    elif len(validation):
+        best = int(steps[np.argmin(validation)])
+    return Summary(
+        curve.name,
+        int(curve.columns["step"].max()),
+        float(epochs.max()) if len(epochs) else None,
+        # The mean of the last window, because the loss of a single batch says little.
+        float(losses[-max(1, len(losses) // WINDOWS) :].mean()) if len(losses) else None,
+        float(validation.min()) if len(validation) else None,
+        float(measures.max()) if len(measures) else None,
+        best,
+        float(np.median(speeds)) if len(speeds) else None,
+    )
 
 
 def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
-    """Say where each re-ranked system saturates, and what is reached there and at the deepest candidates.
-
-    A row is system, split, measure, depth, value there, deepest depth, value there.
-    """
+    """List system, split, measure, depth of its saturation, value there, deepest depth, and value there."""
     rows: list[tuple[str, ...]] = []
     for one in depths:
         for name, values in one.measures.items():
@@ -98,6 +122,69 @@ def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
             deepest = labels.count(one.depths[-1]), labels.fixed(values[-1])
             rows.append((one.system, one.split, labels.measure_label(name), shown, labels.fixed(value), *deepest))
     return rows
+
+
+def headlines(
+    dataset: str, measures: Sequence[Measures], baseline: str | None = None, contender: str | None = None
+) -> list[str]:
+    """Say for each split what the contender, or the system best by the first measure, adds to the baseline, if any."""
+    found = []
+    for split, block in by_split(measures).items():
+        best = _contender(block, baseline, contender)
+        if best is not None:
+            place = f"{dataset}, {split} ({labels.plural(block[0].queries, 'query', 'queries')})"
+            base = next((one for one in block if one.system == baseline), None)
+            found.append(f"On {place}, {_sentence(best, base)}.")
+    return found
+
+
+def _contender(block: Sequence[Measures], baseline: str | None, contender: str | None) -> Measures | None:
+    """Pick the system named, or the best by the first measure but for the baseline; the first of several equals."""
+    name = next(iter(names_of_measures(block)), "")
+    candidates = [one for one in block if one.system == contender or (contender is None and one.system != baseline)]
+    known = [(value, one) for one in candidates if (value := one.mean.get(name)) is not None]
+    return max(known, key=lambda pair: pair[0], default=(None, None))[1]
+
+
+def _sentence(best: Measures, base: Measures | None) -> str:
+    """Say what changes from `base` to `best`: the first measure, then recall at its lowest and highest cutoff."""
+    name, after = next(iter(best.mean.items()))
+    before = base.mean.get(name) if base is not None else None
+    if base is None or after is None or before is None:
+        return f"{best.system} reaches {labels.measure_label(name)} {labels.fixed(after)}"
+    text = f"{best.system} {_change(labels.measure_label(name), before, after, base.system)}"
+    ours, theirs = _recall(best), _recall(base)
+    gains = [
+        f"{labels.signed(ours[k] - theirs[k])} at {labels.count(k)}" for k in sorted(ours) if k > 1 and k in theirs
+    ]
+    if gains:
+        text += f" and changes recall by {' and by '.join(dict.fromkeys((gains[0], gains[-1])))}"
+    longest = max(theirs, default=0)
+    enough = min((k for k in ours if longest and ours[k] >= theirs[longest]), default=longest)
+    if enough < longest:
+        # As in section 4.2.1 of the CoRT paper.
+        held = f"the relevant passages as the top {labels.count(longest)} of {base.system}"
+        text += f"; its top {labels.count(enough)} hold at least as many of {held}"
+    return text
+
+
+def _change(label: str, before: float, after: float, base: str) -> str:
+    if round(before, 3) == round(after, 3):
+        return f"leaves {label} at {labels.fixed(after)} ({base} has the same)"
+    verb = "raises" if after > before else "lowers"
+    return f"{verb} {label} from {labels.fixed(before)} ({base}) to {labels.fixed(after)}"
+
+
+def _recall(one: Measures) -> dict[int, float]:
+    """Recall by cutoff."""
+    return {k: value for name, value in one.mean.items() if (k := labels.recall_cutoff(name)) and value is not None}
+
+
+def wanted_recall(comparisons: Comparisons) -> str:
+    """Say what the lists must hold: the recall of the baseline's longest list."""
+    first = comparisons.list_lengths[0]
+    passages = labels.plural(first.baseline_depth, "passage", "passages")
+    return f"the first {passages} of {comparisons.baseline} (recall {labels.fixed(first.baseline_recall)})"
 
 
 def render(template: str, **shown: Any) -> str:
@@ -110,27 +197,9 @@ def render(template: str, **shown: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
-        count=labels.count,
-        fixed=labels.fixed,
-        duration=labels.duration,
-        memory=labels.memory,
-        clip=clip,
-        signed=labels.signed,
-        measure=labels.measure_label,
-        p_value=p_value,
-        wanted=wanted_recall,
-        audited=audits.caption,
-    )
-    environment.globals.update(
-        highlight=highlight, interval=shown_interval, version=__version__, missing=labels.MISSING
-    )
+    shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
+    environment.filters |= {one.__name__: one for one in shared}
+    environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall}
+    known = {"highlight": labels.highlight, "interval": labels.shown_interval, "version": __version__}
+    environment.globals |= {**known, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)
-
-
-def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:
-    """Keep the beginning of a long text, ended at a word."""
-    if len(text) <= limit:
-        return text
-    head = text[:limit]
-    return f"{head.rsplit(None, 1)[0] if ' ' in head else head} …"

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
-from cort.evaluation.measures import Measures
-from cort.reporting import figures, panels
-from cort.reporting.audits import Block, audit_blocks, audit_panels, audits_table
-from cort.reporting.comparisons import comparisons_table, legend, lengths_table, significant_differences
-from cort.reporting.curves import Curve, summarize
-from cort.reporting.inputs import Filter
-from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
-from cort.reporting.page import render, saturation_rows, systems_blocks
-from cort.reporting.panels import Panel
-from cort.reporting.provenance import Origin
-from cort.reporting.reproduction.artifact import Reproduction
-from cort.reporting.stages import Stage
-from cort.reporting.summary import headlines
-from cort.reporting.tables import in_formats, names_of_measures, stages_table, systems_table
+from cort.formats.artifacts import parse_assignments, read_artifact
+from cort.reporting import figures, panels, tables
+from cort.reporting.audits import audit_blocks, audit_panels, audits_table
+from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
+from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_table, published_latencies
+from cort.reporting.page import headlines, render, saturation_rows, summarize, systems_blocks
+from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
+from cort.system.errors import input_error, shorten
+from cort.system.options import optional, required
 
-PAGE = "index.html"
 NO_DATA = {
     "recall": "No recall figure: recall was not evaluated at two or more cutoffs.",
     "depths": "No depth figure: nothing was re-ranked at several depths.",
@@ -34,68 +27,81 @@ NO_DATA = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class ReportOptions:
     """All that a report shows; what is empty is left out."""
 
-    title: str
-    dataset: str
-    baseline: str | None
-    contender: str | None
-    measures: Sequence[Measures]
-    descriptions: Mapping[str, str] = field(default_factory=dict)
-    comparisons: Sequence[Comparisons] = ()
-    depths: Sequence[Depths] = ()
-    audits: Sequence[Audit] = ()
-    curves: Sequence[Curve] = ()
-    disagreements: Sequence[Disagreements] = ()
-    filters: Sequence[Filter] = ()
-    stages: Sequence[Stage] = ()
-    origin: Origin | None = None
-    reproduction: Reproduction | None = None
-    latencies: Sequence[Latencies] = ()
+    title: str = required(help="heading of the page")
+    dataset: str = required(help="name of the dataset")
+    measures_files: tuple[str, ...] = required("JSON", "measures of one system on one split each")
+    description_of_systems: tuple[str, ...] = optional((), "how each system is made", "NAME=TEXT")
+    baseline: str | None = optional(None, "system to which the differences are shown", "NAME")
+    contender: str | None = optional(
+        None, "system of the headline (the best by the first measure if not given)", "NAME"
+    )
+    comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
+    depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
+    audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
+    curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
+    disagreements: tuple[str, ...] = optional((), "what `cort.disagreements` wrote", "JSON")
+    filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
+    benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; a missing folder is no error", "FOLDER")
+    provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
+    reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
+    latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
 
 
-def build(contents: Contents) -> dict[str, str]:
-    """Make every file of the report: path in the output folder -> text, the page last."""
-    measures, comparisons = contents.measures, contents.comparisons
-    audited = audit_blocks(contents.audits, names_of_measures(measures))
-    tables = {
-        "systems": systems_table(measures, significant_differences(comparisons), legend(comparisons)),
-        "comparisons": comparisons_table(comparisons),
-        "lists": lengths_table(comparisons),
+def build(options: ReportOptions) -> dict[str, str]:
+    """Read all inputs and make every file: path in the output folder -> text, the page last."""
+    curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
+    filters = [read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()]
+    measures = read_measures(options.measures_files)
+    comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
+    depths = read_each(options.depths_files, Depths)
+    audited = audit_blocks([read_artifact(path, Audit) for path in options.audits], tables.names_of_measures(measures))
+    stages = read_stages(options.benchmarks) if options.benchmarks else []
+    reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
+    latencies = [read_artifact(path, Latencies) for path in options.latency_files]
+    systems = list(dict.fromkeys(one.system for one in measures))
+    for option, name in (("--baseline", options.baseline), ("--contender", options.contender)):
+        if name is not None and name not in systems:
+            expected = f"one of {', '.join(systems)}"
+            raise input_error(option, shorten(name), expected, "name a system that was measured")
+    written = {
+        "systems": tables.systems_table(measures, comparisons),
+        "comparisons": tables.comparisons_table(comparisons),
+        "lists": tables.lengths_table(comparisons),
         "audits": audits_table(audited),
-        "stages": stages_table(contents.stages),
-        "latency": latency_table(contents.latencies),
+        "stages": tables.stages_table(stages),
+        "latency": latency_table(latencies),
     }
-    files: dict[str, str] = {}
-    for name, table in tables.items():
-        files |= in_formats(f"tables/{name}", table)
-    inline = {}
-    for name, found in figure_panels(contents, audited).items():
-        files[f"figures/{name}.svg"] = figures.draw(found, name) if found else figures.missing(NO_DATA[name])
-        inline[name] = [figures.draw_inline(panel, f"{name}-{number}") for number, panel in enumerate(found, start=1)]
+    look = panels.looks([*systems, *(one.system for one in depths)], options.baseline)
+    drawn = {
+        "recall": panels.recall_panels(measures, look),
+        "depths": panels.depth_panels(depths, look),
+        "audits": audit_panels(audited),
+        "training": panels.training_panels(curves),
+    }
     page = render(
         "report.html.jinja",
-        report=contents,
-        figures=inline,
-        headlines=headlines(contents.dataset, measures, contents.baseline, contents.contender),
-        systems=systems_blocks(measures, contents.baseline, comparisons),
-        saturation=saturation_rows(contents.depths),
-        trainings=[summarize(curve) for curve in contents.curves],
+        report=options,
+        figures={name: figures.draw_inline(found, name) for name, found in drawn.items()},
+        headlines=headlines(options.dataset, measures, options.baseline, options.contender),
+        systems=systems_blocks(measures, options.baseline, comparisons),
+        descriptions=parse_assignments("--description-of-systems", options.description_of_systems),
+        comparisons=comparisons,
+        saturation=saturation_rows(depths),
         audits=audited,
-        latencies=latency_blocks(contents.latencies),
-        published_latencies=published_latencies(contents.reproduction) if contents.reproduction else [],
+        trainings=[summarize(curve) for curve in curves],
+        disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
+        reproduction=reproduction,
+        filters=filters,
+        latencies=latency_blocks(latencies),
+        latency_headings=HEADINGS,
+        published_latencies=published_latencies(reproduction) if reproduction else [],
+        stages=stages,
+        origin=read_origin(options.provenance) if options.provenance else None,
     )
-    return files | {PAGE: page}
-
-
-def figure_panels(contents: Contents, audited: Sequence[Block]) -> dict[str, list[Panel]]:
-    """Make the panels of each figure; none where there is nothing to draw."""
-    systems = [one.system for one in contents.measures] + [one.system for one in contents.depths]
-    look = panels.looks(systems, contents.baseline)
-    return {
-        "recall": panels.recall_panels(contents.measures, look),
-        "depths": panels.depth_panels(contents.depths, look),
-        "audits": audit_panels(audited),
-        "training": panels.training_panels(contents.curves),
-    }
+    files = {f"figures/{name}.svg": figures.draw(found, name, NO_DATA[name]) for name, found in drawn.items()}
+    for name, table in written.items():
+        files |= tables.in_formats(f"tables/{name}", table)
+    return files | {"index.html": page}

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import TypeAlias, TypeVar
 
-from cort.evaluation.depths import Depths
+from cort.evaluation.comparisons import Comparison, Comparisons
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import csv_text
-from cort.reporting.labels import MINUS, MISSING, fixed, measure_label
-from cort.reporting.stages import Stage
+from cort.reporting.inputs import Measured, Stage
+from cort.reporting.labels import MINUS, MISSING, count, fixed, measure_label
 
 Cell: TypeAlias = str | int | float | None
-OfSplit = TypeVar("OfSplit", Measures, Depths)
+One = TypeVar("One")
+Key = TypeVar("Key", bound=Hashable)
 
+HEADINGS = {
+    "baseline_mean": "baseline's mean",
+    "t_test": "t-test",
+    "randomization_test": "randomisation",
+    "low": "from",
+    "high": "to",
+    "holm": "corrected",
+}
 MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(
     {one: f"\\{one}" for one in "&%$#_{}"}
@@ -33,24 +42,29 @@ class Column:
     digits: int = 3
 
 
+def columns(digits: int = 3, /, **headings: str) -> list[Column]:
+    """Make columns from their headings by key; an empty one is the key."""
+    return [Column(key, heading, digits) for key, heading in headings.items()]
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; `best` holds (row, column) of what is set bold, `blocks` the rows that begin a new block.
+    """Rows of cells; those that are equal in the first `block` columns are a block.
 
-    `marked` holds (row, column) of what has an asterisk, which `note` explains, where text is shown to readers.
+    `best` holds (row, column) of what is set bold, `marked` of what has an asterisk, which `note` explains to readers.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    best: frozenset[tuple[int, int]] = field(default_factory=frozenset)
-    blocks: frozenset[int] = field(default_factory=frozenset)
-    marked: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+    block: int = 0
+    best: Set[tuple[int, int]] = frozenset()
+    marked: Set[tuple[int, int]] = frozenset()
     note: str = ""
 
 
 def in_formats(name: str, table: Table) -> dict[str, str]:
     """Write a table in each format: file name -> text."""
-    return {f"{name}.{ending}": write(table) for ending, write in FORMATS.items()}
+    return {f"{name}.csv": to_csv(table), f"{name}.md": to_markdown(table), f"{name}.tex": to_latex(table)}
 
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
@@ -58,12 +72,17 @@ def names_of_measures(measures: Iterable[Measures]) -> list[str]:
     return list(dict.fromkeys(name for one in measures for name in one.mean))
 
 
-def by_split(found: Iterable[OfSplit]) -> dict[str, list[OfSplit]]:
-    """Group what was measured by split, in the order in which the splits first appear."""
-    blocks: dict[str, list[OfSplit]] = {}
+def grouped(found: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    """Group what has the same key, in the order in which the keys first appear."""
+    groups: dict[Key, list[One]] = {}
     for one in found:
-        blocks.setdefault(one.split, []).append(one)
-    return blocks
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
+def by_split(found: Iterable[Measured]) -> dict[str, list[Measured]]:
+    """Group what was measured by split."""
+    return grouped(found, lambda one: one.split)
 
 
 def best_shown(values: Sequence[float | None]) -> set[int]:
@@ -73,44 +92,71 @@ def best_shown(values: Sequence[float | None]) -> set[int]:
     return {position for position, value in enumerate(shown) if known and value == max(known)}
 
 
-def systems_table(
-    measures: Sequence[Measures], significant: Container[tuple[str, str, str]] = (), note: str = ""
-) -> Table:
-    """Put together all systems with all measures, one block per split, the best of each block and measure marked.
-
-    :param significant: (split, system, measure) of what gets an asterisk, explained by `note`.
-    """
-    names = names_of_measures(measures)
-    columns = [*map(Column, ("split", "system", "queries")), Column("relevance_level", "relevant from")]
-    columns += [Column(name, measure_label(name)) for name in names]
-    first = len(columns) - len(names)
+def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
+    """Put together all systems with all measures; the best of a split are bold, significant differences marked."""
+    names, significant = names_of_measures(measures), significant_differences(comparisons)
+    heads = columns(split="", system="", queries="", relevance_level="relevant from")
+    places = list(enumerate(names, start=len(heads)))
+    heads += [Column(name, measure_label(name)) for name in names]
     rows: list[list[Cell]] = []
     best: set[tuple[int, int]] = set()
-    blocks: set[int] = set()
     marked: set[tuple[int, int]] = set()
     for split, block in by_split(measures).items():
-        blocks.add(len(rows))
-        for position, name in enumerate(names):
-            column = [one.mean.get(name) for one in block]
-            best |= {(len(rows) + row, first + position) for row in best_shown(column)}
+        for column, name in places:
+            best |= {(len(rows) + row, column) for row in best_shown([one.mean.get(name) for one in block])}
         for one in block:
-            values = [one.mean.get(name) for name in names]
-            found = [first + at for at, name in enumerate(names) if (split, one.system, name) in significant]
-            marked |= {(len(rows), column) for column in found}
-            rows.append([split, one.system, one.queries, one.relevance_level, *values])
-    return Table(columns, rows, frozenset(best), frozenset(blocks), frozenset(marked), note if marked else "")
+            marked |= {(len(rows), column) for column, name in places if (split, one.system, name) in significant}
+            rows.append([split, one.system, one.queries, one.relevance_level, *map(one.mean.get, names)])
+    return Table(heads, rows, 1, best, marked, legend(comparisons) if marked else "")
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Put together wall time and memory per stage."""
-    columns = [
-        Column("stage"),
-        Column("jobs"),
-        Column("seconds", "total (s)"),
-        Column("longest_seconds", "longest job (s)"),
-        Column("peak_memory_mb", "peak memory (MB)"),
+    headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
+    return Table(columns(stage="", jobs="", **headings), [list(astuple(one)) for one in stages])
+
+
+def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
+    """Put together all comparisons, a block per split."""
+    heads = columns(split="", baseline="")
+    for name in (field.name for field in fields(Comparison)):
+        heading = HEADINGS.get(name) or HEADINGS.get(name.rpartition("_")[2], "")
+        heads.append(Column(name, heading, 4 if "test" in name else 3))
+    rows = []
+    for one in comparisons:
+        for row in one.comparisons:
+            shown = {"measure": measure_label(row.measure), "significant": "yes" if row.significant else "no"}
+            rows.append([one.split, one.baseline, *(asdict(row) | shown).values()])
+    return Table(heads, rows, 1)
+
+
+def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
+    """Put together the shortest lists that hold as much as the baseline's longest."""
+    heads = columns(split="", system="", depth="shortest list", recall="its recall", baseline="")
+    heads += columns(baseline_depth="baseline's list", baseline_recall="its recall")
+    rows = [
+        [one.split, row.system, row.depth, row.recall, one.baseline, row.baseline_depth, row.baseline_recall]
+        for one in comparisons
+        for row in one.list_lengths
     ]
-    return Table(columns, [[one.rule, one.jobs, one.seconds, one.longest, one.peak_mb] for one in stages])
+    return Table(heads, rows)
+
+
+def significant_differences(comparisons: Iterable[Comparisons]) -> set[tuple[str, str, str]]:
+    """List (split, system, measure) of all significant differences."""
+    return {(one.split, row.system, row.measure) for one in comparisons for row in one.comparisons if row.significant}
+
+
+def legend(comparisons: Sequence[Comparisons]) -> str:
+    """Say what the mark of a significant difference means; nothing where nothing was compared."""
+    if not comparisons:
+        return ""
+    one = comparisons[0]
+    return (
+        f"* differs significantly from {one.baseline}: p of the paired randomisation test ({count(one.resamples)} "
+        f"random signs), corrected by Holm's method over the systems of the split for each measure, is at most "
+        f"{one.alpha:g}."
+    )
 
 
 def to_csv(table: Table) -> str:
@@ -139,7 +185,7 @@ def to_latex(table: Table) -> str:
     kinds = "".join("r" if _is_numeric(table, position) else "l" for position in range(len(table.columns)))
     lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
     for row, cells in enumerate(grid[1:]):
-        if row in table.blocks and row > 0:
+        if row > 0 and table.rows[row][: table.block] != table.rows[row - 1][: table.block]:
             lines.append(r"\midrule")
         lines.append(" & ".join(cells) + r" \\")
     # The place of a note is the caption, which is the author's.
@@ -152,9 +198,8 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
     for row, cells in enumerate(table.rows):
         line = []
         for position, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
-            shown = escape(
-                cell if isinstance(cell, str) else fixed(cell, 0 if isinstance(cell, int) else column.digits)
-            )
+            digits = 0 if isinstance(cell, int) else column.digits
+            shown = escape(cell if isinstance(cell, str) else fixed(cell, digits))
             shown = bold.format(shown) if (row, position) in table.best else shown
             line.append(shown + escape("*") if (row, position) in table.marked else shown)
         grid.append(line)
@@ -163,6 +208,3 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
 
 def _is_numeric(table: Table, position: int) -> bool:
     return not any(isinstance(row[position], str) for row in table.rows)
-
-
-FORMATS: Mapping[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

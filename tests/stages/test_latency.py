@@ -12,8 +12,7 @@ from cort.online.manifest import read_manifest
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
-from cort.reporting.reproduction.artifact import Reproduction
-from cort.reporting.reproduction.fidelity import read_latencies
+from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.experiment.checks import ConfigError, load
@@ -133,10 +132,10 @@ def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     lines = to_csv(latency_table([found])).splitlines()
     assert lines[0].split(",")[5:11] == [f"{part}_p50" for part in PARTS]
     assert lines[1] == "dev,bm25,cpu,1,3,,,,38.5,,,38.5,38.5,38.5,38.5,,,,"
-    [block] = latency_blocks([found])
-    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in block.caption
-    cells = ["cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
-    assert block.rows == [("bm25", cells)]
+    [(caption, rows)] = latency_blocks([found])
+    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in caption
+    cells = ["bm25", "cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
+    assert rows == [cells]
 
 
 def test_papers_are_compared_with_each_of_the_latencies(tmp_path):
@@ -157,8 +156,8 @@ def test_published_latencies_stand_beside_ours(tmp_path):
     path = tmp_path / "reproduction.json"
     path.write_text(json.dumps({"papers": [paper | {"numbers": numbers}]}))
     reproduction = read_artifact(path, Reproduction)
-    found = [(one.row, one.batch, one.published, one.ours) for one in published_latencies(reproduction)]
-    assert found == [("BM25", 32, 290.0, None), ("BM25", 1, 38.0, 40.5)]
+    found = [(paper, batch, one.published, one.ours) for paper, batch, one in published_latencies(reproduction)]
+    assert found == [("CoRT", 32, 290.0, None), ("CoRT", 1, 38.0, 40.5)]
 
 
 # The config.

@@ -106,12 +106,11 @@ def test_a_missing_input_is_named_and_nothing_is_written(tmp_path, complaint):
 
 
 def test_the_report_shows_where_results_came_from(tmp_path):
-    from cort.reporting.provenance import read_origin
+    from cort.reporting.inputs import Input, read_origin
 
     (tmp_path / "a.tsv").write_bytes(b"abc")
     record(tmp_path, tmp_path / "a.tsv")
-    origin = read_origin(tmp_path / "provenance.json")
-    facts = dict(origin.facts)
+    facts, inputs = read_origin(tmp_path / "provenance.json")
     assert facts["Python"] == platform.python_version()
     assert "torch 2." in facts["Libraries"]
-    assert origin.inputs == [(str(tmp_path / "a.tsv"), "3", hashlib.sha256(b"abc").hexdigest())]
+    assert inputs == [Input(str(tmp_path / "a.tsv"), 3, hashlib.sha256(b"abc").hexdigest())]

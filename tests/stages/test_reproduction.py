@@ -12,9 +12,8 @@ import yaml
 from cort import reproduction
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.reproduction.artifact import Counts
-from cort.reporting.reproduction.fidelity import Latency, Results, compare, count, verdicts_on
-from cort.reporting.reproduction.paper import Number, Tolerance, read_paper
+from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count
+from cort.reporting.reproduction.paper import Number, read_paper
 from tests.support.common import contents
 from tests.support.reporting import NASTY, PAPER, Outline
 
@@ -157,8 +156,8 @@ def test_figures_show_what_was_run(tmp_path):
 
 
 def number(**changes):
-    fields = {"row": "r", "column": "c", "paper": 0.271, "system": "s", "split": "dev", "measure": "RR@10"}
-    return Number(**{**fields, "depth": None, "tolerance": Tolerance(0.001, ""), **changes})
+    fields = {"where": "t", "row": "r", "column": "c", "published": 0.271, "system": "s", "split": "dev"}
+    return Number(**{**fields, "measure": "RR@10", "within": 0.001, "because": "", "why": [], **changes})
 
 
 def results(**values):
@@ -193,25 +192,24 @@ def test_a_difference_of_just_the_tolerance_is_within(ours, mark):
 )
 def test_why_a_number_was_not_run(changes, reason):
     verdict = compare(number(**changes), results(**{"RR@10": 0.271}))
-    assert (verdict.mark, verdict.reason, verdict.difference) == ("not run", reason, None)
+    assert (verdict.mark, verdict.not_run_because, verdict.difference) == ("not run", reason, None)
 
 
 def test_a_single_query_is_a_batch_of_one():
-    assert compare(number(measure="latency", paper=8), results()).mark == "within"
+    assert compare(number(measure="latency", published=8), results()).mark == "within"
 
 
 def test_saturation_looks_at_the_papers_depths_alone():
     curve = Depths("s", "dev", 1, 7, [1, 2, 3, 4, 6], {"RR@10": [0.1, 0.2, 0.3, 0.4, 0.3]}, {"RR@10": 3})
     mine = Results({}, {("s", "dev"): curve})
-    asked = number(quantity="saturation", paper=3)
+    asked = number(quantity="saturation", published=3)
     assert compare(asked, mine).ours == 3
     assert compare(number(quantity="saturation", depths=(1, 2, 4)), mine).mark == "not run"
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_without_results_no_published_number_was_run(path):
-    paper = read_paper(path)
-    found = [one for numbers in verdicts_on(paper, Results({})).values() for one in numbers]
+    found = [compare(number, Results({})) for one in read_paper(path).exhibits for number in one.numbers]
     assert count(found) == Counts(0, 0, len(found))
     assert len(found) > 10
 
@@ -225,19 +223,19 @@ def test_published_numbers_are_those_of_the_papers():
         found = [one for label, cells in tables[table].rows if label == row for one in cells if one]
         return next(one for one in found if one.column == column)
 
-    assert cell("cort-2021", "table-1", "CoRT+BM25", "R@1000").paper == pytest.approx(0.949)
-    assert cell("cort-2021", "table-2", "CoRT", "MAP@1000").paper == pytest.approx(0.297)
-    assert cell("cort-2021", "table-3", "CoRT+BM25 e=32", "MRR@10").paper == pytest.approx(0.252)
-    assert cell("cort-2021", "table-4", "ANN, epsilon .4", "R@200").paper == pytest.approx(0.772)
-    assert cell("cort-2021", "table-4", "ANN, epsilon .4", "single (ms)").paper == 71
-    assert cell("cort-trec-2020", "table-3", "CoRT+BM25→ELECTRA", "2020 nDCG@10").paper == 0.7566
-    assert cell("repbert-2020", "table-2", "50", "DeepCT").paper == 0.361
+    assert cell("cort-2021", "table-1", "CoRT+BM25", "R@1000").published == pytest.approx(0.949)
+    assert cell("cort-2021", "table-2", "CoRT", "MAP@1000").published == pytest.approx(0.297)
+    assert cell("cort-2021", "table-3", "CoRT+BM25 e=32", "MRR@10").published == pytest.approx(0.252)
+    assert cell("cort-2021", "table-4", "ANN, epsilon .4", "R@200").published == pytest.approx(0.772)
+    assert cell("cort-2021", "table-4", "ANN, epsilon .4", "single (ms)").published == 71
+    assert cell("cort-trec-2020", "table-3", "CoRT+BM25→ELECTRA", "2020 nDCG@10").published == 0.7566
+    assert cell("repbert-2020", "table-2", "50", "DeepCT").published == 0.361
     assert cell("repbert-2020", "table-2", "50", "DeepCT").system == "deepct-bert-large"
     mixed = cell("repbert-2020", "table-3", "DeepCT", "+RepBERT")
-    assert (mixed.paper, mixed.system) == (0.276, "deepct+repbert")
-    assert cell("bert-reranking-2019", "table-1", "BERT large", "TREC-CAR MAP").paper == pytest.approx(0.335)
+    assert (mixed.published, mixed.system) == (0.276, "deepct+repbert")
+    assert cell("bert-reranking-2019", "table-1", "BERT large", "TREC-CAR MAP").published == pytest.approx(0.335)
     (figure,) = papers["cort-2021"].figures
-    assert {one.row: one.paper for one in figure.numbers} == {"BM25": 256, "CoRT+BM25": 64}
+    assert {one.row: one.published for one in figure.numbers} == {"BM25": 256, "CoRT+BM25": 64}
 
 
 def broken(path, value):

@@ -17,7 +17,7 @@ import yaml
 from jsonschema.exceptions import ValidationError
 
 from cort.formats.schemas import Validator, explain, is_name, place_of, repeated_keys, strange_keys
-from cort.reporting.reproduction.checks import find_mistakes as mistakes_of_paper
+from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.references import check_references

@@ -1,21 +1,69 @@
-"""Compare published numbers with ours: the difference, and whether it is within the tolerance of the paper's file."""
+"""What became of published numbers, as an artifact: ours, the difference, and if it is within the tolerance."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from cort.evaluation.depths import Consistency, Depths, saturation
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
-from cort.reporting.reproduction.artifact import Counts
-from cort.reporting.reproduction.paper import Number, Paper, PaperTable
+from cort.reporting.reproduction.paper import Number
 
 WITHIN, OFF, NOT_RUN = "within", "off", "not run"
 # Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
 ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many published numbers are reproduced, are not, and were not run."""
+
+    within: int
+    off: int
+    not_run: int = field(metadata={"key": "not run"})
+
+
+@dataclass(frozen=True)
+class NumberResult:
+    """One published number and ours; `within` is the tolerance and `because` its reason."""
+
+    where: str
+    row: str
+    column: str
+    system: str | None
+    split: str
+    quantity: str
+    measure: str
+    depth: int | None
+    published: float
+    ours: float | None
+    difference: float | None
+    within: float
+    because: str
+    mark: str
+    not_run_because: str | None = field(metadata={"key": "not run because"})
+    why: list[str] = field(metadata={"key": "why ours may differ"})
+
+
+@dataclass(frozen=True)
+class PaperResult:
+    """All numbers of a paper."""
+
+    name: str
+    title: str
+    reference: str
+    counts: Counts
+    numbers: list[NumberResult]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All papers."""
+
+    papers: list[PaperResult]
 
 
 @dataclass(frozen=True)
@@ -44,105 +92,64 @@ class Results:
     latencies: Mapping[tuple[str, str], Latency] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a published number: ours is None, and `reason` says why, where it was not run."""
-
-    number: Number
-    ours: float | None
-    mark: str
-    reason: str = ""
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.ours is None else self.ours - self.number.paper
-
-
 def read_latencies(path: str | Path) -> list[Latency]:
     """Read a `Latency`, or what the stage `latency` wrote, which has a list of these as `latencies`."""
     node = read_json(path)
-    found: list[Latency] = (
-        node["latencies"].read(list[Latency]) if "latencies" in node.of(dict) else [node.read(Latency)]
-    )
+    several = "latencies" in node.of(dict)
+    found: list[Latency] = node["latencies"].read(list[Latency]) if several else [node.read(Latency)]
     return found
 
 
-def compare(number: Number, results: Results) -> Verdict:
+def compare(number: Number, results: Results) -> NumberResult:
     """Find ours and judge the difference."""
-    ours, reason = find(number, results)
-    if ours is None:
-        return Verdict(number, None, NOT_RUN, reason)
-    near = abs(ours - number.paper) <= number.tolerance.within + ROUNDING
-    return Verdict(number, ours, WITHIN if near else OFF)
+    found = find(number, results)
+    ours, reason = (None, found) if isinstance(found, str) else (found, None)
+    difference = None if ours is None else ours - number.published
+    mark = NOT_RUN
+    if difference is not None:
+        mark = WITHIN if abs(difference) <= number.within + ROUNDING else OFF
+    names = {one.name for one in fields(Number)} & {one.name for one in fields(NumberResult)}
+    same = {name: getattr(number, name) for name in names}
+    return NumberResult(**same, ours=ours, difference=difference, mark=mark, not_run_because=reason)
 
 
-def find(number: Number, results: Results) -> tuple[float | None, str]:
-    """Our value, or None and the reason why there is none."""
+def find(number: Number, results: Results) -> float | str:
+    """Our value, or the reason why there is none."""
     if number.system is None:
-        return None, "no system of ours stands for it"
-    if number.quantity == "saturation":
-        return _saturation(number, results)
-    if number.measure.startswith("latency"):
-        return _latency(number, results)
-    if number.depth is not None:
-        return _at_depth(number, results)
-    found = results.measures.get((number.system, number.split))
+        return "no system of ours stands for it"
+    place = number.system, number.split
+    if number.quantity == "measure" and number.measure.startswith("latency"):
+        latency = results.latencies.get(place)
+        batch = number.measure.partition("@")[2] or "1"
+        value = None if latency is None else latency.milliseconds.get(batch)
+        return "its latency was not measured" if value is None else value
+    if number.quantity == "saturation" or number.depth is not None:
+        return _on_curve(number, results.depths.get(place))
+    found = results.measures.get(place)
     if found is None:
-        return None, f"no results of {number.system} on {number.split}"
+        return f"no results of {number.system} on {number.split}"
     value = found.mean.get(number.measure)
-    return value, "" if value is not None else f"{number.measure} of {number.system} on {number.split} was not measured"
+    return f"{number.measure} of {number.system} on {number.split} was not measured" if value is None else value
 
 
-def _curve(number: Number, results: Results) -> tuple[dict[int, float], str]:
-    """Depth -> value of a re-ranked system; empty, with the reason, if there is no such curve."""
-    curve = results.depths.get((number.system or "", number.split))
+def _on_curve(number: Number, curve: Depths | None) -> float | str:
+    """Value or saturation of a re-ranked system by the number of its candidates."""
     if curve is None:
-        return {}, f"no curve of {number.system} by candidates on {number.split}"
+        return f"no curve of {number.system} by candidates on {number.split}"
     if number.measure not in curve.measures:
-        return {}, f"{number.measure} of {number.system} was not measured by candidates on {number.split}"
+        return f"{number.measure} of {number.system} was not measured by candidates on {number.split}"
     pairs = zip(curve.depths, curve.measures[number.measure], strict=True)
-    return {depth: value for depth, value in pairs if value is not None}, ""
+    values = {depth: value for depth, value in pairs if value is not None}
+    if number.depth is not None:
+        none = f"the curve of {number.system} on {number.split} has no point at {number.depth} candidates"
+        return values.get(number.depth, none)
+    # CoRT's footnote 4: the smallest number of candidates that doubling raises the measure by less than 0.5 %.
+    depths = [depth for depth in values if not number.depths or depth in number.depths]
+    found = saturation(depths, [values[depth] for depth in depths])
+    return f"{number.system} on {number.split} does not saturate on its curve" if found is None else found
 
 
-def _at_depth(number: Number, results: Results) -> tuple[float | None, str]:
-    curve, reason = _curve(number, results)
-    if reason or number.depth in curve:
-        return curve.get(number.depth or 0), reason
-    return None, f"the curve of {number.system} on {number.split} has no point at {number.depth} candidates"
-
-
-def _saturation(number: Number, results: Results) -> tuple[float | None, str]:
-    """CoRT's footnote 4: the smallest number of candidates that doubling raises the measure by less than 0.5 %."""
-    curve, reason = _curve(number, results)
-    if reason:
-        return None, reason
-    depths = [depth for depth in sorted(curve) if not number.depths or depth in number.depths]
-    found = saturation(depths, [curve[depth] for depth in depths])
-    return found, "" if found is not None else f"{number.system} on {number.split} does not saturate on its curve"
-
-
-def _latency(number: Number, results: Results) -> tuple[float | None, str]:
-    _, _, batch = number.measure.partition("@")
-    found = results.latencies.get((number.system or "", number.split))
-    value = None if found is None else found.milliseconds.get(batch or "1")
-    return value, "" if value is not None else "its latency was not measured"
-
-
-def verdicts_on(paper: Paper, results: Results) -> dict[str, list[Verdict]]:
-    """Judge every number of a paper, by the name of its table or figure, in the order of the paper's file."""
-    return {
-        **{one.name: [compare(number, results) for number in numbers_of(one)] for one in paper.tables},
-        **{one.name: [compare(number, results) for number in one.numbers] for one in paper.figures},
-    }
-
-
-def numbers_of(table: PaperTable) -> list[Number]:
-    """List the numbers of a table, row by row."""
-    return [number for _, cells in table.rows for number in cells if number is not None]
-
-
-def count(found: Iterable[Verdict]) -> Counts:
+def count(found: Iterable[NumberResult]) -> Counts:
     """Count the marks."""
     counted = Counter(one.mark for one in found)
     return Counts(counted[WITHIN], counted[OFF], counted[NOT_RUN])

@@ -2,214 +2,141 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from markupsafe import Markup
-
+from cort.formats.artifacts import to_json
 from cort.reporting import figures, labels
-from cort.reporting import page as writing
+from cort.reporting.page import render
 from cort.reporting.panels import Line, Panel
-from cort.reporting.reproduction.artifact import NumberResult, PaperResult
-from cort.reporting.reproduction.fidelity import NOT_RUN, OFF, Results, Verdict, count, verdicts_on
-from cort.reporting.reproduction.paper import Number, Paper, PaperFigure, PaperPanel, PaperTable, Series
-from cort.reporting.tables import Column, Table
+from cort.reporting.reproduction.fidelity import OFF, NumberResult, PaperResult, Reproduction, Results, compare, count
+from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
+from cort.reporting.tables import Cell, Table, columns, grouped, in_formats, to_csv
 
+log = logging.getLogger(__name__)
+
+Found: TypeAlias = Mapping[str, Sequence[NumberResult]]
+"""What became of the numbers, by table and figure."""
 COLUMNS = (
-    *map(Column, ("paper", "where", "row", "column")),
-    Column("system", "our system"),
-    *map(Column, ("split", "measure")),
-    Column("depth", "candidates"),
-    *(Column(key, digits=4) for key in ("published", "ours", "difference", "tolerance")),
-    Column("mark"),
+    *columns(paper="", where="", row="", column="", system="our system", split="", measure="", depth="candidates"),
+    *columns(4, published="", ours="", difference="", tolerance="", mark=""),
 )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A paper with its verdicts by table and figure, and its panels by figure."""
-
-    paper: Paper
-    verdicts: dict[str, list[Verdict]]
-    panels: dict[str, list[Panel]]
-
-    @property
-    def all(self) -> list[Verdict]:
-        """Every verdict of the paper."""
-        return [one for found in self.verdicts.values() for one in found]
-
-
-def judge(paper: Paper, results: Results) -> Judged:
-    """Compare all numbers of a paper and draw up its figures."""
-    found = verdicts_on(paper, results)
-    panels = {
-        figure.name: [panel for one in figure.panels if (panel := make_panel(one, results, found[figure.name]))]
-        for figure in paper.figures
-    }
-    return Judged(paper, found, panels)
-
-
-def numbers_table(judged: Judged, names: Sequence[str]) -> Table:
-    """Put the numbers of some tables and figures of a paper together, one row each, in units of the measures."""
-    titles = judged.paper.numbering()
-    rows = [_cells(judged.paper.name, titles[name], one) for name in names for one in judged.verdicts[name]]
-    return Table(COLUMNS, rows)
-
-
-def _cells(paper: str, where: str, one: Verdict) -> list[str | int | float | None]:
-    number = one.number
-    found = (paper, where, number.row, number.column, number.system or "", number.split, number.measure, number.depth)
-    return [*found, number.paper, one.ours, one.difference, number.tolerance.within, one.mark]
-
-
-def result_of(judged: Judged) -> PaperResult:
-    """All verdicts on a paper, with reasons, for other programs."""
-    paper = judged.paper
-    numbers = [_number_result(name, one) for name, found in judged.verdicts.items() for one in found]
-    return PaperResult(paper.name, paper.title, paper.reference, count(judged.all), numbers)
-
-
-def _number_result(where: str, one: Verdict) -> NumberResult:
-    number = one.number
-    same = ("row", "column", "system", "split", "quantity", "measure", "depth")
-    return NumberResult(
-        where=where,
-        **{name: getattr(number, name) for name in same},
-        published=number.paper,
-        ours=one.ours,
-        difference=one.difference,
-        within=number.tolerance.within,
-        because=number.tolerance.because,
-        mark=one.mark,
-        not_run_because=one.reason or None,
-        why=list(number.why),
+def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -> dict[str, str]:
+    """Compare all numbers and make every file: path in the output folder -> text, the page last."""
+    files: dict[str, str] = {}
+    rows, judged, shown = [], [], []
+    for paper in papers:
+        found = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
+        numbers = [one for some in found.values() for one in some]
+        counts = count(numbers)
+        log.info("%s: %d within, %d off, %d not run", paper.name, counts.within, counts.off, counts.not_run)
+        judged.append(PaperResult(paper.name, paper.title, paper.reference, counts, numbers))
+        rows += number_rows(paper, numbers)
+        made, exhibits = _exhibits(paper, found, results)
+        files |= made
+        # Numbers beyond their tolerance, by the reasons they share.
+        off = grouped((one for one in numbers if one.mark == OFF), lambda one: tuple(one.why))
+        shown.append({"paper": paper, "counts": counts, "off": off, **exhibits})
+    every = [number for paper in judged for number in paper.numbers]
+    reasons = Counter(one.not_run_because for one in every if one.not_run_because)
+    page = render(
+        "reproduction.html.jinja",
+        title=title,
+        dataset=dataset,
+        papers=shown,
+        total=count(every),
+        # The most frequent first.
+        not_run=sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
     )
+    files["reproduction.json"] = to_json(Reproduction(judged))
+    files["numbers.csv"] = to_csv(Table(COLUMNS, rows))
+    return files | {"index.html": page}
 
 
-# Figures.
+def _exhibits(paper: Paper, found: Found, results: Results) -> tuple[dict[str, str], dict[str, list[Any]]]:
+    """Files of tables and figures, and what the page shows of them."""
+    files: dict[str, str] = {}
+    tables, drawn = [], []
+    for table in paper.tables:
+        rows = number_rows(paper, found[table.name])
+        files |= in_formats(f"tables/{paper.name}.{table.name}", Table(COLUMNS, rows))
+        tables.append((table, table_cells(table, found[table.name])))
+    for figure in paper.figures:
+        made = [make_panel(panel, results, found[figure.name]) for panel in figure.panels]
+        panels, salt = [panel for panel in made if panel is not None], f"{paper.name}-{figure.name}"
+        nothing = f"{figure.number} of {paper.name}: not run."
+        files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels, salt, nothing)
+        drawn.append((figure, figures.draw_inline(panels, salt), found[figure.name]))
+    return files, {"tables": tables, "figures": drawn}
 
 
-def make_panel(panel: PaperPanel, results: Results, found: Sequence[Verdict]) -> Panel | None:
+def number_rows(paper: Paper, found: Iterable[NumberResult]) -> list[list[Cell]]:
+    """Put numbers of a paper together, one row each, in units of the measures."""
+    rows: list[list[Cell]] = []
+    for one in found:
+        where = paper.numbering[one.where]
+        row = [paper.name, where, one.row, one.column, one.system or "", one.split, one.measure, one.depth]
+        rows.append([*row, one.published, one.ours, one.difference, one.within, one.mark])
+    return rows
+
+
+def make_panel(panel: Part, results: Results, found: Sequence[NumberResult]) -> Panel | None:
     """Draw up our lines and what the paper prints of its own; None where there is neither."""
     lines: list[Line] = []
-    for look, series in enumerate(panel.series):
-        drop = next((one.ours for one in found if one.number.row == series.label and one.ours is not None), None)
-        points = list(_points(panel, series, results))
+    for look, series in enumerate(panel["series"]):
+        label = series["label"]
+        drop = next((one.ours for one in found if one.row == label and one.ours is not None), None)
+        points = _points(panel, series, results)
         if points:
-            label = series.label if drop is None else f"{series.label} (saturates at {labels.count(round(drop))})"
+            saturated = "" if drop is None else f" (saturates at {labels.count(round(drop))})"
             x, y = zip(*points, strict=True)
-            lines.append(Line(label, list(x), list(y), look, drop=drop))
-        if series.published:
-            x, y = zip(*series.published, strict=True)
-            lines.append(Line(f"{series.label}, published", list(x), list(y), look + len(panel.series)))
+            lines.append(Line(f"{label}{saturated}", list(x), list(y), look, drop=drop))
+        if series.get("published"):
+            x, y = zip(*series["published"], strict=True)
+            scaled = [value / float(panel.get("scale", 1)) for value in y]
+            lines.append(Line(f"{label}, published", list(x), scaled, look + len(panel["series"])))
     if not lines:
         return None
     ticks = sorted({x for line in lines for x in line.x})
-    y_label = "consistency factor" if panel.kind == "consistency" else labels.measure_label(panel.measure)
-    kinds = {"depths": "re-ranked candidates per query", "consistency": "depth"}
-    x_label = panel.x_label or kinds.get(panel.kind, "")
+    y_label = "consistency factor" if panel["kind"] == "consistency" else labels.measure_label(panel["measure"])
+    kinds = {"depths": "re-ranked candidates per query", "consistency": "depth", "systems": ""}
+    x_label = panel.get("x_label") or kinds[panel["kind"]]
     ends = "; ".join(f"{line.label}: {labels.fixed(line.y[-1])} at {line.x[-1]:g}" for line in lines)
-    return Panel(panel.title, x_label, y_label, lines, f"{y_label} against {x_label}. {ends}.", ticks)
+    return Panel(panel["title"], x_label, y_label, lines, f"{y_label} against {x_label}. {ends}.", ticks)
 
 
-def _points(panel: PaperPanel, series: Series, results: Results) -> Iterator[tuple[float, float | None]]:
-    if panel.kind == "systems":
-        for x, system in series.points:
-            found = results.measures.get((system, panel.split))
-            if found is not None and found.mean.get(panel.measure) is not None:
-                yield x, found.mean[panel.measure]
-        return
-    key = (series.system or "", panel.split)
-    points: Iterable[tuple[int, float | None]] = ()
-    if panel.kind == "consistency" and (factors := results.consistency.get(key)):
-        points = zip(factors.depths, factors.consistency, strict=True)
-    elif panel.kind == "depths" and (curve := results.depths.get(key)) and panel.measure in curve.measures:
-        points = zip(curve.depths, curve.measures[panel.measure], strict=True)
-    for depth, value in points:
-        if value is not None and (not panel.depths or depth in panel.depths):
-            yield float(depth), value
+def _points(panel: Part, series: Part, results: Results) -> list[tuple[float, float]]:
+    kind, split, measure, depths = panel["kind"], panel["split"], panel.get("measure", ""), panel.get("depths")
+    place = series.get("system", ""), split
+    pairs: Iterable[tuple[float, float | None]] = ()
+    if kind == "systems":
+        systems = [(point["x"], results.measures.get((point["system"], split))) for point in series.get("points", ())]
+        return [(float(x), y) for x, one in systems if one and (y := one.mean.get(measure)) is not None]
+    if kind == "consistency" and (factors := results.consistency.get(place)):
+        pairs = zip(factors.depths, factors.consistency, strict=True)
+    elif kind == "depths" and (curve := results.depths.get(place)) and measure in curve.measures:
+        pairs = zip(curve.depths, curve.measures[measure], strict=True)
+    return [(float(x), y) for x, y in pairs if y is not None and (not depths or x in depths)]
 
 
-def draw(figure: PaperFigure, judged: Judged) -> str:
-    """Draw a figure as a file; one of which nothing was run says so."""
-    panels = judged.panels[figure.name]
-    if not panels:
-        return figures.missing(f"{figure.number} of {judged.paper.name}: not run.")
-    return figures.draw(panels, f"{judged.paper.name}-{figure.name}")
+Shown: TypeAlias = tuple[str, str, str]
+"""A number in the paper's units: as published, ours, and the mark."""
 
 
-# The page.
+def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[str, list[Shown | None]]]:
+    """Rows of a table as shown; a cell is None where the paper has no number, of which `found` has all others."""
+    results = iter(found)
 
+    def shown(number: Number | None, digits: int) -> Shown | None:
+        if number is None:
+            return None
+        one = next(results)
+        values = (None if value is None else value * number.scale for value in (one.published, one.ours))
+        published, ours = (labels.fixed(value, digits) for value in values)
+        return published, ours, one.mark
 
-@dataclass(frozen=True)
-class Cell:
-    """One number as shown, in the paper's units."""
-
-    published: str
-    ours: str
-    mark: str
-
-
-def table_cells(table: PaperTable, found: Sequence[Verdict]) -> list[tuple[str, list[Cell | None]]]:
-    """Rows of a table as shown; a cell is None where the paper has no number.
-
-    :param found: a verdict per number, in their order.
-    """
-    verdicts = iter(found)
-
-    def shown(cells: Sequence[Number | None]) -> list[Cell | None]:
-        pairs = zip(cells, table.digits, strict=True)
-        return [None if number is None else _cell(next(verdicts), digits) for number, digits in pairs]
-
-    return [(label, shown(cells)) for label, cells in table.rows]
-
-
-def _cell(one: Verdict, digits: int) -> Cell:
-    def shown(value: float) -> str:
-        return labels.fixed(value * one.number.scale, digits)
-
-    return Cell(shown(one.number.paper), "" if one.ours is None else shown(one.ours), one.mark)
-
-
-def reasons_not_run(judged: Sequence[Judged]) -> list[tuple[str, int]]:
-    """Reasons why numbers were not run, the most frequent first."""
-    found = Counter(one.reason for paper in judged for one in paper.all if one.mark == NOT_RUN)
-    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
-
-
-Off: TypeAlias = list[tuple[tuple[str, ...], list[tuple[str, Verdict]]]]
-
-
-def numbers_off(judged: Judged) -> Off:
-    """Numbers beyond their tolerance, each with the name of its table or figure, by the reasons they share."""
-    titles = judged.paper.numbering()
-    groups: dict[tuple[str, ...], list[tuple[str, Verdict]]] = {}
-    for name, found in judged.verdicts.items():
-        for one in found:
-            if one.mark == OFF:
-                groups.setdefault(one.number.why, []).append((titles[name], one))
-    return list(groups.items())
-
-
-def render(title: str, dataset: str, judged: Sequence[Judged]) -> str:
-    """Render the page."""
-    papers = [
-        {
-            "paper": one.paper,
-            "counts": count(one.all),
-            "off": numbers_off(one),
-            "tables": [(table, table_cells(table, one.verdicts[table.name])) for table in one.paper.tables],
-            "figures": [(figure, _inline(one, figure), one.verdicts[figure.name]) for figure in one.paper.figures],
-        }
-        for one in judged
-    ]
-    total = count(verdict for one in judged for verdict in one.all)
-    shown = {"papers": papers, "total": total, "not_run": reasons_not_run(judged)}
-    return writing.render("reproduction.html.jinja", title=title, dataset=dataset, **shown)
-
-
-def _inline(judged: Judged, figure: PaperFigure) -> list[Markup]:
-    salt = f"{judged.paper.name}-{figure.name}"
-    return [figures.draw_inline(one, f"{salt}-{number}") for number, one in enumerate(judged.panels[figure.name], 1)]
+    return [(label, [*map(shown, numbers, table.digits)]) for label, numbers in table.rows]

@@ -1,96 +1,74 @@
-"""The published numbers of a paper, read from YAML: what is compared with which of our results, and how closely."""
+"""The published numbers of a paper, read from YAML and checked: what of ours stands for them, and how closely."""
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import yaml
 
-from cort.reporting.reproduction.checks import Part, find_mistakes
+from cort.formats.schemas import check_name, repeated_keys, shape_mistakes
 from cort.system.errors import InputError
 
+SCHEMA = Path(__file__).with_name("paper.schema.yaml")
 
-@dataclass(frozen=True)
-class Tolerance:
-    """How far from the paper counts as reproduced, in the unit of the measure, and the reason for it."""
-
-    within: float
-    because: str
+Part: TypeAlias = Mapping[str, Any]
+"""A mapping in the file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Number:
-    """One published number, in the unit of our measure, with what of ours is to be compared with it.
+    """One published number of the table or figure `where`, in the unit of our measure, and what of ours stands for it.
 
-    :ivar quantity: "measure", or "saturation" of a measure, which is a number of candidates.
-    :ivar why: reasons why ours may differ, the number's own first.
-    :ivar scale: what the paper multiplied the measure by in print.
+    `within` is the tolerance and `because` its reason; `why` are reasons why ours may differ, the number's own first;
+    `scale` is what the paper multiplied the measure by in print. A `quantity` is "measure", or "saturation" of a
+    measure, which is a number of candidates, one of `depths` where these are given.
     """
 
+    where: str
     row: str
     column: str
-    paper: float
     system: str | None
     split: str
-    measure: str
-    depth: int | None
-    tolerance: Tolerance
-    why: tuple[str, ...] = ()
     quantity: str = "measure"
+    measure: str
+    depth: int | None = None
+    published: float
+    within: float
+    because: str
+    why: list[str]
     depths: tuple[int, ...] = ()
     scale: float = 1.0
 
 
 @dataclass(frozen=True)
-class PaperTable:
-    """A table; a cell is None where the paper has no number. `digits` are the decimals of each column in print."""
+class Exhibit:
+    """A table or figure: the name of its files, what the paper calls it, its caption, and the numbers it gives."""
 
     name: str
     number: str
     title: str
     note: str
+    numbers: list[Number]
+
+
+@dataclass(frozen=True)
+class PaperTable(Exhibit):
+    """A table; a cell is None where the paper has no number. `digits` are the decimals of each column in print."""
+
     columns: list[str]
     rows: list[tuple[str, list[Number | None]]]
     digits: list[int]
 
 
 @dataclass(frozen=True)
-class Series:
-    """A line of a panel: of one system, or of the systems at `points`; `published` are the paper's own points."""
+class PaperFigure(Exhibit):
+    """A figure; its panels are as in the file."""
 
-    label: str
-    system: str | None
-    points: tuple[tuple[float, str], ...] = ()
-    published: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class PaperPanel:
-    """A pair of axes; `depths` are empty for all of our curve."""
-
-    kind: str
-    title: str
-    x_label: str
-    split: str
-    measure: str
-    depths: tuple[int, ...]
-    series: list[Series]
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure, with the numbers that the paper gives for it."""
-
-    name: str
-    number: str
-    title: str
-    note: str
-    why: tuple[str, ...]
-    panels: list[PaperPanel]
-    numbers: list[Number] = field(default_factory=list)
+    panels: list[Part]
 
 
 @dataclass(frozen=True)
@@ -103,122 +81,158 @@ class Paper:
     tables: list[PaperTable]
     figures: list[PaperFigure]
 
+    @property
+    def exhibits(self) -> list[Exhibit]:
+        """Tables, then figures."""
+        return [*self.tables, *self.figures]
+
+    @property
     def numbering(self) -> dict[str, str]:
-        """Map the name of each table and figure to what the paper calls it."""
-        tables = {one.name: one.number for one in self.tables}
-        return tables | {one.name: one.number for one in self.figures}
+        """What the paper calls each table and figure, by its name."""
+        return {one.name: one.number for one in self.exhibits}
 
 
 def read_paper(path: str | Path) -> Paper:
-    """Read and check one file of published numbers.
-
-    :raises InputError: with a line per mistake.
-    """
+    """Read one file of published numbers; an `InputError` has a line per mistake."""
     mistakes = list(find_mistakes(path))
     if mistakes:
         raise InputError("\n".join(mistakes))
     content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    words = _Words(content)
-    tables = [_table(name, one, words) for name, one in content.get("tables", {}).items()]
-    figures = [_figure(name, one, words) for name, one in content.get("figures", {}).items()]
+    tables = [_table(name, one, content) for name, one in content.get("tables", {}).items()]
+    figures = [_figure(name, one, content) for name, one in content.get("figures", {}).items()]
     return Paper(Path(path).stem, content["title"], content["reference"], tables, figures)
 
 
-class _Words:
-    """Reasons and tolerances by the names that the rest of the file uses."""
-
-    def __init__(self, content: Part) -> None:
-        self._reasons = content.get("reasons", {})
-        self._tolerances = content["tolerances"]
-
-    def why(self, *parts: Part) -> tuple[str, ...]:
-        """Reasons of a number: its own, its row's, its column's, its table's; each once."""
-        return tuple(dict.fromkeys(self._reasons[name] for part in parts for name in part.get("why", ())))
-
-    def tolerance(self, name: str) -> Tolerance:
-        """Look up a tolerance."""
-        return Tolerance(float(self._tolerances[name]["within"]), self._tolerances[name]["because"])
+def _table(name: str, table: Part, content: Part) -> PaperTable:
+    places = range(len(table["columns"]))
+    rows = [(row["label"], [_number(name, table, row, place, content) for place in places]) for row in table["rows"]]
+    digits = [max(_decimals(row["values"][place]) for row in table["rows"]) for place in places]
+    numbers = [number for _, cells in rows for number in cells if number is not None]
+    columns = [column["label"] for column in table["columns"]]
+    return PaperTable(name, table["number"], table["title"], table.get("note", ""), numbers, columns, rows, digits)
 
 
-def _table(name: str, table: Part, words: _Words) -> PaperTable:
-    columns = table["columns"]
-    digits = [0] * len(columns)
-    rows = []
-    for row in table["rows"]:
-        cells: list[Number | None] = []
-        for place, (value, column) in enumerate(zip(row["values"], columns, strict=True)):
-            own = value if isinstance(value, dict) else {"value": value}
-            if value is not None:
-                digits[place] = max(digits[place], _decimals(float(own["value"])))
-            cells.append(None if value is None else _number(own, row, column, table, place, words))
-        rows.append((row["label"], cells))
-    labels = [column["label"] for column in columns]
-    return PaperTable(name, table["number"], table["title"], table.get("note", ""), labels, rows, digits)
-
-
-def _number(value: Part, row: Part, column: Part, table: Part, place: int, words: _Words) -> Number:
+def _number(where: str, table: Part, row: Part, place: int, content: Part) -> Number | None:
+    value, column = row["values"][place], table["columns"][place]
+    if value is None:
+        return None
+    own = value if isinstance(value, dict) else {"value": value}
     said: Part = ChainMap(row, column, table)  # type: ignore[arg-type]  # nothing is written to it
     scale = float(said.get("scale", 1))
     return Number(
-        row["label"],
-        column["label"],
-        float(value["value"]) / scale,
-        row["systems"][place] if "systems" in row else said.get("system"),
-        said["split"],
-        said["measure"],
-        said.get("depth"),
-        words.tolerance(said["tolerance"]),
-        words.why(value, row, column, table),
+        where=where,
+        row=row["label"],
+        column=column["label"],
+        system=row["systems"][place] if "systems" in row else said.get("system"),
+        split=said["split"],
+        measure=said["measure"],
+        depth=said.get("depth"),
+        published=float(own["value"]) / scale,
+        **_words(content, said["tolerance"], own, row, column, table),
         scale=scale,
     )
 
 
-def _decimals(number: float) -> int:
-    text = repr(number)
+def _decimals(value: Part | float | None) -> int:
+    text = repr(float(value["value"] if isinstance(value, Mapping) else value or 0))
     return len(text.partition(".")[2]) if not text.endswith(".0") and "e" not in text else 0
 
 
-def _figure(name: str, figure: Part, words: _Words) -> PaperFigure:
-    panels = figure["panels"]
-    return PaperFigure(
-        name,
-        figure["number"],
-        figure["title"],
-        figure.get("note", ""),
-        words.why(figure, *panels),
-        [_panel(panel) for panel in panels],
-        [number for panel in panels for number in _saturations(panel, figure, words)],
-    )
+def _words(content: Part, tolerance: str, *parts: Part) -> dict[str, Any]:
+    """Tolerance of a number, and the reasons of its parts, each once, by the names that the file gives them."""
+    why = dict.fromkeys(content["reasons"][name] for part in parts for name in part.get("why", ()))
+    found = content["tolerances"][tolerance]
+    return {"within": float(found["within"]), "because": found["because"], "why": list(why)}
 
 
-def _panel(panel: Part) -> PaperPanel:
-    scale = float(panel.get("scale", 1))
-    series = [
-        Series(
-            one["label"],
-            one.get("system") or None,
-            tuple((float(point["x"]), point["system"]) for point in one.get("points", ())),
-            tuple((float(x), float(y) / scale) for x, y in one.get("published", ())),
+def _figure(name: str, figure: Part, content: Part) -> PaperFigure:
+    numbers = [
+        Number(
+            where=name,
+            row=series["label"],
+            column=f"saturation of {panel['title']}",
+            system=series.get("system") or None,
+            split=panel["split"],
+            quantity="saturation",
+            measure=panel["measure"],
+            published=series["saturation"],
+            **_words(content, panel["tolerance"], panel, figure),
+            depths=tuple(panel.get("depths", ())),
         )
-        for one in panel["series"]
+        for panel in figure["panels"]
+        for series in panel["series"]
+        if "saturation" in series
     ]
-    about = panel["kind"], panel["title"], panel.get("x_label", ""), panel["split"], panel.get("measure", "")
-    return PaperPanel(*about, tuple(panel.get("depths", ())), series)
+    return PaperFigure(name, figure["number"], figure["title"], figure.get("note", ""), numbers, figure["panels"])
 
 
-def _saturations(panel: Part, figure: Part, words: _Words) -> Iterator[Number]:
-    for series in panel["series"]:
-        if "saturation" in series:
-            yield Number(
-                series["label"],
-                f"saturation of {panel['title']}",
-                series["saturation"],
-                series.get("system") or None,
-                panel["split"],
-                panel["measure"],
-                None,
-                words.tolerance(panel["tolerance"]),
-                words.why(panel, figure),
-                "saturation",
-                tuple(panel.get("depths", ())),
-            )
+def find_mistakes(path: str | Path) -> Iterator[str]:
+    """Yield a line for each mistake in a file of published numbers."""
+    try:
+        repeated = repeated_keys(path)
+        paper = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        yield f"{path}: found no readable file ({error.strerror}), expected published numbers; fix the name"
+        return
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        yield f"{path}: found no YAML ({' '.join(str(error).split())}), expected published numbers; fix the file"
+        return
+    if repeated:
+        yield from repeated
+        return
+    shape = list(shape_mistakes(paper, yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
+    yield from dict.fromkeys(f"{path}: {line}" for line in shape or _references(paper))
+
+
+def _references(paper: Part) -> Iterator[str]:
+    for name, table in paper.get("tables", {}).items():
+        yield from _check_names(f"tables.{name}", table, paper)
+        for number, column in enumerate(table["columns"]):
+            yield from _check_names(f"tables.{name}.columns.{number}", column, paper)
+        for number, row in enumerate(table["rows"]):
+            yield from _check_row(f"tables.{name}.rows.{number}", row, table, paper)
+    for name, figure in paper.get("figures", {}).items():
+        yield from _check_names(f"figures.{name}", figure, paper)
+        for number, panel in enumerate(figure["panels"]):
+            yield from _check_panel(f"figures.{name}.panels.{number}", panel, paper)
+
+
+def _check_names(place: str, part: Part, paper: Part) -> Iterator[str]:
+    """Check that a part refers to reasons and a tolerance that are there."""
+    for why in part.get("why", []):
+        yield from check_name(f"{place}.why", why, paper.get("reasons", {}))
+    if "tolerance" in part:
+        yield from check_name(f"{place}.tolerance", part["tolerance"], paper["tolerances"])
+
+
+def _check_row(place: str, row: Part, table: Part, paper: Part) -> Iterator[str]:
+    yield from _check_names(place, row, paper)
+    columns = table["columns"]
+    for key in row.keys() & {"values", "systems"}:
+        if len(row[key]) != len(columns):
+            yield f"{place}.{key}: found {len(row[key])} of them, expected {len(columns)}, one per column; fix it"
+            return
+    if {"system", "systems"} <= row.keys():
+        yield f"{place}: found system beside systems, expected one of them; remove one"
+    for column, value in zip(columns, row["values"], strict=True):
+        if isinstance(value, dict):
+            yield from _check_names(f"{place}.values", value, paper)
+        for key in ("split", "measure", "tolerance"):
+            if value is not None and not any(key in part for part in (row, column, table)):
+                expected = f"expected one of row, column or table to name it; add {key}"
+                yield f"{place}: found no {key} for the column {column['label']!r}, {expected}"
+
+
+def _check_panel(place: str, panel: Part, paper: Part) -> Iterator[str]:
+    yield from _check_names(place, panel, paper)
+    kind = panel["kind"]
+    for key in {"depths": ["measure"], "consistency": [], "systems": ["measure", "x_label"]}[kind]:
+        if key not in panel:
+            yield f"{place}: found no {key}, expected it with the kind {kind}; add it"
+    for number, series in enumerate(panel["series"]):
+        inside = f"{place}.series.{number}"
+        if "points" in series and kind != "systems":
+            yield f"{inside}.points: found points with the kind {kind}, expected them with systems; name a system"
+        if "saturation" in series and (kind != "depths" or "tolerance" not in panel):
+            expected = "expected it with kind depths and a tolerance of the panel; add the tolerance or remove it"
+            yield f"{inside}.saturation: found saturation, {expected}"

@@ -6,17 +6,18 @@ from cort import report
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.reporting.comparisons import (
+from cort.reporting.labels import MINUS, MISSING, p_value, shown_interval
+from cort.reporting.page import systems_blocks
+from cort.reporting.tables import (
     comparisons_table,
     legend,
     lengths_table,
-    p_value,
-    shown_interval,
     significant_differences,
+    systems_table,
+    to_csv,
+    to_latex,
+    to_markdown,
 )
-from cort.reporting.labels import MINUS, MISSING
-from cort.reporting.page import systems_blocks
-from cort.reporting.tables import systems_table, to_csv, to_latex, to_markdown
 from cort.system.errors import InputError
 
 NUMBERS = {
@@ -75,7 +76,7 @@ def both(write):
 
 def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
     assert significant_differences(both) == {("dev", "cort_1", "RR@10")}
-    table = systems_table(MEASURES, significant_differences(both), legend(both))
+    table = systems_table(MEASURES, both)
     lines = to_markdown(table).splitlines()
     assert [line.count("\\*") for line in lines] == [0, 0, 0, 1, 0, 0, 0, 1]
     assert "**0.274**\\* |" in lines[3]
@@ -91,7 +92,7 @@ def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
 
 def test_without_comparisons_nothing_is_marked():
     assert legend([]) == ""
-    table = systems_table(MEASURES, significant_differences([]), legend([]))
+    table = systems_table(MEASURES, [])
     assert table == systems_table(MEASURES)
     assert "*" not in to_markdown(table).replace("**", "")
 

@@ -7,7 +7,7 @@ import pytest
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting import figures
-from cort.reporting.curves import Curve
+from cort.reporting.inputs import Curve
 from cort.reporting.panels import Line, Panel, depth_panels, looks, recall_panels, training_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -77,8 +77,8 @@ def test_training_has_raw_smoothed_and_validation_loss() -> None:
 
 
 def test_a_drawing_is_the_same_twice_and_well_formed() -> None:
-    once = figures.draw([PANEL, PANEL, PANEL], "salt")
-    assert once == figures.draw([PANEL, PANEL, PANEL], "salt")
+    once = figures.draw([PANEL, PANEL, PANEL], "salt", "")
+    assert once == figures.draw([PANEL, PANEL, PANEL], "salt", "")
     assert "DOCTYPE" not in once
     assert "<dc:date>" not in once
     assert texts(once).count("_one <1>") == 3
@@ -87,20 +87,20 @@ def test_a_drawing_is_the_same_twice_and_well_formed() -> None:
 
 def test_all_marks_of_an_axis_are_drawn_also_beyond_the_lines() -> None:
     panel = Panel("t", "x", "y", [Line("one", [5.2, 10.3], [0.1, 0.2], 0)], "", [5.0, 10.0, 20.0])
-    assert {"5", "10", "20"} <= set(texts(figures.draw([panel], "salt")))
+    assert {"5", "10", "20"} <= set(texts(figures.draw([panel], "salt", "")))
 
 
 def test_settings_of_the_reader_do_not_change_a_drawing(tmp_path) -> None:
     import matplotlib
 
-    expected = figures.draw([PANEL], "salt")
+    expected = figures.draw([PANEL], "salt", "")
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "svg.fonttype": "path"}):
-        assert figures.draw([PANEL], "salt") == expected
+        assert figures.draw([PANEL], "salt", "") == expected
         assert matplotlib.rcParams["font.size"] == 30
 
 
 def test_an_inline_drawing_follows_the_page() -> None:
-    svg = figures.draw_inline(PANEL, "one")
+    [svg] = figures.draw_inline([PANEL], "one")
     root = ElementTree.fromstring(svg)  # noqa: S314
     assert root.attrib["role"] == "img"
     assert "width" not in root.attrib
@@ -114,7 +114,7 @@ def test_an_inline_drawing_follows_the_page() -> None:
 
 
 def test_ids_of_inline_drawings_do_not_clash() -> None:
-    drawings = [figures.draw_inline(PANEL, salt) for salt in ("one", "two")]
+    drawings = figures.draw_inline([PANEL, PANEL], "one")
     ids = [re.findall(r'\bid="([^"]+)"', svg) for svg in drawings]
     assert not set(ids[0]) & set(ids[1])
     for svg, known in zip(drawings, ids, strict=True):
@@ -122,7 +122,7 @@ def test_ids_of_inline_drawings_do_not_clash() -> None:
 
 
 def test_a_missing_figure_says_so() -> None:
-    assert texts(figures.missing("nothing <here>")) == ["nothing <here>"]
+    assert texts(figures.draw([], "salt", "nothing <here>")) == ["nothing <here>"]
 
 
 @pytest.mark.parametrize(

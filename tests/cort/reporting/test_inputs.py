@@ -7,9 +7,9 @@ from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import parse_assignments, read_artifact
-from cort.reporting.curves import COLUMNS, POINTS, WINDOWS, read_curve, smooth, summarize, thin
-from cort.reporting.inputs import read_each, read_filter, read_measures
-from cort.reporting.stages import Stage, read_stages
+from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
+from cort.reporting.page import summarize
+from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
 from cort.system.errors import InputError
 
 MEASURES = {"system": "s", "split": "t", "relevance_level": 1, "queries": 3, "mean": {"RR@10": 0.5, "AP": None}}

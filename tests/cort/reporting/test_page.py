@@ -3,10 +3,8 @@ from markupsafe import Markup
 
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.highlight import highlight, stem
-from cort.reporting.labels import MINUS, MISSING
-from cort.reporting.page import Value, clip, saturation_rows, systems_blocks
-from cort.reporting.summary import headlines
+from cort.reporting.labels import MINUS, MISSING, clip, highlight, stem
+from cort.reporting.page import Value, headlines, saturation_rows, systems_blocks
 
 # Table 1 of the paper.
 BM25 = Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592, "R@200": 0.738, "R@1000": 0.857})
