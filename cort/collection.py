@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cort.formats.passages import iter_passage_batches
-from cort.formats.raw import refuse_duplicates
+from cort.formats.raw import iter_passage_batches, refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.system import cli
 from cort.system.errors import input_error

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from cort.formats.docstrings import Docstring, Source, parse_file
 from cort.formats.lines import iter_lines
-from cort.formats.records import Passage, Query
+from cort.formats.records import Text
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -139,15 +139,15 @@ def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Do
         yield from pool.map(parse_file, sources, chunksize=FILES_PER_TASK)
 
 
-def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passage], list[Query], dict[str, int]]:
+def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Text], list[Text], dict[str, int]]:
     """Choose passages and queries; also how many each filter dropped, in the order of the filters.
 
     Of equal bodies and of equal summaries the first by id stays. A repeated summary drops the query alone: its passage
     remains in the collection, unjudged.
     """
     counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
-    passages: list[Passage] = []
-    queries: list[Query] = []
+    passages: list[Text] = []
+    queries: list[Text] = []
     bodies: set[bytes] = set()
     summaries: set[str] = set()
     for doc_id, summary, body in sorted(docstrings):
@@ -161,16 +161,16 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passag
             counts[BODY_REPEATED] += 1
         else:
             bodies.add(digest)
-            passages.append(Passage(doc_id, body))
+            passages.append(Text(doc_id, body))
             if summary in summaries:
                 counts[SUMMARY_REPEATED] += 1
             else:
                 summaries.add(summary)
-                queries.append(Query(f"q:{doc_id}", summary))
+                queries.append(Text(f"q:{doc_id}", summary))
     return passages, queries, {**counts, "passages kept": len(passages), "queries kept": len(queries)}
 
 
-def split_queries(queries: Sequence[Query], validation: int, test: int, seed: int) -> dict[str, list[Query]]:
+def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int) -> dict[str, list[Text]]:
     """Draw validation and test queries; train is the rest. Each split keeps the order of `queries`."""
     if min(validation, test) < 1 or validation + test >= len(queries):
         raise input_error(
@@ -179,16 +179,16 @@ def split_queries(queries: Sequence[Query], validation: int, test: int, seed: in
             "at least one each, and some left for training",
             "ask for fewer queries or loosen the word limits",
         )
-    drawn = random.Random(seed).sample(sorted(query.query_id for query in queries), validation + test)  # noqa: S311
+    drawn = random.Random(seed).sample(sorted(query.id for query in queries), validation + test)  # noqa: S311
     names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
-    splits: dict[str, list[Query]] = {name: [] for name in SPLITS}
+    splits: dict[str, list[Text]] = {name: [] for name in SPLITS}
     for query in queries:
-        splits[names.get(query.query_id, "train")].append(query)
+        splits[names.get(query.id, "train")].append(query)
     return splits
 
 
 def write_folder(
-    folder: str | Path, passages: Sequence[Passage], splits: dict[str, list[Query]], filters: dict[str, int]
+    folder: str | Path, passages: Sequence[Text], splits: dict[str, list[Text]], filters: dict[str, int]
 ) -> None:
     """Write all files; none appears before every one is whole."""
     contents: dict[str, Iterable[str]] = {
@@ -253,9 +253,9 @@ def _check(options: Options) -> None:
         )
 
 
-def _largest_packages(sources: Sequence[Source], passages: Sequence[Passage]) -> str:
+def _largest_packages(sources: Sequence[Source], passages: Sequence[Text]) -> str:
     packages = {source.name: source.package for source in sources}
-    counts = Counter(packages[passage.doc_id.partition(":")[0]] for passage in passages)
+    counts = Counter(packages[passage.id.partition(":")[0]] for passage in passages)
     return ", ".join(f"{name} {count}" for name, count in counts.most_common(TOP_PACKAGES))
 
 

@@ -20,7 +20,9 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.raw import Record, iter_qrels, iter_queries, iter_record_batches, refuse_duplicates
+from cort.formats.lines import iter_record_batches
+from cort.formats.raw import iter_qrels, iter_queries, refuse_duplicates
+from cort.formats.records import Qrel, Text
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -107,7 +109,7 @@ def sample(queries: pa.Table, count: int, seed: int | None) -> pa.Table:
     return queries.filter(pc.is_in(queries["query_id"], value_set=drawn))
 
 
-def _gather(records: Iterable[tuple[int, Record]], schema: pa.Schema) -> tuple[int, pa.Table]:
+def _gather(records: Iterable[tuple[int, Text | Qrel]], schema: pa.Schema) -> tuple[int, pa.Table]:
     """Row of the first record, and all records as a table."""
     batches = list(iter_record_batches(records, schema))
     return batches[0][0] if batches else 1, pa.Table.from_batches([batch for _, batch in batches], schema)

@@ -7,7 +7,6 @@ orders by score, then by descending doc id), pytrec_eval and the official MS MAR
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.formats.ids import MULTIPLIER, Words, hashes, is_plain, sort_keys
-from cort.formats.lines import BYTE_ORDER_MARK, iter_lines
+from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys
+from cort.formats.lines import BadLine, read_columns
 from cort.formats.records import Ranking
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -32,8 +30,6 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("score", pa.float64())])
 WRITE_OPTIONS = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
 ROWS_PER_SORT = 10_000
-# Of a file that is read; larger ones are not faster and take memory.
-BYTES_PER_BLOCK = 4 << 20
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -166,7 +162,7 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
 
     :param order_ties: False leaves documents of equal scores as they stand in the file, for who does not ask.
     """
-    table = _read_fields(path)
+    table = read_columns(path, COLUMNS, FIELDS, _parse)
     scores = table["score"].combine_chunks().to_numpy()
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
@@ -241,58 +237,11 @@ def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
     return pairs
 
 
-def _read_fields(path: str | Path) -> pa.Table:
-    kept = {"column_types": FIELDS, "include_columns": FIELDS.names}
-    convert = pa.csv.ConvertOptions(**kept, strings_can_be_null=False, null_values=[])
+def _parse(line: str) -> tuple[str, str, float]:
+    fields = line.split()
+    if len(fields) != len(COLUMNS):
+        raise BadLine(f"{len(fields)} fields", "the 6 fields `query_id Q0 doc_id rank score tag`", "fix the line")
     try:
-        head = _head(path)
-        # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
-        if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
-            return _read_fields_slowly(path)
-        separator = "\t" if b"\t" in head else " "
-        # Arrow's own files: what Python reads it would have to copy.
-        with pa.OSFile(str(path)) as file:
-            table = pa.csv.read_csv(
-                pa.CompressedInputStream(file, "gzip") if str(path).endswith(".gz") else file,
-                read_options=pa.csv.ReadOptions(column_names=list(COLUMNS), block_size=BYTES_PER_BLOCK),
-                parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
-                convert_options=convert,
-            )
-    except (pa.ArrowInvalid, OSError, zlib.error):
-        if not Path(path).exists():
-            raise
-        return _read_fields_slowly(path)
-    if table.num_rows and not _looks_clean(table):
-        return _read_fields_slowly(path)
-    return table
-
-
-def _head(path: str | Path) -> bytes:
-    """Read the first text bytes, plain or gzipped."""
-    with open(path, "rb") as handle:
-        head = handle.read(65_536)
-    return zlib.decompressobj(wbits=31).decompress(head, 65_536) if str(path).endswith(".gz") else head
-
-
-def _looks_clean(table: pa.Table) -> bool:
-    """Whether no id is empty or has white space or a byte order mark in it."""
-    parts = [*(chunk.dictionary for chunk in table["query_id"].chunks), *table["doc_id"].chunks]
-    return not any(
-        not is_plain(part) and pc.any(pc.match_substring_regex(part, r"[\s\x{FEFF}]|^$")).as_py() for part in parts
-    )
-
-
-def _read_fields_slowly(path: str | Path) -> pa.Table:
-    query_ids, doc_ids, scores = [], [], []
-    for row, line in iter_lines(path):
-        fields = line.split()
-        if len(fields) != len(COLUMNS):
-            expected = "the 6 fields `query_id Q0 doc_id rank score tag`"
-            raise input_error(path, f"{len(fields)} fields", expected, "fix the line", row)
-        try:
-            scores.append(float(fields[4]))
-        except ValueError:
-            raise input_error(path, f"the score {shorten(fields[4])}", "a number", "fix the line", row) from None
-        query_ids.append(fields[0])
-        doc_ids.append(fields[2])
-    return pa.table([query_ids, doc_ids, scores], schema=FIELDS)
+        return fields[0], fields[2], float(fields[4])
+    except ValueError:
+        raise BadLine(f"the score {shorten(fields[4])}", "a number", "fix the line") from None

@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cort.formats.passages import iter_passage_batches
-from cort.formats.raw import iter_passages, refuse_duplicates
+from cort.formats.raw import iter_passage_batches, iter_passages, refuse_duplicates
 from cort.formats.tables import PASSAGES, regroup
 from cort.system.errors import InputError
 from cort.system.prefetch import ahead
