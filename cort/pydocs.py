@@ -45,12 +45,10 @@ STANDARD_LIBRARY = "standard library"
 # Has no Python files, and is not there where it could not be compiled.
 COMPILED_HERE = frozenset({"hnswlib"})
 # Tests describe no entity, copies of other packages would be judged under one of two names.
-EXCLUDED_FOLDERS = frozenset(
-    (
-        *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
-        *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
-    )
-)
+EXCLUDED_FOLDERS = {
+    *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
+    *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
+}
 SPLITS = ("train", "validation", "test")
 TOP_PACKAGES = 10
 FILES_PER_TASK = 32
@@ -91,18 +89,22 @@ def read_lock(path: str | Path) -> dict[str, str]:
 def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Source]:
     """List the Python files of the pinned packages, as their installers recorded them."""
     for package, version in pins.items():
+        found, expected = "", f"{package}=={version}"
         try:
             distribution = importlib.metadata.distribution(package)
-        except importlib.metadata.PackageNotFoundError as error:
+        except importlib.metadata.PackageNotFoundError:
             if package in COMPILED_HERE:
                 continue
-            raise _wrong_installation(lock, f"{package} not installed", f"{package}=={version}") from error
-        # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
-        if version not in (distribution.version, distribution.version.split("+")[0]):
-            raise _wrong_installation(lock, f"{package} {distribution.version} installed", f"{package}=={version}")
-        if distribution.files is None:
-            raise _wrong_installation(lock, f"{package} without a list of its files", "a package installed by pip")
-        for file in distribution.files:
+            found = f"{package} not installed"
+        else:
+            # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
+            if version not in (distribution.version, distribution.version.split("+")[0]):
+                found = f"{package} {distribution.version} installed"
+            elif distribution.files is None:
+                found, expected = f"{package} without a list of its files", "a package installed by pip"
+        if found:
+            raise input_error(lock, found, expected, f"run `pip install -r {lock}`")
+        for file in distribution.files or ():
             if file.suffix == ".py" and ".." not in file.parts and EXCLUDED_FOLDERS.isdisjoint(file.parts):
                 yield Source(file.as_posix(), str(distribution.locate_file(file)), package)
 
@@ -110,11 +112,9 @@ def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Sourc
 def list_library_files(root: str | Path) -> Iterator[Source]:
     """List the Python files below the folder of the standard library."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(set(folders) - EXCLUDED_FOLDERS)
-        for file in sorted(files):
-            if file.endswith(".py"):
-                path = Path(folder, file)
-                yield Source(path.relative_to(root).as_posix(), str(path), STANDARD_LIBRARY)
+        folders[:] = set(folders) - EXCLUDED_FOLDERS
+        for path in (Path(folder, file) for file in files if file.endswith(".py")):
+            yield Source(path.relative_to(root).as_posix(), str(path), STANDARD_LIBRARY)
 
 
 def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
@@ -122,11 +122,9 @@ def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[
 
     Names with whitespace are left out: they would become ids that run files cannot hold.
     """
-    sources: dict[str, Source] = {}
-    for source in (*packages, *library):
-        if source.name.split() == [source.name]:
-            sources.setdefault(source.name, source)
-    return [sources[name] for name in sorted(sources)]
+    # Of equal keys a dict keeps the last value.
+    sources = {source.name: source for source in reversed([*packages, *library])}
+    return [sources[name] for name in sorted(sources) if name.split() == [name]]
 
 
 def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Docstring] | None]:
@@ -146,10 +144,8 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Text],
     remains in the collection, unjudged.
     """
     counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
-    passages: list[Text] = []
-    queries: list[Text] = []
-    bodies: set[bytes] = set()
-    summaries: set[str] = set()
+    passages: dict[bytes, Text] = {}
+    queries: dict[str, Text] = {}
     for doc_id, summary, body in sorted(docstrings):
         counts["docstrings"] += 1
         digest = hashlib.sha256(body.encode()).digest()
@@ -157,28 +153,25 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Text],
             counts[SUMMARY_LENGTH] += 1
         elif len(body.split()) < limits.min_passage_words:
             counts[BODY_LENGTH] += 1
-        elif digest in bodies:
+        elif digest in passages:
             counts[BODY_REPEATED] += 1
         else:
-            bodies.add(digest)
-            passages.append(Text(doc_id, body))
-            if summary in summaries:
-                counts[SUMMARY_REPEATED] += 1
-            else:
-                summaries.add(summary)
-                queries.append(Text(f"q:{doc_id}", summary))
-    return passages, queries, {**counts, "passages kept": len(passages), "queries kept": len(queries)}
+            passages[digest] = Text(doc_id, body)
+            counts[SUMMARY_REPEATED] += summary in queries
+            queries.setdefault(summary, Text(f"q:{doc_id}", summary))
+    counts |= {"passages kept": len(passages), "queries kept": len(queries)}
+    return list(passages.values()), list(queries.values()), counts
 
 
 def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int) -> dict[str, list[Text]]:
     """Draw validation and test queries; train is the rest. Each split keeps the order of `queries`."""
     if min(validation, test) < 1 or validation + test >= len(queries):
-        raise input_error(
-            "--validation-queries and --test-queries",
+        found, expected = (
             f"{validation} and {test} of {len(queries)} queries",
             "at least one each, and some left for training",
-            "ask for fewer queries or loosen the word limits",
         )
+        fix = "ask for fewer queries or loosen the word limits"
+        raise input_error("--validation-queries and --test-queries", found, expected, fix)
     drawn = random.Random(seed).sample(sorted(query.id for query in queries), validation + test)  # noqa: S311
     names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
     splits: dict[str, list[Text]] = {name: [] for name in SPLITS}
@@ -203,10 +196,6 @@ def write_folder(
             temporary = stack.enter_context(atomic_file(Path(folder) / file))
             with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
                 handle.writelines(lines)
-
-
-def _wrong_installation(lock: str | Path, found: str, expected: str) -> Exception:
-    return input_error(lock, found, expected, f"run `pip install -r {lock}`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,25 +227,18 @@ def stage(options: Options) -> None:
     log.info("filters: %s", ", ".join(f"{name} {count}" for name, count in filters.items()))
     log.info("files not parsed: %s", ", ".join(unparsed) or "none")
     log.info("queries: %s", ", ".join(f"{name} {len(queries)}" for name, queries in splits.items()))
-    log.info("most passages: %s", _largest_packages(sources, passages))
+    packages = {source.name: source.package for source in sources}
+    largest = Counter(packages[passage.id.partition(":")[0]] for passage in passages).most_common(TOP_PACKAGES)
+    log.info("most passages: %s", ", ".join(f"{name} {count}" for name, count in largest))
 
 
 def _check(options: Options) -> None:
     ordered = 1 <= options.min_query_words <= options.max_query_words
     if not ordered or min(options.min_passage_words, options.threads) < 1:
-        raise input_error(
-            "command line",
-            f"{options.min_query_words} to {options.max_query_words} query words, "
-            f"{options.min_passage_words} passage words, {options.threads} threads",
-            "positive numbers, and no larger minimum than maximum",
-            "correct the options",
-        )
-
-
-def _largest_packages(sources: Sequence[Source], passages: Sequence[Text]) -> str:
-    packages = {source.name: source.package for source in sources}
-    counts = Counter(packages[passage.id.partition(":")[0]] for passage in passages)
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common(TOP_PACKAGES))
+        words = f"{options.min_query_words} to {options.max_query_words} query words"
+        found = f"{words}, {options.min_passage_words} passage words, {options.threads} threads"
+        expected = "positive numbers, and no larger minimum than maximum"
+        raise input_error("command line", found, expected, "correct the options")
 
 
 main = cli.main_of(Options, stage)

@@ -14,12 +14,20 @@ from cort.system.files import atomic_file
 
 def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:
     """Map a file; `what` it should be and the `remedy` go into the error for damaged bytes."""
-    try:
+    with refuse_damage(path, what, remedy):
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
-        if not path.exists():
+
+
+@contextmanager
+def refuse_damage(path: str | Path, what: str, remedy: str) -> Iterator[None]:
+    """Turn what a library says of damaged bytes into our error; what is not there stays the system's."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if not Path(path).exists():
             raise
-        raise input_error(path, f"unreadable bytes ({error})", f"a whole {what}", remedy) from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise input_error(path, f"unreadable bytes ({reason})", f"a whole {what}", remedy) from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
 
@@ -53,9 +54,8 @@ def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:
         if not docstring:
             continue
         seen[qualified] += 1
-        doc_id = f"{name}:{qualified}" if qualified else name
-        if seen[qualified] > 1:
-            doc_id += f"#{seen[qualified]}"
+        again = f"#{seen[qualified]}" if seen[qualified] > 1 else ""
+        doc_id = (f"{name}:{qualified}" if qualified else name) + again
         summary, *body = _PARAGRAPH_END.split(docstring, maxsplit=1)
         yield Docstring(doc_id, _normalise(summary), _normalise("".join(body)))
 
@@ -66,17 +66,13 @@ def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
     stack: list[tuple[str, ast.AST]] = [("", module)]
     while stack:
         prefix, node = stack.pop()
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            prefix = f"{prefix}.{node.name}" if prefix else node.name
         if isinstance(node, Definition):
+            if not isinstance(node, ast.Module):
+                prefix = f"{prefix}.{node.name}" if prefix else node.name
             yield prefix, node
         # Definitions are statements: expressions need no visit.
-        children = [
-            child
-            for child in ast.iter_child_nodes(node)
-            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
-        ]
-        stack.extend((prefix, child) for child in reversed(children))
+        children = reversed([*ast.iter_child_nodes(node)])
+        stack += [(prefix, child) for child in children if isinstance(child, STATEMENTS)]
 
 
 def _normalise(text: str) -> str:

@@ -9,39 +9,29 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cort.formats.arrow import refuse_damage
 from cort.system.errors import input_error
 from cort.system.files import atomic_file, flushing
 
 PASSAGES = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 QRELS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32())])
-TRIPLES = pa.schema(
-    [
-        ("epoch", pa.int32()),
-        ("query_id", pa.string()),
-        ("positive", pa.string()),
-        ("negative", pa.string()),
-        ("negative_rank", pa.int32()),
-    ]
-)
-PAIRS = pa.schema(
-    [("epoch", pa.int32()), ("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32())]
-)
+EPOCHS = pa.schema([("epoch", pa.int32())])
+NAMES = [(name, pa.string()) for name in ("query_id", "positive", "negative")]
+TRIPLES = pa.schema([*EPOCHS, *NAMES, ("negative_rank", pa.int32())])
+PAIRS = pa.schema([*EPOCHS, *QRELS])
 SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score", pa.float32())])
 PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
-EPOCHS = pa.schema([("epoch", pa.int32())])
-
 ROW_GROUP = 65_536
+# What a file should be, and what to do if it is not.
+WHOLE = ("parquet file", "delete it and let it be built again")
 
 
 def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
     """Read a whole parquet table and check that it has the columns of `schema`, without nulls."""
-    file = _open(path, schema)
-    try:
-        table = file.read(columns=schema.names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(path, error) from error
+    with refuse_damage(path, *WHOLE):
+        table = _open(path, schema).read(columns=schema.names)
     for name in schema.names:
         if table.column(name).null_count:
             raise input_error(path, f"empty cells in column {name!r}", "a value in every row", "rebuild the file")
@@ -50,11 +40,8 @@ def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
 
 def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:
     """Stream a parquet table in batches of at most `rows` rows."""
-    file = _open(path, schema)
-    try:
-        yield from file.iter_batches(batch_size=rows, columns=schema.names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(path, error) from error
+    with refuse_damage(path, *WHOLE):
+        yield from _open(path, schema).iter_batches(batch_size=rows, columns=schema.names)
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:
@@ -105,24 +92,11 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
 
 
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
-    try:
+    with refuse_damage(path, *WHOLE):
         file = pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
-        if not Path(path).exists():
-            raise
-        raise _damaged(path, error) from error
-    found = {field.name: field.type for field in file.schema_arrow}
-    wrong = [
-        f"{field.name}: {found.get(field.name, 'missing')}" for field in schema if found.get(field.name) != field.type
-    ]
+    found = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+    wrong = [f"{one.name}: {found.get(one.name, 'missing')}" for one in schema if found.get(one.name) != one.type]
     if wrong:
         expected = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise input_error(path, f"columns ({'; '.join(wrong)})", f"({expected})", "rebuild the file or name another")
     return file
-
-
-def _damaged(path: str | Path, error: Exception) -> Exception:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return input_error(
-        path, f"unreadable bytes ({reason})", "a whole parquet file", "delete it and let it be built again"
-    )
