@@ -50,13 +50,9 @@ class PublicFile:
     @property
     def facts(self) -> str:
         """What a right copy has, in words."""
-        known = [
-            f"{self.bytes} bytes" if self.bytes else "",
-            f"{self.lines} lines" if self.lines else "",
-            f"md5 {self.md5}" if self.md5 else "",
-            f"sha256 {self.sha256}" if self.sha256 and not self.md5 else "",
-        ]
-        return ", ".join(filter(None, known)) or "a whole file"
+        counts = [f"{value} {name}" for name, value in (("bytes", self.bytes), ("lines", self.lines)) if value]
+        sums = [f"{name} {value}" for name, value in (("md5", self.md5), ("sha256", self.sha256)) if value]
+        return ", ".join(counts + sums[:1]) or "a whole file"
 
     @property
     def own_names(self) -> list[str]:
@@ -118,9 +114,8 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
 
 
 def _read(name: str, entry: Mapping[str, Any]) -> PublicFile:
-    known = {field.name for field in fields(PublicFile)} - {"name"}
-    if entry.keys() - known:
-        raise KeyError(f"{name}: {', '.join(sorted(entry.keys() - known))}")
+    if unknown := entry.keys() - {field.name for field in fields(PublicFile)[1:]}:
+        raise KeyError(f"{name}: {', '.join(sorted(unknown))}")
     return PublicFile(name, **{**entry, "urls": tuple(entry.get("urls", ()))})
 
 
@@ -139,7 +134,6 @@ def _mistakes(file: PublicFile, files: Mapping[str, PublicFile]) -> Iterator[str
         value = getattr(file, kind)
         if value is not None and not re.fullmatch(f"[0-9a-f]{{{length}}}", str(value)):
             yield f"{file.name}: found the {kind} {value!r}, expected {length} hexadecimal digits, in quotes"
-    for kind in ("bytes", "size", "lines"):
-        value = getattr(file, kind)
+    for kind, value in (("bytes", file.bytes), ("size", file.size), ("lines", file.lines)):
         if value is not None and (not isinstance(value, int) or value < 1):
             yield f"{file.name}: found {kind} {value!r}, expected a whole number from 1"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from cort.downloads.catalog import PublicFile
+from cort.downloads.catalog import HASHES, PublicFile
 from cort.system.errors import shorten
 
 log = logging.getLogger(__name__)
@@ -21,31 +21,38 @@ PAGES = (b"<!doctype html", b"<html")
 
 
 class Tally:
-    """What passes by in chunks: `bytes`, lines, and checksums if asked for."""
+    """What passes by in chunks: bytes, lines (the last one needs no end), and checksums if asked for."""
 
     def __init__(self, hashed: bool) -> None:
-        self.bytes = self._ends = 0
+        self.bytes = self.lines = 0
         self._last = b"\n"
         # MD5 is what publishers give; it guards against accidents, not against enemies.
-        names = ("md5", "sha256") if hashed else ()
-        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in names}
+        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if hashed}
 
     def add(self, chunk: bytes) -> None:
         """Take a chunk into account."""
         self.bytes += len(chunk)
-        self._ends += chunk.count(b"\n")
-        self._last = chunk[-1:] or self._last
+        # A line begins after every end but the last, and with a chunk that continues none.
+        self.lines += chunk.count(b"\n") + (self._last == b"\n") - chunk.endswith(b"\n")
+        self._last = chunk[-1:]
         for each in self._hashes.values():
             each.update(chunk)
 
     @property
-    def lines(self) -> int:
-        """Number of lines; the last one needs no end."""
-        return self._ends + (self._last != b"\n")
+    def digests(self) -> dict[str, str]:
+        """Checksums in hexadecimal, by the names of their kinds."""
+        return {name: each.hexdigest() for name, each in self._hashes.items()}
 
-    def digest(self, name: str) -> str:
-        """Checksum in hexadecimal."""
-        return self._hashes[name].hexdigest()
+
+def difference(tally: Tally, file: PublicFile, lines: int | None = None) -> str | None:
+    """Say how what passed by is not the file; None if nothing tells it apart. `lines`: those of a compressed text."""
+    if file.bytes not in (None, tally.bytes):
+        return f"{tally.bytes} bytes"
+    for name, digest in tally.digests.items():
+        if getattr(file, name) not in (None, digest):
+            return f"the {name} {digest}"
+    counted = tally.lines if lines is None else lines
+    return None if file.lines in (None, counted) else f"{counted} lines"
 
 
 def tally_for(file: PublicFile) -> Tally:
@@ -53,42 +60,23 @@ def tally_for(file: PublicFile) -> Tally:
     return Tally(hashed=bool(file.md5 or file.sha256))
 
 
-def difference(tally: Tally, file: PublicFile, lines: int | None = None) -> str | None:
-    """Say how what passed by is not the file; None if nothing tells it apart.
-
-    :param lines: of a compressed file, those of its text.
-    """
-    if file.bytes is not None and tally.bytes != file.bytes:
-        return f"{tally.bytes} bytes"
-    for name in ("md5", "sha256"):
-        expected = getattr(file, name)
-        if expected is not None and tally.digest(name) != expected:
-            return f"the {name} {tally.digest(name)}"
-    counted = tally.lines if lines is None else lines
-    if file.lines is not None and counted != file.lines:
-        return f"{counted} lines"
-    return None
-
-
 def problem_with(path: Path, file: PublicFile) -> str | None:
     """Say how a file on disk is not the one the catalogue means; None if it is."""
-    size = path.stat().st_size
-    if file.bytes is not None and size != file.bytes:
-        return f"{size} bytes{_page(path)}"
+    if file.bytes is not None and path.stat().st_size != file.bytes:
+        return f"{path.stat().st_size} bytes{_page(path)}"
     with open(path, "rb") as handle:
-        tally = _count(handle, tally_for(file))
+        tally = _tally(handle, tally_for(file))
     # Whether it is the right file at all comes first, and whether it can be unpacked then.
     packed = file.lines is not None and file.name.endswith(".gz")
     found = difference(tally, file, file.lines if packed else None)
-    if found is None and (file.md5 or file.sha256):
-        log.info("%s: %d bytes, md5 %s, sha256 %s", path, tally.bytes, tally.digest("md5"), tally.digest("sha256"))
+    if found is None and tally.digests:
+        log.info("%s: %d bytes, %s", path, tally.bytes, ", ".join(map(" ".join, tally.digests.items())))
     if found is None and packed:
         try:
             with gzip.open(path, "rb") as handle:
-                lines = _count(handle, Tally(hashed=False)).lines
+                found = difference(tally, file, _tally(handle, Tally(hashed=False)).lines)
         except (OSError, EOFError, zlib.error) as error:
             return f"damaged gzip data ({error})"
-        found = difference(tally, file, lines)
     return found and f"{found}{_page(path)}"
 
 
@@ -98,7 +86,7 @@ def read_chunks(handle: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
         yield chunk
 
 
-def _count(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
+def _tally(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
     for chunk in read_chunks(handle):
         tally.add(chunk)
     return tally

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -74,15 +74,13 @@ class Sources:
 
         :raises InputError: for one that is there and not what the catalogue means.
         """
-        wrong = []
+        wrong = {}
         for path in candidates(file, self.folder):
-            problem = problem_with(path, file)
-            if problem is None:
+            if (problem := problem_with(path, file)) is None:
                 log.info("%s is %s", file.name, path)
                 return path
-            wrong.append((path, problem))
-        if wrong:
-            path, problem = wrong[0]
+            wrong[path] = problem
+        for path, problem in wrong.items():
             source = f" from {file.urls[0]}" if file.urls else ""
             fix = f"fetch it again{source}, or move it out of that folder"
             raise input_error(path, problem, f"{file.name} ({file.facts})", fix)
@@ -98,8 +96,7 @@ class Sources:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with _parts(kept, file.name) as parts:
             if kept.exists():
-                problem = problem_with(kept, file)
-                if problem is None:
+                if (problem := problem_with(kept, file)) is None:
                     log.info("%s was downloaded before", file.name)
                     return kept
                 kept.unlink()
@@ -109,8 +106,8 @@ class Sources:
                 os.fsync(handle.fileno())
             os.replace(part, kept)
             # Those of all mirrors go, also of those that are no longer known.
-            for suffix in ("part", "json"):
-                for path in parts.glob(f"{file.name}.{'[0-9a-f]' * 8}.{suffix}"):
+            for path in parts.glob(f"{file.name}.{'[0-9a-f]' * 8}.*"):
+                if path.suffix in (".part", ".json"):
                     path.unlink(missing_ok=True)
         return kept
 
@@ -142,30 +139,25 @@ def fetch(file: PublicFile, catalog: Catalog, folder: Path, patience: Patience) 
     :raises Interrupted: on Ctrl-C.
     """
     reasons = []
-    partial = Partial(folder, file.name, file.urls[0])
-    try:
-        with new_session() as session:
-            for url in file.urls:
-                partial = Partial(folder, file.name, url)
-                log.info("fetching %s from %s%s", file.name, url, _from_byte(partial))
-                try:
-                    _fetch_from(session, catalog.headers_for(url), partial, file, patience)
-                except Refused as reason:
-                    log.warning("%s: %s", url, reason)
-                    reasons.append((url, str(reason)))
-                else:
-                    return partial.path
-    except KeyboardInterrupt:
-        message = f"{file.name}: interrupted; {partial.size} bytes are kept, call again to go on from there"
-        raise Interrupted(message, exit_status(signal.SIGINT)) from None
+    with new_session() as session:
+        for url in file.urls:
+            partial = Partial(folder, file.name, url)
+            try:
+                log.info("fetching %s from %s%s", file.name, url, partial)
+                _fetch_from(session, catalog.headers_for(url), partial, file, patience)
+            except Refused as reason:
+                log.warning("%s: %s", url, reason)
+                reasons.append((url, str(reason)))
+            except KeyboardInterrupt:
+                message = f"{file.name}: interrupted; {partial.size} bytes are kept, call again to go on from there"
+                raise Interrupted(message, exit_status(signal.SIGINT)) from None
+            else:
+                return partial.path
     raise by_hand(file, reasons)
 
 
 def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
-    """Build the line that says how to bring a file that no mirror gives this machine.
-
-    :param reasons: (URL, why it does not).
-    """
+    """Build the line that says how to bring a file that no mirror gives this machine; `reasons`: (URL, why not)."""
     urls = " or ".join(file.urls)
     found = f"no mirror that gives it ({'; '.join(f'{urlsplit(url).netloc}: {why}' for url, why in reasons)})"
     fix = f"fetch {urls} elsewhere and put it into the folder that `downloads: {{folder: ...}}` of the config names"
@@ -184,14 +176,12 @@ def _fetch_from(
         try:
             transfer(session, headers, partial, file, patience)
         except Broken as broken:
-            size = partial.size
-            if size >= furthest + GAIN:
-                failures, furthest = 0, size
-            failures, pieced = failures + 1, pieced or size > 0
+            if partial.size >= furthest + GAIN:
+                failures, furthest = 0, partial.size
+            failures, pieced = failures + 1, pieced or partial.size > 0
             _wait(broken, failures, partial, patience)
             continue
-        problem = problem_with(partial.path, file)
-        if problem is None:
+        if (problem := problem_with(partial.path, file)) is None:
             return
         partial.discard()
         if not pieced:
@@ -204,18 +194,14 @@ def _fetch_from(
 def _wait(broken: Broken, failures: int, partial: Partial, patience: Patience) -> None:
     if failures >= patience.attempts:
         raise Refused(f"{broken}, {failures} times") from broken
-    longest = min(patience.first_wait * 2 ** (failures - 1), patience.longest_wait)
-    seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that not all come back at once
-    if broken.wait is not None:
-        if broken.wait > patience.longest_asked:
-            raise Refused(f"{broken}, and asks to wait {broken.wait:.0f} s") from broken
-        seconds = broken.wait
-    log.warning("%s: %s; trying again in %.1f s%s", partial.url, broken, seconds, _from_byte(partial))
+    seconds = broken.wait
+    if seconds is None:
+        longest = min(patience.first_wait * 2 ** (failures - 1), patience.longest_wait)
+        seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that not all come back at once
+    elif seconds > patience.longest_asked:
+        raise Refused(f"{broken}, and asks to wait {seconds:.0f} s") from broken
+    log.warning("%s: %s; trying again in %.1f s%s", partial.url, broken, seconds, partial)
     time.sleep(seconds)
-
-
-def _from_byte(partial: Partial) -> str:
-    return f", from byte {partial.size}" if partial.size else ""
 
 
 @contextmanager
@@ -224,19 +210,13 @@ def _parts(kept: Path, name: str) -> Iterator[Path]:
 
     Where files cannot be locked nobody waits, and each process has parts of its own, which go with it.
     """
-    descriptor = os.open(kept.with_name(f"{kept.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with open(kept.with_name(f"{kept.name}.lock"), "ab") as lock:
         told = False
-        while (locked := try_lock(descriptor)) is False:
+        while (locked := try_lock(lock.fileno())) is False:
             if not told:
                 log.info("another process is fetching %s; waiting for it", name)
             told = True
             time.sleep(INTERVAL)
-        if locked:
-            # Parts are named as the file is in the catalogue, SOURCE/FILE.
-            yield kept.parents[1]
-        else:
-            with temporary_folder(kept) as folder:
-                yield folder
-    finally:
-        os.close(descriptor)
+        # Parts are named as the file is in the catalogue, SOURCE/FILE.
+        with nullcontext(kept.parents[1]) if locked else temporary_folder(kept) as folder:
+            yield folder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -25,6 +25,8 @@ from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
+CANDIDATES = ("query_id", "doc_id", "query", "passage")
+CANDIDATE_IDS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("score", pa.float64())])
@@ -111,25 +113,21 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     """
     lines = 0
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
-        writing: Future[None] | None = None
+        writing = pool.submit(lambda: None)
         # Arrow writes a block while Python makes the next one.
         for block in _blocks(rankings):
             table = _block_table(block, tag)
             lines += table.num_rows
-            if writing is not None:
-                writing.result()
-            writing = pool.submit(pa.csv.write_csv, table, handle, WRITE_OPTIONS)
-        if writing is not None:
             writing.result()
+            writing = pool.submit(pa.csv.write_csv, table, handle, WRITE_OPTIONS)
+        writing.result()
     return lines
 
 
 def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
     block: list[Ranking] = []
     rows = 0
-    for ranking in rankings:
-        if len(ranking.doc_ids) == 0:
-            continue
+    for ranking in (one for one in rankings if len(one.doc_ids)):
         block.append(ranking)
         rows += len(ranking.doc_ids)
         if rows >= ROWS_PER_BLOCK:
@@ -177,6 +175,30 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
         queries, scores, doc_ids = queries[by], scores[by], doc_ids.take(pa.array(by))
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
+
+
+def is_candidate(line: str) -> bool:
+    """Tell a line of MS MARCO's lists of candidates with their texts from one of a run, whose fields are 3 or 6."""
+    return line.count("\t") == len(CANDIDATES) - 1
+
+
+def read_candidates(path: str | Path) -> pa.Table:
+    """Read the columns of ids of such a list, in the file's order, without its texts, which are twenty times as large.
+
+    :raises InputError: for a line that has not four fields, or an id that is empty or holds a blank.
+    """
+    return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate)
+
+
+def _parse_candidate(line: str) -> tuple[str, str]:
+    if not is_candidate(line):
+        expected = "the 4 fields `query_id TAB doc_id TAB query TAB passage`"
+        raise BadLine(f"{line.count(chr(9)) + 1} fields", expected, "fix the line")
+    query_id, doc_id, _, _ = line.split("\t")
+    for name, value in (("query", query_id), ("document", doc_id)):
+        if value.split() != [value]:
+            raise BadLine(f"the {name} id {shorten(value)}", "an id without blanks", "fix the line")
+    return query_id, doc_id
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[list[str], Codes]:

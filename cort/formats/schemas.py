@@ -60,9 +60,10 @@ def _repeated_keys(node: yaml.Node | None, path: str | Path) -> Iterator[str]:
         rows: dict[str, int] = {}
         for key, value in node.value:
             row, name = key.start_mark.line + 1, str(key.value)
-            if rows.setdefault(name, row) != row:
+            if name in rows:
                 found = f"the key {name!r} again (first in row {rows[name]})"
                 yield str(input_error(path, found, "each key once", "rename or remove one", row))
+            rows.setdefault(name, row)
             yield from _repeated_keys(value, path)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.arrow import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import input_error, shorten
 
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])

@@ -28,7 +28,7 @@ from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.options import HEAP_MB
 from cort.system.errors import input_error
-from cort.system.java import java_home
+from cort.system.machine import java_home
 
 INDEX = "Lorg/apache/lucene/"
 SEARCH = "org/apache/lucene/search/"

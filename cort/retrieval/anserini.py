@@ -21,7 +21,7 @@ from types import FrameType
 
 from cort.system import files
 from cort.system.errors import input_error, shorten
-from cort.system.java import java_home
+from cort.system.machine import java_home
 
 MANIFEST = "manifest.json"
 KEPT_LINES = 1000

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.arrow import open_arrow
 from cort.formats.embeddings import Shard, all_ids
 from cort.formats.records import Ranking
 from cort.formats.runs import order
+from cort.formats.tables import open_arrow
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError, input_error
 from cort.system.files import write_text

@@ -13,13 +13,12 @@ import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from cort.system import locks
-from cort.system.environment import changed_environment
 from cort.system.errors import input_error
 
 log = logging.getLogger(__name__)
@@ -37,11 +36,6 @@ class Gpu(NamedTuple):
     number: int
     uuid: str
     instances: tuple[str, ...]
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """What can be leased of it."""
-        return self.instances or (self.uuid,)
 
 
 class Device(NamedTuple):
@@ -79,8 +73,23 @@ def lease(count: int = 1) -> Iterator[list[str]]:
         if by_index and any(setting.isdecimal() for setting in settings):
             # CUDA's own order is by speed, nvidia-smi's is this one.
             changes[ORDER] = "PCI_BUS_ID"
-        with changed_environment(changes):
+        with _changed_environment(changes):
             yield held
+
+
+@contextmanager
+def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, also for processes started meanwhile, and put them back as they were."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def parse_listing(text: str) -> list[Gpu]:
@@ -100,11 +109,10 @@ def select(setting: str, gpus: Sequence[Gpu] | None) -> list[Device]:
     :param gpus: those of the machine, None if unknown; entries are then taken as they are.
     """
     found: list[Device] = []
-    for entry in setting.split(","):
-        identity = _identify(entry.strip(), gpus)
-        if identity is None:
+    for entry in map(str.strip, setting.split(",")):
+        if (identity := _identify(entry, gpus)) is None:
             break
-        found.append(Device(identity, entry.strip()))
+        found.append(Device(identity, entry))
     return found if len({device.identity for device in found}) == len(found) else []
 
 
@@ -112,7 +120,8 @@ def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
     if gpus is None:
         return entry if re.fullmatch(r"[0-9]+|(GPU|MIG)-[\w/-]+", entry) else None
     # Of a GPU in parts, CUDA takes the first one.
-    names = {gpu.uuid: gpu.devices[0] for gpu in gpus} | {part: part for gpu in gpus for part in gpu.instances}
+    names = {gpu.uuid: (*gpu.instances, gpu.uuid)[0] for gpu in gpus}
+    names |= {part: part for gpu in gpus for part in gpu.instances}
     if re.fullmatch("[0-9]+", entry):
         meant = [gpu.uuid for gpu in gpus if gpu.number == int(entry)]
     elif entry in names:
@@ -130,20 +139,15 @@ def _discover() -> tuple[list[Device], bool]:
     gpus = _list_gpus()
     if setting is not None:
         return select(setting, gpus), gpus is not None
-    return [Device(name, name) for gpu in gpus or () for name in gpu.devices], False
+    return [Device(name, name) for gpu in gpus or () for name in gpu.instances or (gpu.uuid,)], False
 
 
 def _list_gpus() -> list[Gpu] | None:
     """Ask nvidia-smi; None if it is not there, fails or does not answer."""
     try:
-        process = subprocess.Popen(
-            ["nvidia-smi", "-L"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-        )
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        command = ["nvidia-smi", "-L"]
+        process = subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=nothing, text=True, errors="replace")
     except OSError:
         return None
     try:

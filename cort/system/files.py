@@ -36,6 +36,8 @@ OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 # Longest name of a file is 255 bytes; host, process id, random part and suffix take 54 at most.
 NAME_BYTES, HOST_CHARACTERS = 200, 24
 
+SECONDS_BETWEEN_FLUSHES = 1.0
+
 log = logging.getLogger(__name__)
 
 
@@ -51,7 +53,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         yield temporary
         _fsync(temporary)
         os.replace(temporary, target)
-        _fsync_folder(target.parent)
+        _fsync(target.parent)
 
 
 @contextmanager
@@ -67,12 +69,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
         for part in [*sorted(temporary.rglob("*")), temporary]:
-            if part.is_dir():
-                _fsync_folder(part)
-            elif part.is_file():
+            if part.is_dir() or part.is_file():
                 _fsync(part)
         _replace_folder(temporary, target, own)
-        _fsync_folder(target.parent)
+        _fsync(target.parent)
 
 
 @contextmanager
@@ -85,21 +85,14 @@ def temporary_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def flushing(path: Path, every: float = 1.0) -> Iterator[None]:
-    """Put a new file on the disk while it is written: `atomic_file` then has little left to wait for.
-
-    :param every: seconds between two attempts.
-    """
+def flushing(path: Path) -> Iterator[None]:
+    """Put a new file on the disk while it is written: `atomic_file` then has little left to wait for."""
     done = Event()
 
     def flush() -> None:
-        while not done.wait(every):
-            with suppress(OSError):  # the writer will run into it too
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fdatasync(descriptor)
-                finally:
-                    os.close(descriptor)
+        while not done.wait(SECONDS_BETWEEN_FLUSHES):
+            with suppress(OSError), open(path, "rb") as handle:  # the writer will run into it too
+                os.fdatasync(handle.fileno())
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(flush)
@@ -177,7 +170,7 @@ def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:
         folder = parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}.tmp"
         folder.mkdir()
         try:
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:
             # Swept by another writer, who found it without a lock.
             continue
@@ -195,18 +188,12 @@ def _remove_if_dead(folder: Path) -> bool:
     Its writer may be between making and locking it. Then only one of us gets the lock: if it is us, the writer sees
     that its lock is taken or gone, and makes another folder.
     """
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        # Gone meanwhile, or somebody else's.
-        return False
-    try:
-        if try_lock(descriptor):
+    # Gone meanwhile, or somebody else's.
+    with suppress(OSError), open(folder / LOCK, "ab") as lock:
+        if try_lock(lock.fileno()):
             shutil.rmtree(folder, ignore_errors=True)
             return True
-        return False
-    finally:
-        os.close(descriptor)
+    return False
 
 
 def _replace_folder(new: Path, target: Path, own: Path) -> None:
@@ -238,17 +225,12 @@ def _host() -> str:
 
 
 def _fsync(path: Path) -> None:
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def _fsync_folder(path: Path) -> None:
-    """Make renames in a folder last, where the file system can do so on demand."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Make a file's bytes last, or renames in a folder, where the file system can do so on demand."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
+        if path.is_file() or error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
             raise
     finally:
         os.close(descriptor)

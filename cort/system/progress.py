@@ -23,12 +23,11 @@ def track(
     size: Callable[[Item], int] = lambda _: 1,
     note: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
-    """Yield `items` unchanged and show how many of `total` are done.
+    """Yield `items` unchanged and show how many of `total`, if that is known, are done.
 
-    :param total: None when unknown.
     :param what: what is counted, in plural ("passages").
     :param done: how many were done before, part of `total`.
-    :param size: how many an item holds, if not one.
+    :param size: how many an item holds.
     :param note: says more about the last item.
     """
     if sys.stderr.isatty():

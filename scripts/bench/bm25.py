@@ -19,7 +19,7 @@ from pathlib import Path
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval.anserini import fat_jar
-from cort.system.java import java_home
+from cort.system.machine import java_home
 from scripts.bench.common import make_parser, median_costs, print_rows, run, run_stage, write_split
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"

@@ -106,7 +106,7 @@ def test_texts_of_candidates_are_not_held(tmp_path):
     with open(tmp_path / "top.tsv", "w", encoding="utf-8") as file:
         file.writelines(f"{row // 100}\t{row}\tquery\t{text}\n" for row in range(rows))
     code = (
-        "import resource, sys; from cort.formats.candidates import read_candidates\n"
+        "import resource, sys; from cort.formats.runs import read_candidates\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"before = peak(); table = read_candidates({str(tmp_path / 'top.tsv')!r})\n"
         "sys.stdout.write(f'{len(table)} {peak() - before}')"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.java import java_home
+from cort.system.machine import java_home
 from workflow import paths
 from workflow.experiment.config import Config, published_run, ranked_splits
 from workflow.experiment.downloads import PREFIX
