@@ -31,11 +31,9 @@ Item = TypeVar("Item")
 
 
 def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
-    """Stream passages into a table and return their number; duplicate ids and no passages are refused.
+    """Stream passages into a table and return their number; duplicate ids and no passages are a fault of `source`.
 
     Of all passages only the ids stay in memory. The table appears under `output` after the last check.
-
-    :param source: the file the passages come from, one to a row, for complaints.
     """
     ids: list[pa.Array] = []
     with open_writer(output, PASSAGES) as writer:

@@ -125,13 +125,8 @@ def stage(options: Options) -> None:
         qrels = read_qrels(options.qrels, queries["query_id"], _read_doc_ids(options.passages))
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
-    log.info(
-        "%d queries, %d of them without judgements (%s), %d judgements",
-        queries.num_rows,
-        queries.num_rows - judged.num_rows,
-        "kept" if keep else "dropped",
-        qrels.num_rows,
-    )
+    unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"
+    log.info("%d queries, %s, %d judgements", queries.num_rows, unjudged, qrels.num_rows)
     queries = queries if keep else judged
     if options.without:
         left = select(queries, read_table(options.without, QUERIES)["query_id"], inside=False)
@@ -146,12 +141,10 @@ def stage(options: Options) -> None:
         qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:
         raise input_error(options.queries, "no query left", "at least one", "change what is left out")
-    with (
-        open_writer(options.output_queries, QUERIES) as queries_writer,
-        open_writer(options.output_qrels, QRELS) as qrels_writer,
-    ):
-        queries_writer.write_table(queries)
-        qrels_writer.write_table(qrels)
+    # Neither appears before both are whole.
+    with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
+        writer.write_table(queries)
+        other.write_table(qrels)
     log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
 
 

@@ -17,8 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from cort.downloads.catalog import PublicFile
-from cort.downloads.checks import CHUNK, difference, read_chunks, tally_for
+from cort.downloads.catalog import CHUNK, PublicFile, Tally, difference, read_chunks
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 from cort.system.progress import track
@@ -43,9 +42,9 @@ class Member(NamedTuple):
 def extract(archive: Path, file: PublicFile, output: Path) -> int:
     """Write a member to a file of its own, checked while it streams; the number of its bytes.
 
-    :raises InputError: for a damaged or hostile archive, or one without the member or with another than expected.
+    Refused are damaged and hostile archives, and those without the member or with another than expected.
     """
-    tally = tally_for(file)
+    tally = Tally(file)
     with atomic_file(output) as temporary, open(temporary, "wb") as out:
         for chunk in track(_member_chunks(archive, file), file.about // CHUNK or None, "MiB"):
             out.write(chunk)

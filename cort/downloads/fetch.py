@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from cort.downloads.catalog import CATALOG, Catalog, PublicFile, load_catalog
-from cort.downloads.checks import problem_with
+from cort.downloads.catalog import CATALOG, Catalog, PublicFile, load_catalog, problem_with
 from cort.downloads.transfer import Broken, Partial, Patience, Refused, new_session, transfer
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, temporary_folder, try_lock
@@ -56,10 +55,7 @@ class Sources:
 
     @classmethod
     def of(cls, options: FileOptions) -> Sources:
-        """Read the catalogue and check the folder.
-
-        :raises InputError: for a folder that is not there, or wrong numbers.
-        """
+        """Read the catalogue; check folder and numbers."""
         if options.stall <= 0 or options.attempts < 1:
             found, fix = f"{options.stall} and {options.attempts}", "give seconds and a number from 1"
             raise input_error("--stall, --attempts", found, "more than 0", fix)
@@ -70,28 +66,22 @@ class Sources:
         return cls(load_catalog(options.catalog), Path(options.downloads), folder, patience)
 
     def in_folder(self, file: PublicFile) -> Path | None:
-        """Find a file in the user's folder; None if it has none of its names there.
-
-        :raises InputError: for one that is there and not what the catalogue means.
-        """
+        """Find a file in the user's folder, if it is there; one that is not what the catalogue means is refused."""
         wrong = {}
-        for path in candidates(file, self.folder):
+        for path in file.copies_in(self.folder):
             if (problem := problem_with(path, file)) is None:
                 log.info("%s is %s", file.name, path)
                 return path
             wrong[path] = problem
         for path, problem in wrong.items():
-            source = f" from {file.urls[0]}" if file.urls else ""
-            fix = f"fetch it again{source}, or move it out of that folder"
+            fix = f"fetch it again{f' from {file.urls[0]}' if file.urls else ''}, or move it out of that folder"
             raise input_error(path, problem, f"{file.name} ({file.facts})", fix)
         return None
 
     def obtain(self, file: PublicFile) -> Path:
-        """Path of a checked copy of a file that has URLs, fetched if need be."""
-        return self.in_folder(file) or self._kept(file)
-
-    def _kept(self, file: PublicFile) -> Path:
-        """Own copy of a file; of several processes that want it, one fetches it."""
+        """Path of a checked copy of a file that has URLs, fetched if need be: by one of several that want it."""
+        if found := self.in_folder(file):
+            return found
         kept = self.own / file.name
         kept.parent.mkdir(parents=True, exist_ok=True)
         with _parts(kept, file.name) as parts:
@@ -112,12 +102,6 @@ class Sources:
         return kept
 
 
-def candidates(file: PublicFile, folder: Path | None) -> Iterator[Path]:
-    """Yield the files of a folder that may be the one: under the catalogue's name, its own, or that of its URLs."""
-    if folder is not None and file.can_be_checked:
-        yield from (folder / name for name in file.own_names if (folder / name).is_file())
-
-
 def place(source: Path, output: str | Path) -> None:
     """Put a file in its place, without taking more disk where possible; `source` stays."""
     with atomic_file(output) as temporary:
@@ -133,18 +117,17 @@ def place(source: Path, output: str | Path) -> None:
 def fetch(file: PublicFile, catalog: Catalog, folder: Path, patience: Patience) -> Path:
     """Fetch and check a file; the path of the partial file, now whole, which is the caller's to move.
 
-    Partial files stay in `folder`, one for each mirror, until a call succeeds.
-
-    :raises InputError: when no mirror gives it; with what to do by hand.
-    :raises Interrupted: on Ctrl-C.
+    Partial files stay in `folder`, one for each mirror, until a call succeeds. When no mirror gives it, the error says
+    what to do by hand; Ctrl-C is an `Interrupted`.
     """
     reasons = []
-    with new_session() as session:
-        for url in file.urls:
-            partial = Partial(folder, file.name, url)
+    for url in file.urls:
+        partial = Partial(folder, file.name, url)
+        with new_session() as session:
+            session.headers.update(catalog.headers_for(url))
             try:
                 log.info("fetching %s from %s%s", file.name, url, partial)
-                _fetch_from(session, catalog.headers_for(url), partial, file, patience)
+                _fetch_from(session, partial, file, patience)
             except Refused as reason:
                 log.warning("%s: %s", url, reason)
                 reasons.append((url, str(reason)))
@@ -164,17 +147,12 @@ def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
     return input_error(file.name, found, f"the file ({file.facts})", fix)
 
 
-def _fetch_from(
-    session: requests.Session, headers: Mapping[str, str], partial: Partial, file: PublicFile, patience: Patience
-) -> None:
-    """Ask one mirror, again as long as it is worth it; a wrong file is deleted.
-
-    :raises Refused: when this mirror does not give the file.
-    """
+def _fetch_from(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
+    """Ask one mirror, again as long as it is worth it, else it is `Refused`; a wrong file is deleted."""
     failures, furthest, pieced = 0, partial.size, partial.size > 0
     while True:
         try:
-            transfer(session, headers, partial, file, patience)
+            transfer(session, partial, file, patience)
         except Broken as broken:
             if partial.size >= furthest + GAIN:
                 failures, furthest = 0, partial.size

@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -105,11 +105,6 @@ class Partial:
             return None
         return found if found.url == self.url else None
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all has come that was announced."""
-        return self.identity is not None and self.identity.total == self.size
-
     def begin(self, identity: Identity) -> None:
         """Start anew."""
         self.discard()
@@ -132,20 +127,16 @@ def new_session() -> requests.Session:
     return session
 
 
-def transfer(
-    session: requests.Session, headers: Mapping[str, str], partial: Partial, file: PublicFile, patience: Patience
-) -> None:
+def transfer(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
     """Bring a partial file to its end; all that comes is kept, whatever ends the transfer.
 
-    :raises Broken: when it is worth another attempt.
-    :raises Refused: when it is not.
-    :raises InputError: when the disk is too small.
+    :raises Broken, Refused, InputError: when it is worth another attempt; when it is not; when the disk is too small.
     """
-    if partial.is_complete:
-        return
     start, before = partial.size, partial.identity
-    asked = dict(headers)
+    asked = {}
     if start and before:
+        if before.total == start:
+            return
         asked["Range"] = f"bytes={start}-"
         strong = before.etag if before.etag and not before.etag.startswith("W/") else None
         if validator := strong or before.modified:
@@ -235,7 +226,7 @@ def _receive(response: requests.Response, stall: float) -> Iterator[bytes]:
         try:
             # Whatever one read of the socket gives: a drip must not look like a stream.
             chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
-        except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError) as error:  # requests' own are OSErrors
             raise Broken(explain(error)) from error
         if not chunk:
             return

@@ -47,9 +47,8 @@ def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
     """Read what `write_artifact` wrote of the dataclass `kind`, or any type that can be a dataclass's field.
 
     A whole number counts from 0. Members that are no fields are ignored. A dataclass that has a method ``check(node)``
-    judges there what its fields say about each other, and complains of the `Node`.
-
-    :raises InputError: names the first field that is missing or of another type.
+    judges there what its fields say about each other, and complains of the `Node`. The first field that is missing or
+    of another type is refused.
     """
     artifact: Artifact = read_json(path).read(kind)
     return artifact

@@ -26,9 +26,9 @@ Block = TypeVar("Block")
 
 
 class FinishedBlocks:
-    """The finished blocks of one computation; without a folder, none is kept.
+    """The finished blocks of one computation, which `identify` names by all that decides its result.
 
-    :param identify: names the computation by all that decides its result; asked once, and only with a folder.
+    It is asked once, and only with a folder; without one, no block is kept.
     """
 
     def __init__(self, folder: str | Path | None, identify: Callable[[], str]) -> None:
@@ -66,11 +66,11 @@ class FinishedBlocks:
             table = open_arrow(path, "block", "it is made again")
         except InputError as error:
             log.warning("%s", error)
-            return None
-        if (table.schema.metadata or {}).get(IDENTITY) != self._identify():
+        else:
+            if (table.schema.metadata or {}).get(IDENTITY) == self._identify():
+                return table.combine_chunks().to_batches()[0]
             log.warning("%s: found a block of other inputs or options; it is made again", path)
-            return None
-        return table.combine_chunks().to_batches()[0]
+        return None
 
     def _keep(self, number: int, batch: pa.RecordBatch) -> None:
         if self._folder is not None:

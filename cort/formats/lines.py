@@ -112,21 +112,15 @@ def read_columns(
 
 def _parse_columns(path: str | Path, names: Sequence[str], schema: pa.Schema) -> pa.Table | None:
     """Read a file as `read_columns` does; None where reading line by line might tell something else."""
+    compression = "gzip" if str(path).endswith(".gz") else None
     try:
-        with open(path, "rb") as handle:
-            head = handle.read(HEAD)
-        if str(path).endswith(".gz"):
-            head = zlib.decompressobj(wbits=31).decompress(head, HEAD)
+        # Arrow's own files: what Python reads it would have to copy.
+        with pa.input_stream(str(path), compression) as file:
+            head = file.read(HEAD)
         if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
             return None
-        # Arrow's own files: what Python reads it would have to copy.
-        with pa.OSFile(str(path)) as file:
-            table = parse_csv(
-                pa.CompressedInputStream(file, "gzip") if str(path).endswith(".gz") else file,
-                names,
-                schema,
-                "\t" if b"\t" in head else " ",
-            )
+        with pa.input_stream(str(path), compression) as file:
+            table = parse_csv(file, names, schema, "\t" if b"\t" in head else " ")
     except (pa.ArrowInvalid, OSError, zlib.error):
         if not Path(path).exists():
             raise
@@ -136,14 +130,11 @@ def _parse_columns(path: str | Path, names: Sequence[str], schema: pa.Schema) ->
 
 def parse_csv(source: object, names: Sequence[str], schema: pa.Schema, separator: str) -> pa.Table:
     """Let Arrow parse lines of fields without quotes; the columns `names`, of which those of `schema` are kept."""
-    return pa.csv.read_csv(
-        source,
-        read_options=pa.csv.ReadOptions(column_names=list(names), block_size=ARROW_BLOCK),
-        parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=schema, include_columns=schema.names, strings_can_be_null=False, null_values=[]
-        ),
-    )
+    read = pa.csv.ReadOptions(column_names=names, block_size=ARROW_BLOCK)
+    parse = pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False)
+    kept = {"column_types": schema, "include_columns": schema.names}
+    convert = pa.csv.ConvertOptions(**kept, strings_can_be_null=False, null_values=[])
+    return pa.csv.read_csv(source, read, parse, convert)
 
 
 def _are_ids(column: pa.ChunkedArray) -> bool:

@@ -93,26 +93,18 @@ def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> It
 
 
 def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_row: int = 1) -> None:
-    """Refuse a file in which two rows have the same key.
+    """Refuse a file in which two rows, from `first_row` on, have the same key; `what` is what complaints call one.
 
     The check keeps no Python objects, so that it serves millions of ids; rows are looked for only when it fails.
-
-    :param keys: one string for each row of the file, in its order.
-    :param what: what a key is called in the complaint ("doc_id").
-    :param first_row: the row of the file that holds the first key.
     """
     if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
         return
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy()
     _, first = np.unique(codes, return_index=True)
     again = int(np.flatnonzero(first[codes] != np.arange(len(codes)))[0])
-    raise input_error(
-        path,
-        f"{what} {shorten(keys[again].as_py())} again (it is already in row {int(first[codes[again]]) + first_row})",
-        f"each {what} once",
-        "remove one of the two rows",
-        again + first_row,
-    )
+    before = int(first[codes[again]]) + first_row
+    found = f"{what} {shorten(keys[again].as_py())} again (it is already in row {before})"
+    raise input_error(path, found, f"each {what} once", "remove one of the two rows", again + first_row)
 
 
 def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:

@@ -94,7 +94,7 @@ def strictly_decreasing(
 ) -> npt.NDArray[np.float32]:
     """Lower tied scores of one non-increasing ranking by the fewest single-precision steps that make it strict.
 
-    :param ranking: for scores of several rankings, one after the other: the number of each score's ranking, from 0.
+    Of several rankings, one after the other, `ranking` is the number of each score's ranking, from 0.
     """
     bits = np.asarray(scores, dtype=np.float32).view(np.int32).astype(np.int64)
     # A monotone map from floats to integers: neighbouring floats become neighbouring integers.
@@ -142,17 +142,11 @@ def _block_table(block: list[Ranking], tag: str) -> pa.Table:
     queries = pa.array([ranking.query_id for ranking in block], pa.string())
     number = np.repeat(np.arange(len(block)), lengths)
     rows = len(number)
+    doc_ids = list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block))
     ranks = np.arange(1, rows + 1) - np.cumsum([0, *lengths[:-1]])[number]
-    return pa.table(
-        {
-            "query_id": queries.take(pa.array(number)),
-            "q0": pa.repeat("Q0", rows),
-            "doc_id": pa.array(list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block)), pa.string()),
-            "rank": pa.array(ranks),
-            "score": pa.array(strictly_decreasing(np.concatenate([one.scores for one in block]), number)),
-            "tag": pa.repeat(tag, rows),
-        }
-    )
+    scores = strictly_decreasing(np.concatenate([ranking.scores for ranking in block]), number)
+    columns = [pa.repeat("Q0", rows), pa.array(doc_ids, pa.string()), ranks, scores, pa.repeat(tag, rows)]
+    return pa.table([queries.take(pa.array(number)), *columns], names=COLUMNS)
 
 
 def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
@@ -183,10 +177,7 @@ def is_candidate(line: str) -> bool:
 
 
 def read_candidates(path: str | Path) -> pa.Table:
-    """Read the columns of ids of such a list, in the file's order, without its texts, which are twenty times as large.
-
-    :raises InputError: for a line that has not four fields, or an id that is empty or holds a blank.
-    """
+    """Read the ids of such a list, in the order of the file, without its texts, which are twenty times as large."""
     return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate)
 
 

@@ -1,7 +1,4 @@
-"""The shape of YAML files by a JSON schema: every mistake at once, a line each.
-
-A line says where, what was found, what was expected and what to do.
-"""
+"""The shape of YAML files by a JSON schema: every mistake at once, a line each, as of an `InputError`."""
 
 from __future__ import annotations
 

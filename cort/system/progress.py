@@ -23,12 +23,9 @@ def track(
     size: Callable[[Item], int] = lambda _: 1,
     note: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
-    """Yield `items` unchanged and show how many of `total`, if that is known, are done.
+    """Yield `items` unchanged and show how many `what` ("passages") of `total`, if that is known, are done.
 
-    :param what: what is counted, in plural ("passages").
-    :param done: how many were done before, part of `total`.
-    :param size: how many an item holds.
-    :param note: says more about the last item.
+    `done` of the total were so before; an item holds `size` of them; a `note` says more about the last item.
     """
     if sys.stderr.isatty():
         from tqdm import tqdm

@@ -21,15 +21,13 @@ AT_ONCE = 8
 
 def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
     """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
-    from cort.downloads.fetch import candidates
-
     catalog, mine = load_catalog(), _own_folder(config, folder)
     found: dict[str, PublicFile] = {}
     for job in jobs:
         if job.rule in RULES:
             file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
             source = catalog.source_of(file.name)
-            there = [*candidates(file, mine), *candidates(source, mine)]
+            there = [*file.copies_in(mine), *source.copies_in(mine)]
             if not there and not (folder / KEPT / source.name).is_file():
                 found[source.name] = source
     return list(found.values())

@@ -100,7 +100,7 @@ def test_other_words_list_no_gpu(text):
     ],
 )
 def test_visible_devices_are_those_cuda_would_take(setting, expected):
-    assert [device.identity for device in select(setting, parse_listing(PARTED))] == expected
+    assert list(select(setting, parse_listing(PARTED))) == expected
 
 
 @pytest.mark.parametrize(
