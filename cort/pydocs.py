@@ -12,6 +12,7 @@ Usage:  python -m cort.pydocs --lock requirements.lock --output-folder F --min-q
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
 import json
@@ -23,14 +24,15 @@ import random
 import re
 import sys
 import sysconfig
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from cort.formats.docstrings import Docstring, Source, parse_file
 from cort.formats.lines import iter_lines
 from cort.formats.records import Text
 from cort.system import cli
@@ -50,24 +52,33 @@ EXCLUDED_FOLDERS = {
     *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
 }
 SPLITS = ("train", "validation", "test")
-TOP_PACKAGES = 10
-FILES_PER_TASK = 32
+TOP_PACKAGES, FILES_PER_TASK = 10, 32
 # What the filters are called where their counts are shown.
 SUMMARY_LENGTH = "dropped: summary too short or too long"
 BODY_LENGTH = "dropped: body too short"
 BODY_REPEATED = "dropped: body seen before"
 SUMMARY_REPEATED = "queries dropped: summary seen before"
 
+Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+_PARAGRAPH_END = re.compile(r"\n\s*\n")
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds in whitespace-separated words, all inclusive."""
+class Source(NamedTuple):
+    """One Python file: `name` is its path relative to site-packages or to the standard library."""
 
-    min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
-    max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
-    min_passage_words: int = optional(20, "shorter bodies are dropped (default: 20)")
+    name: str
+    path: str
+    package: str
+
+
+class Docstring(NamedTuple):
+    """One docstring with single blanks for whitespace; `doc_id` is ``file.py`` or ``file.py:Class.method``."""
+
+    doc_id: str
+    summary: str
+    body: str
 
 
 def read_lock(path: str | Path) -> dict[str, str]:
@@ -118,12 +129,9 @@ def list_library_files(root: str | Path) -> Iterator[Source]:
 
 
 def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
-    """Order all files by name; of two packages that own one file the first keeps it.
-
-    Names with whitespace are left out: they would become ids that run files cannot hold.
-    """
-    # Of equal keys a dict keeps the last value.
+    """Order all files by name; of two packages that own one file the first keeps it."""
     sources = {source.name: source for source in reversed([*packages, *library])}
+    # Names with whitespace would become ids that run files cannot hold.
     return [sources[name] for name in sorted(sources) if name.split() == [name]]
 
 
@@ -137,7 +145,53 @@ def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Do
         yield from pool.map(parse_file, sources, chunksize=FILES_PER_TASK)
 
 
-def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Text], list[Text], dict[str, int]]:
+def parse_file(source: Source) -> list[Docstring] | None:
+    """Read one file's docstrings in source order; None when it is no valid Python."""
+    content = Path(source.path).read_bytes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(iter_docstrings(source.name, ast.parse(content)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:
+    """Yield the docstrings of a module, its classes and its functions at any depth.
+
+    The second docstring under one qualified name (a setter, another branch of an ``if``) gets ``#2``, and so on.
+    """
+    seen: Counter[str] = Counter()
+    for qualified, node in _iter_definitions(module):
+        if docstring := (ast.get_docstring(node) or "").strip():
+            seen[qualified] += 1
+            again = f"#{seen[qualified]}" if seen[qualified] > 1 else ""
+            doc_id = (f"{name}:{qualified}" if qualified else name) + again
+            summary, *body = _PARAGRAPH_END.split(docstring, maxsplit=1)
+            yield Docstring(doc_id, _normalise(summary), _normalise("".join(body)))
+
+
+def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
+    """Yield (qualified name, node) in source order."""
+    # A stack of our own: a long chain of elif nests deeper than recursion may.
+    stack: list[tuple[str, ast.AST]] = [("", module)]
+    while stack:
+        prefix, node = stack.pop()
+        if isinstance(node, Definition):
+            if not isinstance(node, ast.Module):
+                prefix = f"{prefix}.{node.name}" if prefix else node.name
+            yield prefix, node
+        # Definitions are statements: expressions need no visit.
+        children = reversed([*ast.iter_child_nodes(node)])
+        stack += [(prefix, child) for child in children if isinstance(child, STATEMENTS)]
+
+
+def _normalise(text: str) -> str:
+    # An escape such as "\ud800" in a literal makes half a character, which UTF-8 cannot hold.
+    return " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
+
+
+def select(docstrings: Iterable[Docstring], limits: Options) -> tuple[list[Text], list[Text], dict[str, int]]:
     """Choose passages and queries; also how many each filter dropped, in the order of the filters.
 
     Of equal bodies and of equal summaries the first by id stays. A repeated summary drops the query alone: its passage
@@ -166,12 +220,10 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Text],
 def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int) -> dict[str, list[Text]]:
     """Draw validation and test queries; train is the rest. Each split keeps the order of `queries`."""
     if min(validation, test) < 1 or validation + test >= len(queries):
-        found, expected = (
-            f"{validation} and {test} of {len(queries)} queries",
-            "at least one each, and some left for training",
-        )
+        found = f"{validation} and {test} of {len(queries)} queries"
         fix = "ask for fewer queries or loosen the word limits"
-        raise input_error("--validation-queries and --test-queries", found, expected, fix)
+        names = "--validation-queries and --test-queries"
+        raise input_error(names, found, "at least one each, and some left for training", fix)
     drawn = random.Random(seed).sample(sorted(query.id for query in queries), validation + test)  # noqa: S311
     names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
     splits: dict[str, list[Text]] = {name: [] for name in SPLITS}
@@ -180,14 +232,10 @@ def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int
     return splits
 
 
-def write_folder(
-    folder: str | Path, passages: Sequence[Text], splits: dict[str, list[Text]], filters: dict[str, int]
-) -> None:
+def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]], filters: dict[str, int]) -> None:
     """Write all files; none appears before every one is whole."""
-    contents: dict[str, Iterable[str]] = {
-        "collection.tsv": (f"{doc_id}\t{text}\n" for doc_id, text in passages),
-        "filters.json": [json.dumps(filters, indent=2) + "\n"],
-    }
+    contents = {"filters.json": [json.dumps(filters, indent=2) + "\n"]}
+    contents["collection.tsv"] = [f"{doc_id}\t{text}\n" for doc_id, text in passages]
     for name, queries in splits.items():
         contents[f"queries.{name}.tsv"] = [f"{query_id}\t{text}\n" for query_id, text in queries]
         contents[f"qrels.{name}.tsv"] = [f"{query_id}\t0\t{query_id[2:]}\t1\n" for query_id, _ in queries]
@@ -199,9 +247,12 @@ def write_folder(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Limits):
-    """Options of this stage."""
+class Options:
+    """Options of this stage; bounds are in whitespace-separated words, all inclusive."""
 
+    min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
+    max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
+    min_passage_words: int = optional(20, "shorter bodies are dropped (default: 20)")
     lock: str = required("FILE", "lines of name==version")
     output_folder: str = required("FOLDER", "where to write")
     validation_queries: int = optional(500, "queries to validate with", "N")

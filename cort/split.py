@@ -12,18 +12,16 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.lines import iter_record_batches
+from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.raw import iter_qrels, iter_queries, refuse_duplicates
-from cort.formats.records import Qrel, Text
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, open_writer, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -88,16 +86,10 @@ def _draw(ids: list[str], count: int, seed: int | None) -> pa.Array:
     return pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
-def _gather(records: Iterable[tuple[int, Text | Qrel]], schema: pa.Schema) -> tuple[int, pa.Table]:
+def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[int, pa.Table]:
     """Row of the first record, and all records as a table."""
     batches = list(iter_record_batches(records, schema))
     return batches[0][0] if batches else 1, pa.Table.from_batches([batch for _, batch in batches], schema)
-
-
-def _read_doc_ids(path: str | Path) -> pa.ChunkedArray:
-    # The texts are never read: they are fifty times the size of the ids.
-    schema = pa.schema([PASSAGES.field("doc_id")])
-    return pa.Table.from_batches(iter_batches(path, schema), schema)["doc_id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +114,9 @@ def stage(options: Options) -> None:
     _check_draws(options)
     queries, qrels = read_queries(options.queries), QRELS.empty_table()
     if options.qrels:
-        qrels = read_qrels(options.qrels, queries["query_id"], _read_doc_ids(options.passages))
+        # The texts are never read: they are fifty times the size of the ids.
+        passages = read_table(options.passages, pa.schema([PASSAGES.field("doc_id")]))
+        qrels = read_qrels(options.qrels, queries["query_id"], passages["doc_id"])
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"

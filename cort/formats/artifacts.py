@@ -40,7 +40,11 @@ def write_artifact(path: str | Path, artifact: Any) -> None:
 
 def to_json(artifact: Any) -> str:
     """Write a dataclass as the text of a file."""
-    return json.dumps(artifact, default=_members, ensure_ascii=False, indent=2) + "\n"
+
+    def members(record: Any) -> dict[str, Any]:
+        return {key: getattr(record, name) for name, key, _ in _fields(record.__class__)}
+
+    return json.dumps(artifact, default=members, ensure_ascii=False, indent=2) + "\n"
 
 
 def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
@@ -61,10 +65,6 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     writer.writerow(header)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _members(artifact: Any) -> dict[str, Any]:
-    return {key: getattr(artifact, name) for name, key, _ in _fields(artifact.__class__)}
 
 
 @functools.cache

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +24,15 @@ ROWS_PER_BATCH, HEAD = 65_536, 65_536
 
 Line = TypeVar("Line", str, bytes)
 Record = TypeVar("Record")
+#: lines, or what they became, each with its row, counted from 1
+Rows: TypeAlias = Iterator[tuple[int, Record]]
 
 
 class BadLine(Exception):
     """A line that cannot be taken: what was found in it, what was expected, and what to do."""
 
 
-def iter_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def iter_lines(path: str | Path) -> Rows[str]:
     """Yield (row counted from 1, line without its end); refuse a BOM, CRLF, invalid UTF-8 and truncated gzip."""
     for first_row, block, length in iter_blocks(path, SMALL_BLOCK):
         yield from decode_lines(path, memoryview(block)[:length], first_row)
@@ -64,16 +66,14 @@ def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[tuple[int
         raise input_error(path, found, "a whole gzip file", "download or compress it again") from error
 
 
-def decode_lines(path: str | Path, block: memoryview, first_row: int) -> Iterator[tuple[int, str]]:
+def decode_lines(path: str | Path, block: memoryview, first_row: int) -> Rows[str]:
     """Yield (row, line without its end) of a block, the rows counted from `first_row`, as `iter_lines` does."""
     if first_row == 1 and block[:3] == BYTE_ORDER_MARK:
         raise input_error(path, "a byte order mark", "plain UTF-8", "remove its first three bytes (`tail -c +4`)", 1)
     return iter_records(path, enumerate(io.BytesIO(block), first_row), _decode)
 
 
-def iter_records(
-    path: str | Path, lines: Iterable[tuple[int, Line]], parse: Callable[[Line], Record]
-) -> Iterator[tuple[int, Record]]:
+def iter_records(path: str | Path, lines: Rows[Line], parse: Callable[[Line], Record]) -> Rows[Record]:
     """Yield (row, what `parse` makes of the line); what it raises as a `BadLine` is refused with its row."""
     for row, line in lines:
         try:
@@ -84,20 +84,15 @@ def iter_records(
         yield row, record
 
 
-def iter_record_batches(
-    records: Iterable[tuple[int, Sequence[object]]], schema: pa.Schema
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def iter_record_batches(records: Rows[Any], schema: pa.Schema) -> Rows[pa.RecordBatch]:
     """Gather (row, record) pairs into (row of the first record, batch of at most `ROWS_PER_BATCH` records)."""
-    remaining = iter(records)
-    while block := list(islice(remaining, ROWS_PER_BATCH)):
+    while block := list(islice(records, ROWS_PER_BATCH)):
         columns = zip(*(record for _, record in block), strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield block[0][0], pa.record_batch(arrays, schema=schema)
 
 
-def read_columns(
-    path: str | Path, names: Sequence[str], schema: pa.Schema, parse: Callable[[str], Sequence[object]]
-) -> pa.Table:
+def read_columns(path: str | Path, names: Sequence[str], schema: pa.Schema, parse: Callable[[str], Any]) -> pa.Table:
     """Read the columns `schema` of a large file whose columns are `names`, in the file's order; row n is line n + 1.
 
     Arrow's parser takes exactly one kind of separator and no surprises. All else goes line by line: `parse` gives the
@@ -141,9 +136,8 @@ def _are_ids(column: pa.ChunkedArray) -> bool:
     """Whether no id is empty or has white space or a byte order mark in it."""
     coded = pa.types.is_dictionary(column.type)
     parts = [chunk.dictionary if coded else chunk for chunk in column.chunks]
-    return not any(
-        not is_plain(part) and pc.any(pc.match_substring_regex(part, r"[\s\x{FEFF}]|^$")).as_py() for part in parts
-    )
+    odd = (pc.match_substring_regex(part, r"[\s\x{FEFF}]|^$") for part in parts if not is_plain(part))
+    return not any(pc.any(found).as_py() for found in odd)
 
 
 def _decode(raw: bytes) -> str:

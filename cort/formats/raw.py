@@ -35,6 +35,7 @@ from cort.formats.lines import (
     BLOCK_BYTES,
     BYTE_ORDER_MARK,
     BadLine,
+    Rows,
     decode_lines,
     iter_blocks,
     iter_lines,
@@ -56,17 +57,17 @@ _GRADE = re.compile(r"[+-]?[0-9]{1,9}")
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
 
 
-def iter_passages(path: str | Path) -> Iterator[tuple[int, Text]]:
+def iter_passages(path: str | Path) -> Rows[Text]:
     """Stream (row, passage); the text of a BEIR passage is its title, a blank and its text."""
     return _iter_texts(path, "doc_id")
 
 
-def iter_queries(path: str | Path) -> Iterator[tuple[int, Text]]:
+def iter_queries(path: str | Path) -> Rows[Text]:
     """Stream (row, query)."""
     return _iter_texts(path, "query_id")
 
 
-def iter_qrels(path: str | Path) -> Iterator[tuple[int, Qrel]]:
+def iter_qrels(path: str | Path) -> Rows[Qrel]:
     """Stream (row, judgement); the second column of TREC's form is ignored, as by trec_eval."""
     suffix = _suffix_of(path, ".tsv", ".txt", ".qrels")
     lines = iter_lines(path)
@@ -74,7 +75,7 @@ def iter_qrels(path: str | Path) -> Iterator[tuple[int, Qrel]]:
     if suffix == ".tsv" and first == [(1, BEIR_QRELS_HEADER)]:
         return iter_records(path, lines, _parse_beir_qrel)
     fix = "write four columns without a header, or BEIR's three in a .tsv below 'query-id TAB corpus-id TAB score'"
-    of_first = iter_records(path, first, partial(_parse_trec_qrel, fix=fix))
+    of_first = iter_records(path, iter(first), partial(_parse_trec_qrel, fix=fix))
     return chain(of_first, iter_records(path, lines, _parse_trec_qrel))
 
 
@@ -126,7 +127,7 @@ def _suffix_of(path: str | Path, *allowed: str) -> str:
     return suffix
 
 
-def _iter_texts(path: str | Path, name: str) -> Iterator[tuple[int, Text]]:
+def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
     parse = _parse_json if _suffix_of(path, ".tsv", ".jsonl") == ".jsonl" else _parse_tsv
     return iter_records(path, iter_lines(path), partial(parse, name))
 

@@ -160,7 +160,11 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
     if len(bad):
         row = int(bad[0])
         raise input_error(path, f"the score {scores[row]}", "a finite number", "fix or drop the line", row + 1)
-    query_ids, queries = _encode(table["query_id"])
+    encoded = table["query_id"].unify_dictionaries().combine_chunks()
+    # An empty table has no chunk, and a chunked array of none.
+    is_empty = isinstance(encoded, pa.ChunkedArray)
+    query_ids: list[str] = [] if is_empty else encoded.dictionary.to_pylist()
+    queries = np.empty(0, dtype=np.int32) if is_empty else encoded.indices.to_numpy()
     doc_ids = table["doc_id"].combine_chunks()
     del table
     _refuse_duplicates(path, query_ids, queries, doc_ids)
@@ -190,15 +194,6 @@ def _parse_candidate(line: str) -> tuple[str, str]:
         if value.split() != [value]:
             raise BadLine(f"the {name} id {shorten(value)}", "an id without blanks", "fix the line")
     return query_id, doc_id
-
-
-def _encode(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
-    """List the different ids in order of first mention, and the place of each row's id in the list."""
-    encoded = column.unify_dictionaries().combine_chunks()
-    # An empty table has no chunk, and a chunked array of none.
-    if isinstance(encoded, pa.ChunkedArray):
-        return [], np.empty(0, dtype=np.int32)
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
 def _is_falling(queries: Codes, scores: npt.NDArray[np.float64]) -> bool:

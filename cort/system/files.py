@@ -35,9 +35,7 @@ NO_ROOM = 64 << 10
 OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 # Longest name of a file is 255 bytes; host, process id, random part and suffix take 54 at most.
 NAME_BYTES, HOST_CHARACTERS = 200, 24
-
 SECONDS_BETWEEN_FLUSHES = 1.0
-
 log = logging.getLogger(__name__)
 
 
@@ -143,8 +141,12 @@ def _own_folder(target: Path) -> Iterator[Path]:
         folder, descriptor = _new_folder(target.parent, prefix)
         try:
             yield folder
+        except (OSError, InputError):
+            raise
         except Exception as error:
-            if not isinstance(error, OSError | InputError) and _is_full(folder, error):
+            # A library that is not Python's stumbled over a full disk: it says so, or no room is left.
+            said = any(os.strerror(number) in str(error) for number in DISK_IS_FULL)
+            if said or shutil.disk_usage(folder).free < NO_ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise
         finally:
@@ -156,12 +158,6 @@ def _own_folder(target: Path) -> Iterator[Path]:
             # Writing to an open file does not say which; nobody knows the temporary name.
             raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
         raise
-
-
-def _is_full(folder: Path, error: Exception) -> bool:
-    """Whether a library that is not Python's stumbled over a full disk: it says so, or no room is left."""
-    said = any(os.strerror(number) in str(error) for number in DISK_IS_FULL)
-    return said or shutil.disk_usage(folder).free < NO_ROOM
 
 
 def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:

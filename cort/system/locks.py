@@ -59,9 +59,10 @@ def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]
                     free = {name for name in wanted if _is_free(_lock_file(folder, name))}
                     share = allot(requests, free)[-1]
                     if len(share) == amount:
+                        command = shorten(shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]), 100)
                         for path in [_lock_file(folder, name) for name in share]:
                             held.enter_context(_lock(path))
-                            path.write_text(_describe_process(), encoding="utf-8")
+                            path.write_text(f"pid {os.getpid()} on {socket.gethostname()}, {command}", encoding="utf-8")
                         break
                     if not told:
                         log.info("%s", _describe_waiting(folder, requests, free))
@@ -126,16 +127,10 @@ def _lock_file(folder: Path, name: str) -> Path:
     return folder / f"{quote(name, safe='')}.lock"
 
 
-def _describe_process() -> str:
-    command = shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]])
-    return f"pid {os.getpid()} on {socket.gethostname()}, {shorten(command, 100)}"
-
-
 def _describe_waiting(folder: Path, requests: Sequence[Request], free: Collection[str]) -> str:
     names, amount = requests[-1]
-    paths = {name: _lock_file(folder, name) for name in names}
-    holders = [
-        f"{name}: {'free' if name in free else path.read_text(encoding='utf-8', errors='replace')}"
-        for name, path in paths.items()
-    ]
+    holders = []
+    for name in names:
+        holder = "free" if name in free else _lock_file(folder, name).read_text(encoding="utf-8", errors="replace")
+        holders.append(f"{name}: {holder}")
     return f"waiting for {amount} of {len(names)}, {len(requests) - 1} before in line; {'; '.join(holders)}"
