@@ -222,8 +222,8 @@ def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int
     if min(validation, test) < 1 or validation + test >= len(queries):
         found = f"{validation} and {test} of {len(queries)} queries"
         fix = "ask for fewer queries or loosen the word limits"
-        names = "--validation-queries and --test-queries"
-        raise input_error(names, found, "at least one each, and some left for training", fix)
+        options = "--validation-queries and --test-queries"
+        raise input_error(options, found, "at least one each, and some left for training", fix)
     drawn = random.Random(seed).sample(sorted(query.id for query in queries), validation + test)  # noqa: S311
     names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
     splits: dict[str, list[Text]] = {name: [] for name in SPLITS}

@@ -31,13 +31,6 @@ log = logging.getLogger(__name__)
 Part: TypeAlias = Literal["held-out", "rest"]
 
 
-def read_queries(path: str | Path) -> pa.Table:
-    """Read the queries; an id twice is refused."""
-    first_row, queries = _gather(iter_queries(path), QUERIES)
-    refuse_duplicates(path, queries["query_id"], "query_id", first_row)
-    return queries
-
-
 def read_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
     """Read the judgements; refuse none, a pair judged twice, an unknown query and a document outside the collection."""
     first_row, qrels = _gather(iter_qrels(path), QRELS)
@@ -69,7 +62,7 @@ def draw_held_out(qrels: pa.Table, count: int, seed: int | None) -> pa.Array:
         found = f"{count} queries to hold out of {len(judged)} judged ones"
         expected = f"between 1 and {len(judged) - 1}" if len(judged) > 1 else "at least 2 judged queries"
         raise input_error("--hold-out", found, expected, "change --hold-out or bring more judged queries")
-    return _draw(judged, count, seed)
+    return pa.array(random.Random(seed).sample(judged, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
 def draw_sample(queries: pa.Table, count: int, seed: int | None) -> pa.Array:
@@ -79,10 +72,6 @@ def draw_sample(queries: pa.Table, count: int, seed: int | None) -> pa.Array:
         expected = f"between 1 and {len(ids)}" if ids else "at least 1 query"
         found, fix = f"{count} queries to draw of {len(ids)}", "change --sample or bring more queries"
         raise input_error("--sample", found, expected, fix)
-    return _draw(ids, count, seed)
-
-
-def _draw(ids: list[str], count: int, seed: int | None) -> pa.Array:
     return pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
@@ -112,7 +101,9 @@ class Options:
 def stage(options: Options) -> None:
     """Read, check, select, write, log counts."""
     _check_draws(options)
-    queries, qrels = read_queries(options.queries), QRELS.empty_table()
+    first_row, queries = _gather(iter_queries(options.queries), QUERIES)
+    refuse_duplicates(options.queries, queries["query_id"], "query_id", first_row)
+    qrels = QRELS.empty_table()
     if options.qrels:
         # The texts are never read: they are fifty times the size of the ids.
         passages = read_table(options.passages, pa.schema([PASSAGES.field("doc_id")]))

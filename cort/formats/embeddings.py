@@ -36,8 +36,7 @@ class Shard:
 
     def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
         """Yield (ids, vectors of shape (rows, dimension)) without copying."""
-        for batch in self.table.to_batches():
-            yield from_batch(batch)
+        return map(from_batch, self.table.to_batches())
 
 
 def to_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:

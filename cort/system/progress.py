@@ -48,7 +48,9 @@ def track(
             parts = [f"{count}{f' of {total}' if total else ''} {what}", rate_text(count - done, now - started)]
             if total and count > done:
                 parts.append(left_text((total - count) * (now - started) / (count - done)))
-            log.info("%s", ", ".join([*parts, *([note()] if note else [])]))
+            if note:
+                parts.append(note())
+            log.info("%s", ", ".join(parts))
 
 
 def left_text(seconds: float) -> str:
