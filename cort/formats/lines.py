@@ -116,9 +116,7 @@ def _parse_columns(path: str | Path, names: Sequence[str], schema: pa.Schema) ->
             return None
         with pa.input_stream(str(path), compression) as file:
             table = parse_csv(file, names, schema, "\t" if b"\t" in head else " ")
-    except (pa.ArrowInvalid, OSError, zlib.error):
-        if not Path(path).exists():
-            raise
+    except (pa.ArrowInvalid, OSError):
         return None
     return table if all(_are_ids(table[field.name]) for field in schema if field.type != pa.float64()) else None
 
