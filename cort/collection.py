@@ -9,30 +9,31 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
-from cort.formats.passages import iter_passage_batches
-from cort.formats.raw import refuse_duplicates
+from cort.formats.raw import iter_passage_batches, refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import required
-from cort.system.prefetch import ahead
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
+
 
 def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
-    """Stream passages into a table and return their number; duplicate ids and no passages are refused.
+    """Stream passages into a table and return their number; duplicate ids and no passages are a fault of `source`.
 
     Of all passages only the ids stay in memory. The table appears under `output` after the last check.
-
-    :param source: the file the passages come from, one to a row, for complaints.
     """
     ids: list[pa.Array] = []
     with open_writer(output, PASSAGES) as writer:
@@ -44,6 +45,19 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
         column = pa.chunked_array(ids)
         refuse_duplicates(source, column, "doc_id")
     return len(column)
+
+
+def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
+    """Yield the items; a thread makes up to `depth` of them before they are asked for. Errors come in their turn."""
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1) as pool:
+        futures = deque(pool.submit(next, iterator, end) for _ in range(depth))
+        try:
+            while (item := futures.popleft().result()) is not end:
+                futures.append(pool.submit(next, iterator, end))
+                yield item  # type: ignore[misc]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, kw_only=True)

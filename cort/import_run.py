@@ -29,11 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.candidates import is_candidate, read_candidates
 from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, read_run, write_run
+from cort.formats.runs import Run, is_candidate, read_candidates, read_run, write_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required

@@ -12,6 +12,7 @@ Usage:  python -m cort.pydocs --lock requirements.lock --output-folder F --min-q
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
 import json
@@ -23,16 +24,17 @@ import random
 import re
 import sys
 import sysconfig
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from cort.formats.docstrings import Docstring, Source, parse_file
 from cort.formats.lines import iter_lines
-from cort.formats.records import Passage, Query
+from cort.formats.records import Text
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -45,31 +47,38 @@ STANDARD_LIBRARY = "standard library"
 # Has no Python files, and is not there where it could not be compiled.
 COMPILED_HERE = frozenset({"hnswlib"})
 # Tests describe no entity, copies of other packages would be judged under one of two names.
-EXCLUDED_FOLDERS = frozenset(
-    (
-        *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
-        *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
-    )
-)
+EXCLUDED_FOLDERS = {
+    *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
+    *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
+}
 SPLITS = ("train", "validation", "test")
-TOP_PACKAGES = 10
-FILES_PER_TASK = 32
+TOP_PACKAGES, FILES_PER_TASK = 10, 32
 # What the filters are called where their counts are shown.
 SUMMARY_LENGTH = "dropped: summary too short or too long"
 BODY_LENGTH = "dropped: body too short"
 BODY_REPEATED = "dropped: body seen before"
 SUMMARY_REPEATED = "queries dropped: summary seen before"
 
+Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+_PARAGRAPH_END = re.compile(r"\n\s*\n")
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds in whitespace-separated words, all inclusive."""
+class Source(NamedTuple):
+    """One Python file: `name` is its path relative to site-packages or to the standard library."""
 
-    min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
-    max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
-    min_passage_words: int = optional(20, "shorter bodies are dropped (default: 20)")
+    name: str
+    path: str
+    package: str
+
+
+class Docstring(NamedTuple):
+    """One docstring with single blanks for whitespace; `doc_id` is ``file.py`` or ``file.py:Class.method``."""
+
+    doc_id: str
+    summary: str
+    body: str
 
 
 def read_lock(path: str | Path) -> dict[str, str]:
@@ -91,18 +100,22 @@ def read_lock(path: str | Path) -> dict[str, str]:
 def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Source]:
     """List the Python files of the pinned packages, as their installers recorded them."""
     for package, version in pins.items():
+        found, expected = "", f"{package}=={version}"
         try:
             distribution = importlib.metadata.distribution(package)
-        except importlib.metadata.PackageNotFoundError as error:
+        except importlib.metadata.PackageNotFoundError:
             if package in COMPILED_HERE:
                 continue
-            raise _wrong_installation(lock, f"{package} not installed", f"{package}=={version}") from error
-        # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
-        if version not in (distribution.version, distribution.version.split("+")[0]):
-            raise _wrong_installation(lock, f"{package} {distribution.version} installed", f"{package}=={version}")
-        if distribution.files is None:
-            raise _wrong_installation(lock, f"{package} without a list of its files", "a package installed by pip")
-        for file in distribution.files:
+            found = f"{package} not installed"
+        else:
+            # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
+            if version not in (distribution.version, distribution.version.split("+")[0]):
+                found = f"{package} {distribution.version} installed"
+            elif distribution.files is None:
+                found, expected = f"{package} without a list of its files", "a package installed by pip"
+        if found:
+            raise input_error(lock, found, expected, f"run `pip install -r {lock}`")
+        for file in distribution.files or ():
             if file.suffix == ".py" and ".." not in file.parts and EXCLUDED_FOLDERS.isdisjoint(file.parts):
                 yield Source(file.as_posix(), str(distribution.locate_file(file)), package)
 
@@ -110,23 +123,16 @@ def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Sourc
 def list_library_files(root: str | Path) -> Iterator[Source]:
     """List the Python files below the folder of the standard library."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(set(folders) - EXCLUDED_FOLDERS)
-        for file in sorted(files):
-            if file.endswith(".py"):
-                path = Path(folder, file)
-                yield Source(path.relative_to(root).as_posix(), str(path), STANDARD_LIBRARY)
+        folders[:] = set(folders) - EXCLUDED_FOLDERS
+        for path in (Path(folder, file) for file in files if file.endswith(".py")):
+            yield Source(path.relative_to(root).as_posix(), str(path), STANDARD_LIBRARY)
 
 
 def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
-    """Order all files by name; of two packages that own one file the first keeps it.
-
-    Names with whitespace are left out: they would become ids that run files cannot hold.
-    """
-    sources: dict[str, Source] = {}
-    for source in (*packages, *library):
-        if source.name.split() == [source.name]:
-            sources.setdefault(source.name, source)
-    return [sources[name] for name in sorted(sources)]
+    """Order all files by name; of two packages that own one file the first keeps it."""
+    sources = {source.name: source for source in reversed([*packages, *library])}
+    # Names with whitespace would become ids that run files cannot hold.
+    return [sources[name] for name in sorted(sources) if name.split() == [name]]
 
 
 def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Docstring] | None]:
@@ -139,17 +145,61 @@ def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Do
         yield from pool.map(parse_file, sources, chunksize=FILES_PER_TASK)
 
 
-def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passage], list[Query], dict[str, int]]:
+def parse_file(source: Source) -> list[Docstring] | None:
+    """Read one file's docstrings in source order; None when it is no valid Python."""
+    content = Path(source.path).read_bytes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(iter_docstrings(source.name, ast.parse(content)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:
+    """Yield the docstrings of a module, its classes and its functions at any depth.
+
+    The second docstring under one qualified name (a setter, another branch of an ``if``) gets ``#2``, and so on.
+    """
+    seen: Counter[str] = Counter()
+    for qualified, node in _iter_definitions(module):
+        if docstring := (ast.get_docstring(node) or "").strip():
+            seen[qualified] += 1
+            again = f"#{seen[qualified]}" if seen[qualified] > 1 else ""
+            doc_id = (f"{name}:{qualified}" if qualified else name) + again
+            summary, *body = _PARAGRAPH_END.split(docstring, maxsplit=1)
+            yield Docstring(doc_id, _normalise(summary), _normalise("".join(body)))
+
+
+def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
+    """Yield (qualified name, node) in source order."""
+    # A stack of our own: a long chain of elif nests deeper than recursion may.
+    stack: list[tuple[str, ast.AST]] = [("", module)]
+    while stack:
+        prefix, node = stack.pop()
+        if isinstance(node, Definition):
+            if not isinstance(node, ast.Module):
+                prefix = f"{prefix}.{node.name}" if prefix else node.name
+            yield prefix, node
+        # Definitions are statements: expressions need no visit.
+        children = reversed([*ast.iter_child_nodes(node)])
+        stack += [(prefix, child) for child in children if isinstance(child, STATEMENTS)]
+
+
+def _normalise(text: str) -> str:
+    # An escape such as "\ud800" in a literal makes half a character, which UTF-8 cannot hold.
+    return " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
+
+
+def select(docstrings: Iterable[Docstring], limits: Options) -> tuple[list[Text], list[Text], dict[str, int]]:
     """Choose passages and queries; also how many each filter dropped, in the order of the filters.
 
     Of equal bodies and of equal summaries the first by id stays. A repeated summary drops the query alone: its passage
     remains in the collection, unjudged.
     """
     counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
-    passages: list[Passage] = []
-    queries: list[Query] = []
-    bodies: set[bytes] = set()
-    summaries: set[str] = set()
+    passages: dict[bytes, Text] = {}
+    queries: dict[str, Text] = {}
     for doc_id, summary, body in sorted(docstrings):
         counts["docstrings"] += 1
         digest = hashlib.sha256(body.encode()).digest()
@@ -157,44 +207,35 @@ def select(docstrings: Iterable[Docstring], limits: Limits) -> tuple[list[Passag
             counts[SUMMARY_LENGTH] += 1
         elif len(body.split()) < limits.min_passage_words:
             counts[BODY_LENGTH] += 1
-        elif digest in bodies:
+        elif digest in passages:
             counts[BODY_REPEATED] += 1
         else:
-            bodies.add(digest)
-            passages.append(Passage(doc_id, body))
-            if summary in summaries:
-                counts[SUMMARY_REPEATED] += 1
-            else:
-                summaries.add(summary)
-                queries.append(Query(f"q:{doc_id}", summary))
-    return passages, queries, {**counts, "passages kept": len(passages), "queries kept": len(queries)}
+            passages[digest] = Text(doc_id, body)
+            counts[SUMMARY_REPEATED] += summary in queries
+            queries.setdefault(summary, Text(f"q:{doc_id}", summary))
+    counts |= {"passages kept": len(passages), "queries kept": len(queries)}
+    return list(passages.values()), list(queries.values()), counts
 
 
-def split_queries(queries: Sequence[Query], validation: int, test: int, seed: int) -> dict[str, list[Query]]:
+def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int) -> dict[str, list[Text]]:
     """Draw validation and test queries; train is the rest. Each split keeps the order of `queries`."""
     if min(validation, test) < 1 or validation + test >= len(queries):
-        raise input_error(
-            "--validation-queries and --test-queries",
-            f"{validation} and {test} of {len(queries)} queries",
-            "at least one each, and some left for training",
-            "ask for fewer queries or loosen the word limits",
-        )
-    drawn = random.Random(seed).sample(sorted(query.query_id for query in queries), validation + test)  # noqa: S311
+        found = f"{validation} and {test} of {len(queries)} queries"
+        fix = "ask for fewer queries or loosen the word limits"
+        options = "--validation-queries and --test-queries"
+        raise input_error(options, found, "at least one each, and some left for training", fix)
+    drawn = random.Random(seed).sample(sorted(query.id for query in queries), validation + test)  # noqa: S311
     names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
-    splits: dict[str, list[Query]] = {name: [] for name in SPLITS}
+    splits: dict[str, list[Text]] = {name: [] for name in SPLITS}
     for query in queries:
-        splits[names.get(query.query_id, "train")].append(query)
+        splits[names.get(query.id, "train")].append(query)
     return splits
 
 
-def write_folder(
-    folder: str | Path, passages: Sequence[Passage], splits: dict[str, list[Query]], filters: dict[str, int]
-) -> None:
+def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]], filters: dict[str, int]) -> None:
     """Write all files; none appears before every one is whole."""
-    contents: dict[str, Iterable[str]] = {
-        "collection.tsv": (f"{doc_id}\t{text}\n" for doc_id, text in passages),
-        "filters.json": [json.dumps(filters, indent=2) + "\n"],
-    }
+    contents = {"filters.json": [json.dumps(filters, indent=2) + "\n"]}
+    contents["collection.tsv"] = [f"{doc_id}\t{text}\n" for doc_id, text in passages]
     for name, queries in splits.items():
         contents[f"queries.{name}.tsv"] = [f"{query_id}\t{text}\n" for query_id, text in queries]
         contents[f"qrels.{name}.tsv"] = [f"{query_id}\t0\t{query_id[2:]}\t1\n" for query_id, _ in queries]
@@ -205,14 +246,13 @@ def write_folder(
                 handle.writelines(lines)
 
 
-def _wrong_installation(lock: str | Path, found: str, expected: str) -> Exception:
-    return input_error(lock, found, expected, f"run `pip install -r {lock}`")
-
-
 @dataclass(frozen=True, kw_only=True)
-class Options(Limits):
-    """Options of this stage."""
+class Options:
+    """Options of this stage; bounds are in whitespace-separated words, all inclusive."""
 
+    min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
+    max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
+    min_passage_words: int = optional(20, "shorter bodies are dropped (default: 20)")
     lock: str = required("FILE", "lines of name==version")
     output_folder: str = required("FOLDER", "where to write")
     validation_queries: int = optional(500, "queries to validate with", "N")
@@ -238,25 +278,18 @@ def stage(options: Options) -> None:
     log.info("filters: %s", ", ".join(f"{name} {count}" for name, count in filters.items()))
     log.info("files not parsed: %s", ", ".join(unparsed) or "none")
     log.info("queries: %s", ", ".join(f"{name} {len(queries)}" for name, queries in splits.items()))
-    log.info("most passages: %s", _largest_packages(sources, passages))
+    packages = {source.name: source.package for source in sources}
+    largest = Counter(packages[passage.id.partition(":")[0]] for passage in passages).most_common(TOP_PACKAGES)
+    log.info("most passages: %s", ", ".join(f"{name} {count}" for name, count in largest))
 
 
 def _check(options: Options) -> None:
     ordered = 1 <= options.min_query_words <= options.max_query_words
     if not ordered or min(options.min_passage_words, options.threads) < 1:
-        raise input_error(
-            "command line",
-            f"{options.min_query_words} to {options.max_query_words} query words, "
-            f"{options.min_passage_words} passage words, {options.threads} threads",
-            "positive numbers, and no larger minimum than maximum",
-            "correct the options",
-        )
-
-
-def _largest_packages(sources: Sequence[Source], passages: Sequence[Passage]) -> str:
-    packages = {source.name: source.package for source in sources}
-    counts = Counter(packages[passage.doc_id.partition(":")[0]] for passage in passages)
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common(TOP_PACKAGES))
+        words = f"{options.min_query_words} to {options.max_query_words} query words"
+        found = f"{words}, {options.min_passage_words} passage words, {options.threads} threads"
+        expected = "positive numbers, and no larger minimum than maximum"
+        raise input_error("command line", found, expected, "correct the options")
 
 
 main = cli.main_of(Options, stage)

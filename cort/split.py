@@ -12,16 +12,16 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.raw import Record, iter_qrels, iter_queries, iter_record_batches, refuse_duplicates
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.formats.lines import Rows, iter_record_batches
+from cort.formats.raw import iter_qrels, iter_queries, refuse_duplicates
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, open_writer, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -31,106 +31,54 @@ log = logging.getLogger(__name__)
 Part: TypeAlias = Literal["held-out", "rest"]
 
 
-def read_queries(path: str | Path) -> pa.Table:
-    """Read the queries; an id twice is refused."""
-    first_row, queries = _gather(iter_queries(path), QUERIES)
-    refuse_duplicates(path, queries["query_id"], "query_id", first_row)
-    return queries
-
-
-def read_qrels(path: str | Path, queries: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
-    """Read the judgements; refuse a pair judged twice, an unknown query and a document outside the collection.
-
-    :param queries: the table of all queries a judgement may name.
-    :param doc_ids: the ids of the whole collection.
-    """
+def read_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
+    """Read the judgements; refuse none, a pair judged twice, an unknown query and a document outside the collection."""
     first_row, qrels = _gather(iter_qrels(path), QRELS)
+    if not qrels.num_rows:
+        raise input_error(path, "no judgements", "at least one", "name the file that holds the judgements")
     # Ids hold no whitespace, so the joined pair is unambiguous.
     pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
     refuse_duplicates(path, pairs, "judgement (query_id doc_id)", first_row)
-    _refuse_unknown(path, qrels["query_id"], queries["query_id"], "query_id", "one of the queries", first_row)
-    _refuse_unknown(path, qrels["doc_id"], doc_ids, "doc_id", "a passage of the collection", first_row)
+    known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, "a passage of the collection")}
+    for name, (ids, expected) in known.items():
+        unknown = pc.index(pc.is_in(qrels[name], value_set=ids), False).as_py()
+        if unknown >= 0:
+            found = f"the {name} {shorten(qrels[name][unknown].as_py())}"
+            fix = "remove the row or name the files that belong together"
+            raise input_error(path, found, expected, fix, unknown + first_row)
     return qrels
 
 
-def drop_unjudged(queries: pa.Table, qrels: pa.Table) -> pa.Table:
-    """Keep the queries with at least one judgement, of whatever grade."""
-    return queries.filter(pc.is_in(queries["query_id"], value_set=qrels["query_id"]))
+def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool = True) -> pa.Table:
+    """Keep the rows of these queries, or of all others."""
+    found = pc.is_in(table["query_id"], value_set=query_ids)
+    return table.filter(found if inside else pc.invert(found))
 
 
-def hold_out(
-    queries: pa.Table, qrels: pa.Table, count: int, part: Part | None, seed: int | None
-) -> tuple[pa.Table, pa.Table]:
-    """Draw `count` judged queries; return them ("held-out") or all others ("rest"), each with its judgements.
-
-    The draw depends on nothing but the set of judged ids, `count` and `seed`, so that the two parts of two calls
-    complement each other. Unjudged queries belong to the rest.
-    """
+def draw_held_out(qrels: pa.Table, count: int, seed: int | None) -> pa.Array:
+    """Draw `count` judged queries; the draw depends on nothing but the set of judged ids, `count` and `seed`."""
     judged = sorted(pc.unique(qrels["query_id"]).to_pylist())
     if not 0 < count < len(judged):
-        raise input_error(
-            "--hold-out",
-            f"{count} queries to hold out of {len(judged)} judged ones",
-            f"between 1 and {len(judged) - 1}" if len(judged) > 1 else "at least 2 judged queries",
-            "change --hold-out or bring more judged queries",
-        )
-    held = pa.array(random.Random(seed).sample(judged, count), pa.string())  # noqa: S311 (a draw, not a secret)
-
-    def select(table: pa.Table) -> pa.Table:
-        inside = pc.is_in(table["query_id"], value_set=held)
-        return table.filter(inside if part == "held-out" else pc.invert(inside))
-
-    return select(queries), select(qrels)
+        found = f"{count} queries to hold out of {len(judged)} judged ones"
+        expected = f"between 1 and {len(judged) - 1}" if len(judged) > 1 else "at least 2 judged queries"
+        raise input_error("--hold-out", found, expected, "change --hold-out or bring more judged queries")
+    return pa.array(random.Random(seed).sample(judged, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
-def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
-    """Keep the queries that are not among others."""
-    return queries.filter(pc.invert(pc.is_in(queries["query_id"], value_set=others["query_id"])))
-
-
-def of_queries(qrels: pa.Table, queries: pa.Table) -> pa.Table:
-    """Keep the judgements of some queries."""
-    return qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"]))
-
-
-def sample(queries: pa.Table, count: int, seed: int | None) -> pa.Table:
-    """Keep `count` queries, drawn at random, in their order; the draw depends on the set of their ids alone."""
+def draw_sample(queries: pa.Table, count: int, seed: int | None) -> pa.Array:
+    """Draw `count` queries; the draw depends on the set of their ids alone."""
     ids = sorted(queries["query_id"].to_pylist())
     if not 0 < count <= len(ids):
-        raise input_error(
-            "--sample",
-            f"{count} queries to draw of {len(ids)}",
-            f"between 1 and {len(ids)}" if ids else "at least 1 query",
-            "change --sample or bring more queries",
-        )
-    drawn = pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
-    return queries.filter(pc.is_in(queries["query_id"], value_set=drawn))
+        expected = f"between 1 and {len(ids)}" if ids else "at least 1 query"
+        found, fix = f"{count} queries to draw of {len(ids)}", "change --sample or bring more queries"
+        raise input_error("--sample", found, expected, fix)
+    return pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
-def _gather(records: Iterable[tuple[int, Record]], schema: pa.Schema) -> tuple[int, pa.Table]:
+def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[int, pa.Table]:
     """Row of the first record, and all records as a table."""
     batches = list(iter_record_batches(records, schema))
     return batches[0][0] if batches else 1, pa.Table.from_batches([batch for _, batch in batches], schema)
-
-
-def _refuse_unknown(
-    path: str | Path, ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str, expected: str, first_row: int
-) -> None:
-    unknown = pc.index(pc.is_in(ids, value_set=known), False).as_py()
-    if unknown >= 0:
-        raise input_error(
-            path,
-            f"the {what} {shorten(ids[unknown].as_py())}",
-            expected,
-            "remove the row or name the files that belong together",
-            unknown + first_row,
-        )
-
-
-def _read_doc_ids(path: str | Path) -> pa.ChunkedArray:
-    # The texts are never read: they are fifty times the size of the ids.
-    schema = pa.schema([PASSAGES.field("doc_id")])
-    return pa.Table.from_batches(iter_batches(path, schema), schema)["doc_id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,40 +101,35 @@ class Options:
 def stage(options: Options) -> None:
     """Read, check, select, write, log counts."""
     _check_draws(options)
-    everything = read_queries(options.queries)
+    first_row, queries = _gather(iter_queries(options.queries), QUERIES)
+    refuse_duplicates(options.queries, queries["query_id"], "query_id", first_row)
+    qrels = QRELS.empty_table()
     if options.qrels:
-        qrels = read_qrels(options.qrels, everything, _read_doc_ids(options.passages))
-        if not qrels.num_rows:
-            raise input_error(options.qrels, "no judgements", "at least one", "name the file that holds the judgements")
-    else:
-        qrels = QRELS.empty_table()
-    judged = drop_unjudged(everything, qrels)
+        # The texts are never read: they are fifty times the size of the ids.
+        passages = read_table(options.passages, pa.schema([PASSAGES.field("doc_id")]))
+        qrels = read_qrels(options.qrels, queries["query_id"], passages["doc_id"])
+    judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
-    queries = everything if keep else judged
-    log.info(
-        "%d queries, %d of them without judgements (%s), %d judgements",
-        everything.num_rows,
-        everything.num_rows - judged.num_rows,
-        "kept" if keep else "dropped",
-        qrels.num_rows,
-    )
+    unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"
+    log.info("%d queries, %s, %d judgements", queries.num_rows, unjudged, qrels.num_rows)
+    queries = queries if keep else judged
     if options.without:
-        left = leave_out(queries, read_table(options.without, QUERIES))
+        left = select(queries, read_table(options.without, QUERIES)["query_id"], inside=False)
         log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, options.without)
-        queries, qrels = left, of_queries(qrels, left)
+        queries, qrels = left, select(qrels, left["query_id"])
     if options.hold_out is not None:
-        queries, qrels = hold_out(queries, qrels, options.hold_out, options.part, options.seed)
+        # Two calls with the two parts complement each other; unjudged queries belong to the rest.
+        held, inside = draw_held_out(qrels, options.hold_out, options.seed), options.part == "held-out"
+        queries, qrels = select(queries, held, inside), select(qrels, held, inside)
     if options.sample is not None:
-        queries = sample(queries, options.sample, options.seed)
-        qrels = of_queries(qrels, queries)
+        queries = select(queries, draw_sample(queries, options.sample, options.seed))
+        qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:
         raise input_error(options.queries, "no query left", "at least one", "change what is left out")
-    with (
-        open_writer(options.output_queries, QUERIES) as queries_writer,
-        open_writer(options.output_qrels, QRELS) as qrels_writer,
-    ):
-        queries_writer.write_table(queries)
-        qrels_writer.write_table(qrels)
+    # Neither appears before both are whole.
+    with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
+        writer.write_table(queries)
+        other.write_table(qrels)
     log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
 
 
@@ -195,12 +138,8 @@ def _check_draws(options: Options) -> None:
     draws = {"hold-out": options.hold_out, "part": options.part, "sample": options.sample, "seed": options.seed}
     given = [f"--{name}" for name, value in draws.items() if value is not None]
     if ("--hold-out" in given) != ("--part" in given) or (given and "--seed" not in given) or given == ["--seed"]:
-        raise input_error(
-            "command line",
-            f"{' and '.join(given)} alone",
-            "--hold-out and --part together or none, --seed with them or with --sample",
-            "add the others",
-        )
+        expected = "--hold-out and --part together or none, --seed with them or with --sample"
+        raise input_error("command line", f"{' and '.join(given)} alone", expected, "add the others")
 
 
 main = cli.main_of(Options, stage)

@@ -28,15 +28,10 @@ log = logging.getLogger(__name__)
 ROWS = 8_192
 
 
-def schema_of(path: str) -> pa.Schema:
-    """Tell a passages table from a queries table by its first column."""
-    return tables.PASSAGES if "doc_id" in pq.read_schema(path).names else tables.QUERIES
-
-
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
     """Yield (ids, token ids without special tokens) in the order of the table."""
     tokenizer = load_tokenizer(folder)
-    schema = schema_of(texts)
+    schema = tables.PASSAGES if "doc_id" in pq.read_schema(texts).names else tables.QUERIES
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
         converted = convert(batch["text"], form).to_pylist()

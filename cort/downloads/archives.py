@@ -12,13 +12,13 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
-from cort.downloads.catalog import PublicFile
-from cort.downloads.checks import CHUNK, difference, read_chunks, tally_for
-from cort.system.errors import InputError, input_error, shorten
+from cort.downloads.catalog import CHUNK, PublicFile, Tally, difference, read_chunks
+from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 from cort.system.progress import track
 
@@ -27,17 +27,26 @@ RATIO, SLACK = 100, 1 << 20
 # How far the catalogue's size of a member may be from the truth.
 TOLERANCE = 2
 ENCRYPTED = 0x1
+BOMB = ("what such texts expand to", "fetch the archive again, from another mirror")
 DAMAGES = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+
+
+class Member(NamedTuple):
+    """A member of an archive: why it cannot be taken, if so; its size in bytes; a stream of it, on demand."""
+
+    fault: str
+    size: int
+    open: Callable[[], AbstractContextManager[IO[bytes] | None]]
 
 
 def extract(archive: Path, file: PublicFile, output: Path) -> int:
     """Write a member to a file of its own, checked while it streams; the number of its bytes.
 
-    :raises InputError: for a damaged or hostile archive, or one without the member or with another than expected.
+    Refused are damaged and hostile archives, and those without the member or with another than expected.
     """
-    tally = tally_for(file)
+    tally = Tally(file)
     with atomic_file(output) as temporary, open(temporary, "wb") as out:
-        for chunk in track(member_chunks(archive, file), file.about // CHUNK or None, "MiB"):
+        for chunk in track(_member_chunks(archive, file), file.about // CHUNK or None, "MiB"):
             out.write(chunk)
             tally.add(chunk)
         found = difference(tally, file)
@@ -47,52 +56,55 @@ def extract(archive: Path, file: PublicFile, output: Path) -> int:
     return tally.bytes
 
 
-def member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
-    """Yield a member of a ``.tar.gz`` or ``.zip`` in chunks of `CHUNK` bytes, the last one shorter.
-
-    :raises InputError: as `extract`.
-    """
-    bound = TOLERANCE * file.about + SLACK if file.about else None
+def _member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
+    """Yield a member of a ``.tar.gz`` or ``.zip`` in chunks of `CHUNK` bytes, the last one shorter."""
     ratio = RATIO * archive.stat().st_size + SLACK
-    limit = ratio if bound is None else min(bound, ratio)
-    chunks = _zip_chunks if str(file.archive).endswith(".zip") else _tar_chunks
+    limit = min(TOLERANCE * file.about + SLACK, ratio) if file.about else ratio
+    look_up = _in_zip if str(file.archive).endswith(".zip") else _in_tar
+    again = "fetch the archive again"
     try:
-        yield from chunks(archive, file, limit, ratio)
+        with look_up(archive, str(file.member), ratio) as member:
+            if member is None:
+                raise input_error(archive, f"no {shorten(str(file.member))} in it", "that file", again)
+            if member.fault:
+                raise input_error(archive, f"{file.member}, {member.fault}", "a plain file", again)
+            if member.size > limit:
+                raise input_error(archive, f"{file.member} of {member.size} bytes", *BOMB)
+            with member.open() as handle:
+                yield from read_chunks(cast("IO[bytes]", handle))
     except DAMAGES as error:
         found = f"a damaged archive ({' '.join(str(error).split()) or type(error).__name__})"
         raise input_error(archive, found, "a whole one", "fetch it again") from error
 
 
-def _tar_chunks(archive: Path, file: PublicFile, limit: int, ratio: int) -> Iterator[bytes]:
+@contextmanager
+def _in_tar(archive: Path, name: str, limit: int) -> Iterator[Member | None]:
     with gzip.open(archive, "rb") as packed:
-        bounded = _Bounded(cast("IO[bytes]", packed), ratio, archive)
+        bounded = _Bounded(cast("IO[bytes]", packed), limit, archive)
         with tarfile.open(fileobj=bounded, mode="r|", bufsize=CHUNK) as tar:
-            for entry in tar:
-                if entry.name.removeprefix("./") != file.member:
-                    continue
-                if not entry.isreg() or entry.issparse():
-                    raise _no_file(archive, file, _kind(entry))
-                _refuse_size(archive, file, entry.size, limit)
-                with cast("IO[bytes]", tar.extractfile(entry)) as member:
-                    yield from read_chunks(member)
-                return
-    raise _missing(archive, file)
+            entry = next((entry for entry in tar if entry.name.removeprefix("./") == name), None)
+            if entry is None:
+                yield None
+            else:
+                link = f"a link to {shorten(entry.linkname)}" if entry.issym() or entry.islnk() else ""
+                fault = link or ("a device" if entry.isdev() else "no plain file")
+                is_plain = entry.isreg() and not entry.issparse()
+                yield Member("" if is_plain else fault, entry.size, lambda: cast("IO[bytes]", tar.extractfile(entry)))
 
 
-def _zip_chunks(archive: Path, file: PublicFile, limit: int, _: int) -> Iterator[bytes]:
+@contextmanager
+def _in_zip(archive: Path, name: str, _: int) -> Iterator[Member | None]:
     with zipfile.ZipFile(archive) as zipped:
-        if file.member not in zipped.namelist():
-            raise _missing(archive, file)
-        entry = zipped.getinfo(file.member)
-        # Zero where the archive was made on a system without such modes.
-        mode = stat.S_IFMT(entry.external_attr >> 16)
-        if entry.is_dir() or mode not in (0, stat.S_IFREG):
-            raise _no_file(archive, file, "a link" if mode == stat.S_IFLNK else "a folder or device")
-        if entry.flag_bits & ENCRYPTED:
-            raise _no_file(archive, file, "encrypted")
-        _refuse_size(archive, file, entry.file_size, limit)
-        with zipped.open(entry) as member:
-            yield from read_chunks(member)
+        if name not in zipped.namelist():
+            yield None
+        else:
+            entry = zipped.getinfo(name)
+            # Zero where the archive was made on a system without such modes.
+            mode = stat.S_IFMT(entry.external_attr >> 16)
+            fault = "encrypted" if entry.flag_bits & ENCRYPTED else ""
+            if entry.is_dir() or mode not in (0, stat.S_IFREG):
+                fault = "a link" if mode == stat.S_IFLNK else "a folder or device"
+            yield Member(fault, entry.file_size, lambda: zipped.open(entry))
 
 
 class _Bounded(io.RawIOBase):
@@ -106,28 +118,5 @@ class _Bounded(io.RawIOBase):
         chunk = self._stream.read(min(size, CHUNK) if size >= 0 else CHUNK)
         self._left -= len(chunk)
         if self._left < 0:
-            raise _bomb(self._archive, f"more than {RATIO} times its size when unpacked")
+            raise input_error(self._archive, f"more than {RATIO} times its size when unpacked", *BOMB)
         return chunk
-
-
-def _refuse_size(archive: Path, file: PublicFile, size: int, limit: int) -> None:
-    if size > limit:
-        raise _bomb(archive, f"{file.member} of {size} bytes")
-
-
-def _bomb(archive: Path, found: str) -> InputError:
-    return input_error(archive, found, "what such texts expand to", "fetch the archive again, from another mirror")
-
-
-def _missing(archive: Path, file: PublicFile) -> InputError:
-    return input_error(archive, f"no {shorten(str(file.member))} in it", "that file", "fetch the archive again")
-
-
-def _no_file(archive: Path, file: PublicFile, found: str) -> InputError:
-    return input_error(archive, f"{file.member}, {found}", "a plain file", "fetch the archive again")
-
-
-def _kind(entry: tarfile.TarInfo) -> str:
-    if entry.issym() or entry.islnk():
-        return f"a link to {shorten(entry.linkname)}"
-    return "a device" if entry.isdev() else "no plain file"

@@ -1,20 +1,32 @@
-"""The public files an experiment can name, with all that is known of each: catalog.yaml, read and checked."""
+"""The public files an experiment can name, with all that is known of each: catalog.yaml, read and checked.
+
+Whether a file is the one the catalogue means is told by size, checksums and lines, in one pass.
+"""
 
 from __future__ import annotations
 
 import difflib
+import gzip
+import hashlib
+import logging
 import re
+import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import yaml
 
-from cort.system.errors import InputError, input_error
+from cort.system.errors import InputError, input_error, shorten
 
+log = logging.getLogger(__name__)
+
+CHUNK = 1 << 20
+# What a page begins with that somebody's server sends in the place of a file.
+PAGES = (b"<!doctype html", b"<html")
 CATALOG = Path(__file__).with_name("catalog.yaml")
 NAME = re.compile(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
 HASHES = {"md5": 32, "sha256": 64}
@@ -43,26 +55,22 @@ class PublicFile:
         return self.bytes or self.size or 0
 
     @property
-    def can_be_checked(self) -> bool:
-        """Whether a copy of unknown origin can be told from another file."""
-        return bool(self.md5 or self.sha256 or self.lines)
-
-    @property
     def facts(self) -> str:
         """What a right copy has, in words."""
-        known = [
-            f"{self.bytes} bytes" if self.bytes else "",
-            f"{self.lines} lines" if self.lines else "",
-            f"md5 {self.md5}" if self.md5 else "",
-            f"sha256 {self.sha256}" if self.sha256 and not self.md5 else "",
-        ]
-        return ", ".join(filter(None, known)) or "a whole file"
+        counts = [f"{value} {name}" for name, value in (("bytes", self.bytes), ("lines", self.lines)) if value]
+        sums = [f"{name} {value}" for name, value in (("md5", self.md5), ("sha256", self.sha256)) if value]
+        return ", ".join(counts + sums[:1]) or "a whole file"
 
-    @property
-    def own_names(self) -> list[str]:
-        """Names under which somebody may have the file, the catalogue's first."""
-        others = [self.member] if self.member else [urlsplit(url).path for url in self.urls]
-        return list(dict.fromkeys([self.name, *(Path(name).name for name in (self.name, *others))]))
+    def copies_in(self, folder: Path | None) -> list[Path]:
+        """Files of a folder that may be this one: under the catalogue's name, its own, or that of its URLs.
+
+        None if a copy of unknown origin cannot be told from another file.
+        """
+        if folder is None or not (self.md5 or self.sha256 or self.lines):
+            return []
+        paths = [self.name, *([self.member] if self.member else [urlsplit(url).path for url in self.urls])]
+        names = dict.fromkeys([self.name, *(Path(path).name for path in paths)])
+        return [folder / name for name in names if (folder / name).is_file()]
 
 
 @dataclass(frozen=True)
@@ -73,10 +81,7 @@ class Catalog:
     headers: Mapping[str, Mapping[str, str]]
 
     def find(self, name: str) -> PublicFile:
-        """Look up a file.
-
-        :raises InputError: for an unknown name, with the nearest one.
-        """
+        """Look up a file; an unknown name is refused with the nearest one."""
         if name not in self.files:
             near = difflib.get_close_matches(name, self.files, 1)
             fix = f"did you mean {near[0]}?" if near else "the names are in cort/downloads/catalog.yaml"
@@ -98,12 +103,85 @@ class Catalog:
         return {file.archive for file in self.files.values() if file.archive}
 
 
+class Tally:
+    """What passes by in chunks: bytes, lines (the last one needs no end), and checksums if the catalogue knows any."""
+
+    def __init__(self, file: PublicFile) -> None:
+        self.bytes = self.lines = 0
+        self._last = b"\n"
+        # MD5 is what publishers give; it guards against accidents, not against enemies.
+        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if file.md5 or file.sha256}
+
+    def add(self, chunk: bytes) -> None:
+        """Take a chunk into account."""
+        self.bytes += len(chunk)
+        # A line begins after every end but the last, and with a chunk that continues none.
+        self.lines += chunk.count(b"\n") + (self._last == b"\n") - chunk.endswith(b"\n")
+        self._last = chunk[-1:]
+        for each in self._hashes.values():
+            each.update(chunk)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Checksums in hexadecimal, by the names of their kinds."""
+        return {name: each.hexdigest() for name, each in self._hashes.items()}
+
+
+def difference(tally: Tally, file: PublicFile) -> str | None:
+    """Say how what passed by is not the file; None if nothing tells it apart."""
+    if file.bytes not in (None, tally.bytes):
+        return f"{tally.bytes} bytes"
+    for name, digest in tally.digests.items():
+        if getattr(file, name) not in (None, digest):
+            return f"the {name} {digest}"
+    return None if file.lines in (None, tally.lines) else f"{tally.lines} lines"
+
+
+def problem_with(path: Path, file: PublicFile) -> str | None:
+    """Say how a file on disk is not the one the catalogue means; None if it is."""
+    if file.bytes is not None and path.stat().st_size != file.bytes:
+        return f"{path.stat().st_size} bytes{_page(path)}"
+    with open(path, "rb") as handle:
+        tally = _tally(handle, Tally(file))
+    # Whether it is the right file at all comes first, and then whether it can be unpacked and has those lines.
+    packed = file.lines is not None and file.name.endswith(".gz")
+    found = difference(tally, replace(file, lines=None) if packed else file)
+    if found is None and tally.digests:
+        log.info("%s: %d bytes, %s", path, tally.bytes, ", ".join(map(" ".join, tally.digests.items())))
+    if found is None and packed:
+        try:
+            with gzip.open(path, "rb") as handle:
+                tally.lines = _tally(handle, Tally(PublicFile(file.name))).lines
+            found = difference(tally, file)
+        except (OSError, EOFError, zlib.error) as error:
+            return f"damaged gzip data ({error})"
+    return found and f"{found}{_page(path)}"
+
+
+def read_chunks(handle: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    """Yield what is left of a file."""
+    while chunk := handle.read(CHUNK):
+        yield chunk
+
+
+def _tally(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
+    for chunk in read_chunks(handle):
+        tally.add(chunk)
+    return tally
+
+
+def _page(path: Path) -> str:
+    """Words for what is a web page."""
+    with open(path, "rb") as handle:
+        head = handle.read(200)
+    if head.lstrip().lower().startswith(PAGES):
+        return f", a web page that begins with {shorten(head.decode('utf-8', 'replace').strip(), 40)}"
+    return ""
+
+
 @cache
 def load_catalog(path: str | Path = CATALOG) -> Catalog:
-    """Read a catalogue.
-
-    :raises InputError: every mistake of it, in one line.
-    """
+    """Read a catalogue; all its mistakes are one `InputError`."""
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         entries, headers = found["files"], found.get("headers", {})
@@ -118,9 +196,8 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
 
 
 def _read(name: str, entry: Mapping[str, Any]) -> PublicFile:
-    known = {field.name for field in fields(PublicFile)} - {"name"}
-    if entry.keys() - known:
-        raise KeyError(f"{name}: {', '.join(sorted(entry.keys() - known))}")
+    if unknown := entry.keys() - {field.name for field in fields(PublicFile)[1:]}:
+        raise KeyError(f"{name}: {', '.join(sorted(unknown))}")
     return PublicFile(name, **{**entry, "urls": tuple(entry.get("urls", ()))})
 
 
@@ -139,7 +216,6 @@ def _mistakes(file: PublicFile, files: Mapping[str, PublicFile]) -> Iterator[str
         value = getattr(file, kind)
         if value is not None and not re.fullmatch(f"[0-9a-f]{{{length}}}", str(value)):
             yield f"{file.name}: found the {kind} {value!r}, expected {length} hexadecimal digits, in quotes"
-    for kind in ("bytes", "size", "lines"):
-        value = getattr(file, kind)
+    for kind, value in (("bytes", file.bytes), ("size", file.size), ("lines", file.lines)):
         if value is not None and (not isinstance(value, int) or value < 1):
             yield f"{file.name}: found {kind} {value!r}, expected a whole number from 1"

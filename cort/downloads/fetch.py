@@ -8,16 +8,15 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 
-from cort.downloads.catalog import CATALOG, Catalog, PublicFile, load_catalog
-from cort.downloads.checks import problem_with
+from cort.downloads.catalog import CATALOG, Catalog, PublicFile, load_catalog, problem_with
 from cort.downloads.transfer import Broken, Partial, Patience, Refused, new_session, transfer
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, temporary_folder, try_lock
@@ -56,10 +55,7 @@ class Sources:
 
     @classmethod
     def of(cls, options: FileOptions) -> Sources:
-        """Read the catalogue and check the folder.
-
-        :raises InputError: for a folder that is not there, or wrong numbers.
-        """
+        """Read the catalogue; check folder and numbers."""
         if options.stall <= 0 or options.attempts < 1:
             found, fix = f"{options.stall} and {options.attempts}", "give seconds and a number from 1"
             raise input_error("--stall, --attempts", found, "more than 0", fix)
@@ -70,36 +66,27 @@ class Sources:
         return cls(load_catalog(options.catalog), Path(options.downloads), folder, patience)
 
     def in_folder(self, file: PublicFile) -> Path | None:
-        """Find a file in the user's folder; None if it has none of its names there.
-
-        :raises InputError: for one that is there and not what the catalogue means.
-        """
-        wrong = []
-        for path in candidates(file, self.folder):
-            problem = problem_with(path, file)
-            if problem is None:
+        """Find a file in the user's folder, if it is there; one that is not what the catalogue means is refused."""
+        wrong = {}
+        for path in file.copies_in(self.folder):
+            if (problem := problem_with(path, file)) is None:
                 log.info("%s is %s", file.name, path)
                 return path
-            wrong.append((path, problem))
-        if wrong:
-            path, problem = wrong[0]
-            source = f" from {file.urls[0]}" if file.urls else ""
-            fix = f"fetch it again{source}, or move it out of that folder"
+            wrong[path] = problem
+        for path, problem in wrong.items():
+            fix = f"fetch it again{f' from {file.urls[0]}' if file.urls else ''}, or move it out of that folder"
             raise input_error(path, problem, f"{file.name} ({file.facts})", fix)
         return None
 
     def obtain(self, file: PublicFile) -> Path:
-        """Path of a checked copy of a file that has URLs, fetched if need be."""
-        return self.in_folder(file) or self._kept(file)
-
-    def _kept(self, file: PublicFile) -> Path:
-        """Own copy of a file; of several processes that want it, one fetches it."""
+        """Path of a checked copy of a file that has URLs, fetched if need be: by one of several that want it."""
+        if found := self.in_folder(file):
+            return found
         kept = self.own / file.name
         kept.parent.mkdir(parents=True, exist_ok=True)
         with _parts(kept, file.name) as parts:
             if kept.exists():
-                problem = problem_with(kept, file)
-                if problem is None:
+                if (problem := problem_with(kept, file)) is None:
                     log.info("%s was downloaded before", file.name)
                     return kept
                 kept.unlink()
@@ -109,16 +96,10 @@ class Sources:
                 os.fsync(handle.fileno())
             os.replace(part, kept)
             # Those of all mirrors go, also of those that are no longer known.
-            for suffix in ("part", "json"):
-                for path in parts.glob(f"{file.name}.{'[0-9a-f]' * 8}.{suffix}"):
+            for path in parts.glob(f"{file.name}.{'[0-9a-f]' * 8}.*"):
+                if path.suffix in (".part", ".json"):
                     path.unlink(missing_ok=True)
         return kept
-
-
-def candidates(file: PublicFile, folder: Path | None) -> Iterator[Path]:
-    """Yield the files of a folder that may be the one: under the catalogue's name, its own, or that of its URLs."""
-    if folder is not None and file.can_be_checked:
-        yield from (folder / name for name in file.own_names if (folder / name).is_file())
 
 
 def place(source: Path, output: str | Path) -> None:
@@ -136,62 +117,49 @@ def place(source: Path, output: str | Path) -> None:
 def fetch(file: PublicFile, catalog: Catalog, folder: Path, patience: Patience) -> Path:
     """Fetch and check a file; the path of the partial file, now whole, which is the caller's to move.
 
-    Partial files stay in `folder`, one for each mirror, until a call succeeds.
-
-    :raises InputError: when no mirror gives it; with what to do by hand.
-    :raises Interrupted: on Ctrl-C.
+    Partial files stay in `folder`, one for each mirror, until a call succeeds. When no mirror gives it, the error says
+    what to do by hand; Ctrl-C is an `Interrupted`.
     """
     reasons = []
-    partial = Partial(folder, file.name, file.urls[0])
-    try:
+    for url in file.urls:
+        partial = Partial(folder, file.name, url)
         with new_session() as session:
-            for url in file.urls:
-                partial = Partial(folder, file.name, url)
-                log.info("fetching %s from %s%s", file.name, url, _from_byte(partial))
-                try:
-                    _fetch_from(session, catalog.headers_for(url), partial, file, patience)
-                except Refused as reason:
-                    log.warning("%s: %s", url, reason)
-                    reasons.append((url, str(reason)))
-                else:
-                    return partial.path
-    except KeyboardInterrupt:
-        message = f"{file.name}: interrupted; {partial.size} bytes are kept, call again to go on from there"
-        raise Interrupted(message, exit_status(signal.SIGINT)) from None
+            session.headers.update(catalog.headers_for(url))
+            try:
+                log.info("fetching %s from %s%s", file.name, url, partial)
+                _fetch_from(session, partial, file, patience)
+            except Refused as reason:
+                log.warning("%s: %s", url, reason)
+                reasons.append((url, str(reason)))
+            except KeyboardInterrupt:
+                message = f"{file.name}: interrupted; {partial.size} bytes are kept, call again to go on from there"
+                raise Interrupted(message, exit_status(signal.SIGINT)) from None
+            else:
+                return partial.path
     raise by_hand(file, reasons)
 
 
 def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
-    """Build the line that says how to bring a file that no mirror gives this machine.
-
-    :param reasons: (URL, why it does not).
-    """
+    """Build the line that says how to bring a file that no mirror gives this machine; `reasons`: (URL, why not)."""
     urls = " or ".join(file.urls)
     found = f"no mirror that gives it ({'; '.join(f'{urlsplit(url).netloc}: {why}' for url, why in reasons)})"
     fix = f"fetch {urls} elsewhere and put it into the folder that `downloads: {{folder: ...}}` of the config names"
     return input_error(file.name, found, f"the file ({file.facts})", fix)
 
 
-def _fetch_from(
-    session: requests.Session, headers: Mapping[str, str], partial: Partial, file: PublicFile, patience: Patience
-) -> None:
-    """Ask one mirror, again as long as it is worth it; a wrong file is deleted.
-
-    :raises Refused: when this mirror does not give the file.
-    """
+def _fetch_from(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
+    """Ask one mirror, again as long as it is worth it, else it is `Refused`; a wrong file is deleted."""
     failures, furthest, pieced = 0, partial.size, partial.size > 0
     while True:
         try:
-            transfer(session, headers, partial, file, patience)
+            transfer(session, partial, file, patience)
         except Broken as broken:
-            size = partial.size
-            if size >= furthest + GAIN:
-                failures, furthest = 0, size
-            failures, pieced = failures + 1, pieced or size > 0
+            if partial.size >= furthest + GAIN:
+                failures, furthest = 0, partial.size
+            failures, pieced = failures + 1, pieced or partial.size > 0
             _wait(broken, failures, partial, patience)
             continue
-        problem = problem_with(partial.path, file)
-        if problem is None:
+        if (problem := problem_with(partial.path, file)) is None:
             return
         partial.discard()
         if not pieced:
@@ -204,18 +172,14 @@ def _fetch_from(
 def _wait(broken: Broken, failures: int, partial: Partial, patience: Patience) -> None:
     if failures >= patience.attempts:
         raise Refused(f"{broken}, {failures} times") from broken
-    longest = min(patience.first_wait * 2 ** (failures - 1), patience.longest_wait)
-    seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that not all come back at once
-    if broken.wait is not None:
-        if broken.wait > patience.longest_asked:
-            raise Refused(f"{broken}, and asks to wait {broken.wait:.0f} s") from broken
-        seconds = broken.wait
-    log.warning("%s: %s; trying again in %.1f s%s", partial.url, broken, seconds, _from_byte(partial))
+    seconds = broken.wait
+    if seconds is None:
+        longest = min(patience.first_wait * 2 ** (failures - 1), patience.longest_wait)
+        seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that not all come back at once
+    elif seconds > patience.longest_asked:
+        raise Refused(f"{broken}, and asks to wait {seconds:.0f} s") from broken
+    log.warning("%s: %s; trying again in %.1f s%s", partial.url, broken, seconds, partial)
     time.sleep(seconds)
-
-
-def _from_byte(partial: Partial) -> str:
-    return f", from byte {partial.size}" if partial.size else ""
 
 
 @contextmanager
@@ -224,19 +188,13 @@ def _parts(kept: Path, name: str) -> Iterator[Path]:
 
     Where files cannot be locked nobody waits, and each process has parts of its own, which go with it.
     """
-    descriptor = os.open(kept.with_name(f"{kept.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with open(kept.with_name(f"{kept.name}.lock"), "ab") as lock:
         told = False
-        while (locked := try_lock(descriptor)) is False:
+        while (locked := try_lock(lock.fileno())) is False:
             if not told:
                 log.info("another process is fetching %s; waiting for it", name)
             told = True
             time.sleep(INTERVAL)
-        if locked:
-            # Parts are named as the file is in the catalogue, SOURCE/FILE.
-            yield kept.parents[1]
-        else:
-            with temporary_folder(kept) as folder:
-                yield folder
-    finally:
-        os.close(descriptor)
+        # Parts are named as the file is in the catalogue, SOURCE/FILE.
+        with nullcontext(kept.parents[1]) if locked else temporary_folder(kept) as folder:
+            yield folder

@@ -13,13 +13,13 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple
 
 import requests
 import urllib3.exceptions
@@ -71,8 +71,7 @@ class Broken(Exception):
         self.wait = wait
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """What a server says of a file: its entity tag, date and size in bytes; None where it says nothing."""
 
     url: str
@@ -80,26 +79,17 @@ class Identity:
     modified: str | None = None
     total: int | None = None
 
-    @property
-    def validator(self) -> str | None:
-        """What `If-Range` may name: a strong tag, else a date."""
-        strong = self.etag if self.etag and not self.etag.startswith("W/") else None
-        return strong or self.modified
-
-    def differs_from(self, other: Identity) -> bool:
-        """Whether anything that both know tells the two apart."""
-        pairs = ((self.etag, other.etag), (self.modified, other.modified), (self.total, other.total))
-        return any(one is not None and two is not None and one != two for one, two in pairs)
-
 
 class Partial:
     """What has come from one URL: ``<file>.<url's hash>.part``, beside it ``.json`` with its identity."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         key = hashlib.sha256(url.encode()).hexdigest()[:8]
-        self.path = folder / f"{name}.{key}.part"
+        self.url, self.path = url, folder / f"{name}.{key}.part"
         self._note = self.path.with_suffix(".json")
-        self.url = url
+
+    def __str__(self) -> str:
+        return f", from byte {self.size}" if self.size else ""
 
     @property
     def size(self) -> int:
@@ -115,23 +105,13 @@ class Partial:
             return None
         return found if found.url == self.url else None
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all has come that was announced."""
-        identity = self.identity
-        return identity is not None and identity.total is not None and self.size == identity.total
-
     def begin(self, identity: Identity) -> None:
         """Start anew."""
         self.discard()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
         # After the old bytes went: a note never stands beside bytes of another file.
-        write_text(self._note, json.dumps(asdict(identity)) + "\n")
-
-    def append(self) -> IO[bytes]:
-        """Open the part at its end."""
-        return open(self.path, "ab")
+        write_text(self._note, json.dumps(identity._asdict()) + "\n")
 
     def discard(self) -> None:
         """Remove the part."""
@@ -147,34 +127,32 @@ def new_session() -> requests.Session:
     return session
 
 
-def transfer(
-    session: requests.Session, headers: Mapping[str, str], partial: Partial, file: PublicFile, patience: Patience
-) -> None:
+def transfer(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
     """Bring a partial file to its end; all that comes is kept, whatever ends the transfer.
 
-    :raises Broken: when it is worth another attempt.
-    :raises Refused: when it is not.
-    :raises InputError: when the disk is too small.
+    :raises Broken, Refused, InputError: when it is worth another attempt; when it is not; when the disk is too small.
     """
-    if partial.is_complete:
-        return
     start, before = partial.size, partial.identity
-    asked = dict(headers)
+    asked = {}
     if start and before:
+        if before.total == start:
+            return
         asked["Range"] = f"bytes={start}-"
-        if before.validator:
-            asked["If-Range"] = before.validator
+        strong = before.etag if before.etag and not before.etag.startswith("W/") else None
+        if validator := strong or before.modified:
+            asked["If-Range"] = validator
     try:
         response = session.get(partial.url, headers=asked, stream=True, timeout=(patience.connect, patience.stall))
-    except NEVER as error:
-        raise Refused(explain(error)) from error
-    except requests.RequestException as error:
-        raise (Refused if "CERTIFICATE_VERIFY_FAILED" in str(error) else Broken)(explain(error)) from error
+    except (requests.RequestException, ValueError) as error:
+        never = isinstance(error, NEVER) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+        raise (Refused if never else Broken)(explain(error)) from error
     with closing(response):
-        if response.status_code == UNSATISFIABLE and start and _total(response) == start:
+        size = response.headers.get("Content-Range", "").strip().rpartition("/")[2]
+        total = int(size) if size.isdigit() else None
+        if response.status_code == UNSATISFIABLE and start and total == start:
             # All had come, and nobody had said how much it is.
             return
-        total = _accept(response, partial, start, file)
+        total = _accept(response, partial, start, total, file)
         needed = (total or file.about) - partial.size
         free = shutil.disk_usage(partial.path.parent).free
         if needed > free:
@@ -185,16 +163,28 @@ def transfer(
             pass
 
 
-def _accept(response: requests.Response, partial: Partial, start: int, file: PublicFile) -> int | None:
+def _accept(
+    response: requests.Response, partial: Partial, start: int, total: int | None, file: PublicFile
+) -> int | None:
     """Judge an answer by its head, and make the partial file ready for it; the file's size if it is known."""
     status = response.status_code
     if status in TEMPORARY or status >= OUT_OF_ORDER:
         raise Broken(f"status {status}", _asked_wait(response))
-    if status == UNSATISFIABLE and start:
-        partial.discard()
-        raise Broken("no such range of it: it changed", 0)
-    if status == PARTIAL and start:
-        return _continue(response, partial, start)
+    etag, modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
+    before = partial.identity
+    if start and before is not None and status in (PARTIAL, UNSATISFIABLE):
+        given, now = response.headers.get("Content-Range", ""), Identity(partial.url, etag, modified, total)
+        problem = None
+        if status == UNSATISFIABLE:
+            problem = "no such range of it: it changed"
+        elif not given.strip().startswith(f"bytes {start}-"):
+            problem = f"another range than asked for ({shorten(given)})"
+        elif any(None not in pair and pair[0] != pair[1] for pair in zip(before, now, strict=True)):
+            problem = "it changed meanwhile"
+        if problem:
+            partial.discard()
+            raise Broken(problem, 0)
+        return before.total if total is None else total
     if status != OK:
         raise Refused(f"status {status}")
     length = response.headers.get("Content-Length", "")
@@ -203,29 +193,8 @@ def _accept(response: requests.Response, partial: Partial, start: int, file: Pub
         kind = response.headers.get("Content-Type", "")
         raise Refused(f"{total} bytes of {shorten(kind)}, expected {file.about}")
     # A server without ranges, or a file that is another one than before.
-    partial.begin(_identity(response, partial.url, total))
+    partial.begin(Identity(partial.url, etag, modified, total))
     return total
-
-
-def _continue(response: requests.Response, partial: Partial, start: int) -> int | None:
-    given, total, before = response.headers.get("Content-Range", ""), _total(response), partial.identity
-    if before is None or not given.strip().startswith(f"bytes {start}-"):
-        partial.discard()
-        raise Broken(f"another range than asked for ({shorten(given)})", 0)
-    if before.differs_from(_identity(response, partial.url, total)):
-        partial.discard()
-        raise Broken("it changed meanwhile", 0)
-    return total if total is not None else before.total
-
-
-def _total(response: requests.Response) -> int | None:
-    """Size of the whole file, of which an answer gives a part or nothing."""
-    size = response.headers.get("Content-Range", "").strip().rpartition("/")[2]
-    return int(size) if size.isdigit() else None
-
-
-def _identity(response: requests.Response, url: str, total: int | None) -> Identity:
-    return Identity(url, response.headers.get("ETag"), response.headers.get("Last-Modified"), total)
 
 
 def _store(
@@ -234,7 +203,7 @@ def _store(
     """Write what comes; yield once per megabyte."""
     most = total or _most(file)
     size = shown = partial.size
-    with partial.append() as out:
+    with open(partial.path, "ab") as out:
         for chunk in _receive(response, patience.stall):
             size += len(chunk)
             if size > most:
@@ -257,7 +226,7 @@ def _receive(response: requests.Response, stall: float) -> Iterator[bytes]:
         try:
             # Whatever one read of the socket gives: a drip must not look like a stream.
             chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
-        except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError) as error:  # requests' own are OSErrors
             raise Broken(explain(error)) from error
         if not chunk:
             return
@@ -280,20 +249,15 @@ def _asked_wait(response: requests.Response) -> float | None:
     text = response.headers.get("Retry-After", "").strip()
     if text.isdigit():
         return float(text)
-    try:
+    with suppress(ValueError, TypeError):
         return max((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds(), 0)
-    except (ValueError, TypeError):
-        return None
+    return None
 
 
 def explain(error: BaseException) -> str:
     """Find what went wrong in the libraries' nested errors."""
-    inner: BaseException = error
-    while True:
-        reason = getattr(inner, "reason", None)
-        nested = [part for part in (reason, *inner.args) if isinstance(part, BaseException) and part is not inner]
-        if not nested:
-            break
-        inner = nested[0]
-    words = re.sub(r"^<?[\w.]+\(.*?\)>?: |^[\w.]*Connection\w*\(.*?\): ", "", " ".join(str(inner).split()))
-    return shorten(words or type(inner).__name__, 120).strip("'\"")
+    nested = [part for part in (getattr(error, "reason", None), *error.args) if isinstance(part, BaseException)]
+    if nested and nested[0] is not error:
+        return explain(nested[0])
+    words = re.sub(r"^<?[\w.]+\(.*?\)>?: |^[\w.]*Connection\w*\(.*?\): ", "", " ".join(str(error).split()))
+    return shorten(words or type(error).__name__, 120).strip("'\"")

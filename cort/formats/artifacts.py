@@ -40,16 +40,19 @@ def write_artifact(path: str | Path, artifact: Any) -> None:
 
 def to_json(artifact: Any) -> str:
     """Write a dataclass as the text of a file."""
-    return json.dumps(_plain(artifact), ensure_ascii=False, indent=2) + "\n"
+
+    def members(record: Any) -> dict[str, Any]:
+        return {key: getattr(record, name) for name, key, _ in _fields(record.__class__)}
+
+    return json.dumps(artifact, default=members, ensure_ascii=False, indent=2) + "\n"
 
 
 def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
     """Read what `write_artifact` wrote of the dataclass `kind`, or any type that can be a dataclass's field.
 
     A whole number counts from 0. Members that are no fields are ignored. A dataclass that has a method ``check(node)``
-    judges there what its fields say about each other, and complains of the `Node`.
-
-    :raises InputError: names the first field that is missing or of another type.
+    judges there what its fields say about each other, and complains of the `Node`. The first field that is missing or
+    of another type is refused.
     """
     artifact: Artifact = read_json(path).read(kind)
     return artifact
@@ -64,24 +67,11 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {_key(field): _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def _key(field: dataclasses.Field[Any]) -> str:
-    key: str = field.metadata.get("key", field.name)
-    return key
-
-
 @functools.cache
-def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Fields of a dataclass with their types."""
+def _fields(kind: type) -> list[tuple[str, str, Any]]:
+    """Fields of a dataclass: name, key in the file, type."""
     hints = typing.get_type_hints(kind)
-    return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
+    return [(one.name, one.metadata.get("key", one.name), hints[one.name]) for one in dataclasses.fields(kind)]
 
 
 class Node:
@@ -121,7 +111,7 @@ class Node:
         return kind(value)
 
     def _read_fields(self, kind: Any) -> Any:
-        record = kind(**{field.name: self[_key(field)].read(hint) for field, hint in _fields(kind)})
+        record = kind(**{name: self[key].read(hint) for name, key, hint in _fields(kind)})
         if hasattr(record, "check"):
             record.check(self)
         return record
@@ -131,13 +121,11 @@ class Node:
         allowed = (int, float) if kind is float else kind
         wrong = not isinstance(self.value, allowed) or (kind is not bool and isinstance(self.value, bool))
         if wrong or (isinstance(self.value, float) and not math.isfinite(self.value)):
-            raise self.complain(self._shown(), KINDS[kind])
+            # A text in quotes, so that "3" and 3 can be told apart; all else as it stands in the file.
+            is_text = isinstance(self.value, str)
+            found = shorten(self.value) if is_text else shorten(json.dumps(self.value, ensure_ascii=False)).strip("'")
+            raise self.complain(found, KINDS[kind])
         return self.value
-
-    def _shown(self) -> str:
-        # A text in quotes, so that "3" and 3 can be told apart; all else as it stands in the file.
-        text = self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False)
-        return shorten(text) if isinstance(self.value, str) else shorten(text).strip("'")
 
     def complain(self, found: str, expected: str = "the fields that the stage before writes") -> InputError:
         """Make the error for this place of this file."""

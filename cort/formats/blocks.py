@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 
-from cort.formats.arrow import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import InputError
 from cort.system.files import remove_leftovers
 
@@ -26,19 +26,14 @@ Block = TypeVar("Block")
 
 
 class FinishedBlocks:
-    """The finished blocks of one computation; without a folder, none is kept.
+    """The finished blocks of one computation, which `identify` names by all that decides its result.
 
-    :param identify: names the computation by all that decides its result; asked once, and only with a folder.
+    It is asked once, and only with a folder; without one, no block is kept.
     """
 
     def __init__(self, folder: str | Path | None, identify: Callable[[], str]) -> None:
         self._folder = Path(folder) if folder is not None else None
-        self._identify = identify
-
-    @cached_property
-    def identity(self) -> str:
-        """Name of the computation."""
-        return self._identify()
+        self._identify = cache(lambda: identify().encode())
 
     def each(
         self, blocks: Iterable[tuple[int, Block]], make: Callable[[Block], pa.RecordBatch]
@@ -47,11 +42,10 @@ class FinishedBlocks:
         taken = 0
         for number, block in blocks:
             batch = self._read(number)
+            taken += batch is not None
             if batch is None:
                 batch = make(block)
                 self._keep(number, batch)
-            else:
-                taken += 1
             yield batch
         if taken:
             log.info("went on after %d blocks that were finished before", taken)
@@ -72,18 +66,17 @@ class FinishedBlocks:
             table = open_arrow(path, "block", "it is made again")
         except InputError as error:
             log.warning("%s", error)
-            return None
-        if (table.schema.metadata or {}).get(IDENTITY) != self.identity.encode():
+        else:
+            if (table.schema.metadata or {}).get(IDENTITY) == self._identify():
+                return table.combine_chunks().to_batches()[0]
             log.warning("%s: found a block of other inputs or options; it is made again", path)
-            return None
-        return table.combine_chunks().to_batches()[0]
+        return None
 
     def _keep(self, number: int, batch: pa.RecordBatch) -> None:
-        if self._folder is None:
-            return
-        batch = batch.replace_schema_metadata({IDENTITY: self.identity.encode()})
-        with arrow_writer(self._path(self._folder, number), batch.schema) as file:
-            file.write_batch(batch)
+        if self._folder is not None:
+            batch = batch.replace_schema_metadata({IDENTITY: self._identify()})
+            with arrow_writer(self._path(self._folder, number), batch.schema) as file:
+                file.write_batch(batch)
 
     @staticmethod
     def _path(folder: Path, number: int) -> Path:

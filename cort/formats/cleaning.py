@@ -30,16 +30,8 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
     if form == "cort":
         # What Arrow's expressions take for a digit is ASCII, and so are these texts.
         texts = pc.if_else(ascii_only, pc.utf8_trim(pc.replace_substring_regex(texts, OTHERS, " "), " "), texts)
-    change = _fix if form == "fixed" else _filter
-    others = [change(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
-    return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
-
-
-def _fix(text: str) -> str:
     import ftfy
 
-    return ftfy.fix_encoding(text)
-
-
-def _filter(text: str) -> str:
-    return _OTHERS.sub(" ", text).strip(" ")
+    change = ftfy.fix_encoding if form == "fixed" else lambda text: _OTHERS.sub(" ", text).strip(" ")
+    others = [change(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
+    return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))

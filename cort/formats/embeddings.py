@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.arrow import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import input_error
 
 Storage: TypeAlias = Literal["fp32", "fp16"]
@@ -36,8 +36,7 @@ class Shard:
 
     def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
         """Yield (ids, vectors of shape (rows, dimension)) without copying."""
-        for batch in self.table.to_batches():
-            yield from_batch(batch)
+        return map(from_batch, self.table.to_batches())
 
 
 def to_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:
@@ -64,11 +63,9 @@ def write_shard(
     count: int,
     storage: str = "fp32",
 ) -> None:
-    """Write (ids, vectors of shape (rows, dimension)) blocks atomically.
+    """Write (ids, vectors of shape (rows, dimension)) blocks atomically, with the fingerprint of their `model`.
 
-    :param model: fingerprint of the model that made the vectors.
     :param count: rows to come; checked, and again by every reader.
-    :param storage: "fp32" or "fp16".
     """
     metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
     schema = _schema(dimension, storage).with_metadata(metadata)
@@ -83,10 +80,7 @@ def write_shard(
 
 
 def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[Shard]:
-    """Open the shards of one set: same model, dimension and storage, no id twice.
-
-    :param model: the fingerprint the vectors must carry; None takes the first shard's.
-    """
+    """Open the shards of one set: same model (that given, else the first one's), dimension, storage; no id twice."""
     shards = [_open(Path(path)) for path in paths]
     expected = shards[0]
     for shard in shards:
@@ -99,9 +93,8 @@ def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[S
             raise input_error(shard.path, found, same, "delete the file and encode again")
     ids = all_ids(shards)
     if pc.count_distinct(ids).as_py() != len(ids):
-        raise input_error(
-            ", ".join(map(str, paths)), "an id twice", "each id once", "delete the shards and encode again"
-        )
+        source = ", ".join(map(str, paths))
+        raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")
     return shards
 
 
@@ -119,8 +112,7 @@ def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
 def _open(path: Path) -> Shard:
     table = open_arrow(path, "embedding shard", "delete it and encode again")
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    missing = {"model", "count", "dimension", "storage"} - set(metadata)
-    if missing or table.column_names != ["id", "embedding"]:
+    if not metadata.keys() >= {"model", "count", "dimension", "storage"} or table.column_names != ["id", "embedding"]:
         raise input_error(path, "another Arrow file", "an embedding shard", "name the file that `encode` wrote")
     dimension, count = int(metadata["dimension"]), int(metadata["count"])
     kind = table.schema.field("embedding").type

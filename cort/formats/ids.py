@@ -33,8 +33,7 @@ def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
 
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> npt.NDArray[np.int64]:
     """Position of each id in `known`, -1 where it is not there."""
-    found: npt.NDArray[np.int64] = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
-    return found
+    return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
 
 
 def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
@@ -54,15 +53,13 @@ def sort_keys(ids: pa.Array) -> npt.NDArray[np.int64] | Words:
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
         return alphabetic_codes(ids)
     # Without a zero byte in it, an id filled up with zero bytes is like no other.
-    return _by_piece(lambda text, starts, lengths: _words(text, starts, lengths).byteswap(), ids)
+    return _by_piece(_words, ids).byteswap()
 
 
 def is_plain(ids: pa.Array) -> bool:
     """Whether no id is empty, and all are of printable ASCII characters but blanks."""
-    if len(ids) == 0:
-        return True
     text, _, lengths = _places(ids)
-    return bool(lengths.min() > 0 and text.min() > ord(" ") and text.max() <= ord("~"))
+    return not len(ids) or bool(lengths.min() > 0 and text.min() > ord(" ") and text.max() <= ord("~"))
 
 
 def hashes(ids: pa.Array) -> Words:

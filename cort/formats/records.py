@@ -8,17 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Passage(NamedTuple):
-    """One unit of retrieval."""
+class Text(NamedTuple):
+    """A passage, the unit of retrieval, or a query."""
 
-    doc_id: str
-    text: str
-
-
-class Query(NamedTuple):
-    """One information need."""
-
-    query_id: str
+    id: str
     text: str
 
 

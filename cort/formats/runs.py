@@ -7,9 +7,8 @@ orders by score, then by descending doc id), pytrec_eval and the official MS MAR
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -17,23 +16,22 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.formats.ids import MULTIPLIER, Words, hashes, is_plain, sort_keys
-from cort.formats.lines import BYTE_ORDER_MARK, iter_lines
+from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys
+from cort.formats.lines import BadLine, read_columns
 from cort.formats.records import Ranking
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
+CANDIDATES = ("query_id", "doc_id", "query", "passage")
+CANDIDATE_IDS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("score", pa.float64())])
 WRITE_OPTIONS = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
 ROWS_PER_SORT = 10_000
-# Of a file that is read; larger ones are not faster and take memory.
-BYTES_PER_BLOCK = 4 << 20
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -96,7 +94,7 @@ def strictly_decreasing(
 ) -> npt.NDArray[np.float32]:
     """Lower tied scores of one non-increasing ranking by the fewest single-precision steps that make it strict.
 
-    :param ranking: for scores of several rankings, one after the other: the number of each score's ranking, from 0.
+    Of several rankings, one after the other, `ranking` is the number of each score's ranking, from 0.
     """
     bits = np.asarray(scores, dtype=np.float32).view(np.int32).astype(np.int64)
     # A monotone map from floats to integers: neighbouring floats become neighbouring integers.
@@ -115,25 +113,21 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     """
     lines = 0
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
-        writing: Future[None] | None = None
+        writing = pool.submit(lambda: None)
         # Arrow writes a block while Python makes the next one.
         for block in _blocks(rankings):
             table = _block_table(block, tag)
             lines += table.num_rows
-            if writing is not None:
-                writing.result()
-            writing = pool.submit(pa.csv.write_csv, table, handle, WRITE_OPTIONS)
-        if writing is not None:
             writing.result()
+            writing = pool.submit(pa.csv.write_csv, table, handle, WRITE_OPTIONS)
+        writing.result()
     return lines
 
 
 def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
     block: list[Ranking] = []
     rows = 0
-    for ranking in rankings:
-        if len(ranking.doc_ids) == 0:
-            continue
+    for ranking in (one for one in rankings if len(one.doc_ids)):
         block.append(ranking)
         rows += len(ranking.doc_ids)
         if rows >= ROWS_PER_BLOCK:
@@ -148,17 +142,11 @@ def _block_table(block: list[Ranking], tag: str) -> pa.Table:
     queries = pa.array([ranking.query_id for ranking in block], pa.string())
     number = np.repeat(np.arange(len(block)), lengths)
     rows = len(number)
+    doc_ids = list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block))
     ranks = np.arange(1, rows + 1) - np.cumsum([0, *lengths[:-1]])[number]
-    return pa.table(
-        {
-            "query_id": queries.take(pa.array(number)),
-            "q0": pa.repeat("Q0", rows),
-            "doc_id": pa.array(list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block)), pa.string()),
-            "rank": pa.array(ranks),
-            "score": pa.array(strictly_decreasing(np.concatenate([one.scores for one in block]), number)),
-            "tag": pa.repeat(tag, rows),
-        }
-    )
+    scores = strictly_decreasing(np.concatenate([ranking.scores for ranking in block]), number)
+    columns = [pa.repeat("Q0", rows), pa.array(doc_ids, pa.string()), ranks, scores, pa.repeat(tag, rows)]
+    return pa.table([queries.take(pa.array(number)), *columns], names=COLUMNS)
 
 
 def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
@@ -166,13 +154,17 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
 
     :param order_ties: False leaves documents of equal scores as they stand in the file, for who does not ask.
     """
-    table = _read_fields(path)
+    table = read_columns(path, COLUMNS, FIELDS, _parse)
     scores = table["score"].combine_chunks().to_numpy()
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         row = int(bad[0])
         raise input_error(path, f"the score {scores[row]}", "a finite number", "fix or drop the line", row + 1)
-    query_ids, queries = _encode(table["query_id"])
+    encoded = table["query_id"].unify_dictionaries().combine_chunks()
+    # An empty table has no chunk, and a chunked array of none.
+    is_empty = isinstance(encoded, pa.ChunkedArray)
+    query_ids: list[str] = [] if is_empty else encoded.dictionary.to_pylist()
+    queries = np.empty(0, dtype=np.int32) if is_empty else encoded.indices.to_numpy()
     doc_ids = table["doc_id"].combine_chunks()
     del table
     _refuse_duplicates(path, query_ids, queries, doc_ids)
@@ -183,13 +175,25 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
 
 
-def _encode(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
-    """List the different ids in order of first mention, and the place of each row's id in the list."""
-    encoded = column.unify_dictionaries().combine_chunks()
-    # An empty table has no chunk, and a chunked array of none.
-    if isinstance(encoded, pa.ChunkedArray):
-        return [], np.empty(0, dtype=np.int32)
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+def is_candidate(line: str) -> bool:
+    """Tell a line of MS MARCO's lists of candidates with their texts from one of a run, whose fields are 3 or 6."""
+    return line.count("\t") == len(CANDIDATES) - 1
+
+
+def read_candidates(path: str | Path) -> pa.Table:
+    """Read the ids of such a list, in the order of the file, without its texts, which are twenty times as large."""
+    return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate)
+
+
+def _parse_candidate(line: str) -> tuple[str, str]:
+    if not is_candidate(line):
+        expected = "the 4 fields `query_id TAB doc_id TAB query TAB passage`"
+        raise BadLine(f"{line.count(chr(9)) + 1} fields", expected, "fix the line")
+    query_id, doc_id, _, _ = line.split("\t")
+    for name, value in (("query", query_id), ("document", doc_id)):
+        if value.split() != [value]:
+            raise BadLine(f"the {name} id {shorten(value)}", "an id without blanks", "fix the line")
+    return query_id, doc_id
 
 
 def _is_falling(queries: Codes, scores: npt.NDArray[np.float64]) -> bool:
@@ -241,58 +245,11 @@ def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
     return pairs
 
 
-def _read_fields(path: str | Path) -> pa.Table:
-    kept = {"column_types": FIELDS, "include_columns": FIELDS.names}
-    convert = pa.csv.ConvertOptions(**kept, strings_can_be_null=False, null_values=[])
+def _parse(line: str) -> tuple[str, str, float]:
+    fields = line.split()
+    if len(fields) != len(COLUMNS):
+        raise BadLine(f"{len(fields)} fields", "the 6 fields `query_id Q0 doc_id rank score tag`", "fix the line")
     try:
-        head = _head(path)
-        # The fast parser takes exactly one kind of separator and no surprises; all else goes line by line.
-        if b"\r" in head or head.startswith(BYTE_ORDER_MARK):
-            return _read_fields_slowly(path)
-        separator = "\t" if b"\t" in head else " "
-        # Arrow's own files: what Python reads it would have to copy.
-        with pa.OSFile(str(path)) as file:
-            table = pa.csv.read_csv(
-                pa.CompressedInputStream(file, "gzip") if str(path).endswith(".gz") else file,
-                read_options=pa.csv.ReadOptions(column_names=list(COLUMNS), block_size=BYTES_PER_BLOCK),
-                parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
-                convert_options=convert,
-            )
-    except (pa.ArrowInvalid, OSError, zlib.error):
-        if not Path(path).exists():
-            raise
-        return _read_fields_slowly(path)
-    if table.num_rows and not _looks_clean(table):
-        return _read_fields_slowly(path)
-    return table
-
-
-def _head(path: str | Path) -> bytes:
-    """Read the first text bytes, plain or gzipped."""
-    with open(path, "rb") as handle:
-        head = handle.read(65_536)
-    return zlib.decompressobj(wbits=31).decompress(head, 65_536) if str(path).endswith(".gz") else head
-
-
-def _looks_clean(table: pa.Table) -> bool:
-    """Whether no id is empty or has white space or a byte order mark in it."""
-    parts = [*(chunk.dictionary for chunk in table["query_id"].chunks), *table["doc_id"].chunks]
-    return not any(
-        not is_plain(part) and pc.any(pc.match_substring_regex(part, r"[\s\x{FEFF}]|^$")).as_py() for part in parts
-    )
-
-
-def _read_fields_slowly(path: str | Path) -> pa.Table:
-    query_ids, doc_ids, scores = [], [], []
-    for row, line in iter_lines(path):
-        fields = line.split()
-        if len(fields) != len(COLUMNS):
-            expected = "the 6 fields `query_id Q0 doc_id rank score tag`"
-            raise input_error(path, f"{len(fields)} fields", expected, "fix the line", row)
-        try:
-            scores.append(float(fields[4]))
-        except ValueError:
-            raise input_error(path, f"the score {shorten(fields[4])}", "a number", "fix the line", row) from None
-        query_ids.append(fields[0])
-        doc_ids.append(fields[2])
-    return pa.table([query_ids, doc_ids, scores], schema=FIELDS)
+        return fields[0], fields[2], float(fields[4])
+    except ValueError:
+        raise BadLine(f"the score {shorten(fields[4])}", "a number", "fix the line") from None

@@ -1,7 +1,4 @@
-"""The shape of YAML files by a JSON schema: every mistake at once, a line each.
-
-A line says where, what was found, what was expected and what to do.
-"""
+"""The shape of YAML files by a JSON schema: every mistake at once, a line each, as of an `InputError`."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
+
+from cort.system.errors import input_error
 
 TYPES = {
     "object": "a mapping",
@@ -38,52 +38,39 @@ BOUNDS = {
 }
 
 
-def shape_mistakes(value: object, schema: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each place where a value is not as its schema says."""
+def shape_mistakes(value: object, schema: dict[str, Any]) -> list[str]:
+    """List a line for each place where a value is not as its schema says."""
     names = list(strange_keys(value))
-    yield from names
-    if not names:
-        for error in Validator(schema).iter_errors(value):
-            yield from explain(error)
+    return names or [line for error in Validator(schema).iter_errors(value) for line in explain(error)]
 
 
 def repeated_keys(path: str | Path) -> list[str]:
     """List the keys of a YAML file that stand twice in one mapping: YAML would silently keep the last."""
-    errors: list[str] = []
-
-    def visit(node: yaml.Node | None) -> None:
-        if isinstance(node, yaml.MappingNode):
-            seen: dict[str, int] = {}
-            for key, value in node.value:
-                line = key.start_mark.line + 1
-                name = str(key.value)
-                if name in seen:
-                    errors.append(
-                        f"{path}: row {line}: found the key {name!r} again (first in row {seen[name]}), "
-                        "expected each key once; rename or remove one"
-                    )
-                seen.setdefault(name, line)
-                visit(value)
-        elif isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                visit(item)
-
-    visit(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
-    return errors
+    return list(_repeated_keys(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader), path))
 
 
-def _is_integer(_: object, value: object) -> bool:
-    # JSON Schema takes 6.0 for an integer; the stages' options do not.
-    return isinstance(value, int) and not isinstance(value, bool)
+def _repeated_keys(node: yaml.Node | None, path: str | Path) -> Iterator[str]:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _repeated_keys(item, path)
+    elif isinstance(node, yaml.MappingNode):
+        rows: dict[str, int] = {}
+        for key, value in node.value:
+            row, name = key.start_mark.line + 1, str(key.value)
+            if name in rows:
+                found = f"the key {name!r} again (first in row {rows[name]})"
+                yield str(input_error(path, found, "each key once", "rename or remove one", row))
+            rows.setdefault(name, row)
+            yield from _repeated_keys(value, path)
 
 
-def _is_number(_: object, value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
+# JSON Schema takes 6.0 for an integer; the stages' options do not.
+CHECKS = {
+    "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+}
 Validator: Any = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number}),
+    Draft202012Validator, type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(CHECKS)
 )
 
 
@@ -166,10 +153,10 @@ def _fix_of_type(value: object, expected: object) -> str:
         return "put it in quotes"
     if expected == "integer" and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
-    try:
-        number = float(value) if isinstance(value, str) and expected in ("integer", "number") else math.nan
-    except ValueError:
-        number = math.nan
+    number = math.nan
+    if isinstance(value, str) and expected in ("integer", "number"):
+        with suppress(ValueError):
+            number = float(value)
     if not math.isfinite(number):
         return "fix the value"
     # YAML takes 2e-5 for text and 2.0e-5 for a number.

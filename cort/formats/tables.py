@@ -1,4 +1,4 @@
-"""Parquet tables: their schemas, and reading and writing them checked and whole."""
+"""Parquet tables with their schemas, and Arrow IPC files: reading and writing them checked and whole."""
 
 from __future__ import annotations
 
@@ -15,33 +15,22 @@ from cort.system.files import atomic_file, flushing
 PASSAGES = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 QRELS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32())])
-TRIPLES = pa.schema(
-    [
-        ("epoch", pa.int32()),
-        ("query_id", pa.string()),
-        ("positive", pa.string()),
-        ("negative", pa.string()),
-        ("negative_rank", pa.int32()),
-    ]
-)
-PAIRS = pa.schema(
-    [("epoch", pa.int32()), ("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32())]
-)
+EPOCHS = pa.schema([("epoch", pa.int32())])
+NAMES = [(name, pa.string()) for name in ("query_id", "positive", "negative")]
+TRIPLES = pa.schema([*EPOCHS, *NAMES, ("negative_rank", pa.int32())])
+PAIRS = pa.schema([*EPOCHS, *QRELS])
 SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score", pa.float32())])
 PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
-EPOCHS = pa.schema([("epoch", pa.int32())])
-
 ROW_GROUP = 65_536
+# What a file should be, and what to do if it is not.
+WHOLE = ("parquet file", "delete it and let it be built again")
 
 
 def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
     """Read a whole parquet table and check that it has the columns of `schema`, without nulls."""
-    file = _open(path, schema)
-    try:
-        table = file.read(columns=schema.names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(path, error) from error
+    with refuse_damage(path, *WHOLE):
+        table = _open(path, schema).read(columns=schema.names)
     for name in schema.names:
         if table.column(name).null_count:
             raise input_error(path, f"empty cells in column {name!r}", "a value in every row", "rebuild the file")
@@ -50,11 +39,8 @@ def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
 
 def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:
     """Stream a parquet table in batches of at most `rows` rows."""
-    file = _open(path, schema)
-    try:
-        yield from file.iter_batches(batch_size=rows, columns=schema.names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(path, error) from error
+    with refuse_damage(path, *WHOLE):
+        yield from _open(path, schema).iter_batches(batch_size=rows, columns=schema.names)
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:
@@ -83,6 +69,31 @@ def count_epochs(path: str | Path) -> int:
     return int(read_table(path, EPOCHS)["epoch"][-1].as_py()) + 1
 
 
+def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:
+    """Map a file; `what` it should be and the `remedy` go into the error for damaged bytes."""
+    with refuse_damage(path, what, remedy):
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+@contextmanager
+def refuse_damage(path: str | Path, what: str, remedy: str) -> Iterator[None]:
+    """Turn what a library says of damaged bytes into our error; what is not there stays the system's."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if not Path(path).exists():
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise input_error(path, f"unreadable bytes ({reason})", f"a whole {what}", remedy) from error
+
+
+@contextmanager
+def arrow_writer(path: str | Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
+    """Write batches to a file that is there whole or not at all."""
+    with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        yield file
+
+
 def write_table(path: str | Path, table: pa.Table) -> None:
     """Write a table atomically."""
     with open_writer(path, table.schema) as writer:
@@ -105,24 +116,11 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
 
 
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
-    try:
+    with refuse_damage(path, *WHOLE):
         file = pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
-        if not Path(path).exists():
-            raise
-        raise _damaged(path, error) from error
-    found = {field.name: field.type for field in file.schema_arrow}
-    wrong = [
-        f"{field.name}: {found.get(field.name, 'missing')}" for field in schema if found.get(field.name) != field.type
-    ]
+    found = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+    wrong = [f"{one.name}: {found.get(one.name, 'missing')}" for one in schema if found.get(one.name) != one.type]
     if wrong:
         expected = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise input_error(path, f"columns ({'; '.join(wrong)})", f"({expected})", "rebuild the file or name another")
     return file
-
-
-def _damaged(path: str | Path, error: Exception) -> Exception:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return input_error(
-        path, f"unreadable bytes ({reason})", "a whole parquet file", "delete it and let it be built again"
-    )

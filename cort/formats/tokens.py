@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.arrow import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import input_error, shorten
 
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
@@ -23,12 +23,12 @@ class Tokens:
     """Token ids of many texts, by row."""
 
     def __init__(self, path: str | Path, tokenizer: str | None = None) -> None:
-        """Open a cache.
-
-        :param tokenizer: fingerprint the cache must carry; None accepts any.
-        """
+        """Open a cache, which must carry the fingerprint `tokenizer` if one is given."""
         self.path = Path(path)
-        self._map(_open(self.path))
+        table = open_arrow(self.path, "token cache", "delete it and tokenize again")
+        if not table.schema.remove_metadata().equals(SCHEMA):
+            raise input_error(path, "another Arrow file", "a token cache", "name the file that `tokenize` wrote")
+        self._map(table)
         if tokenizer is not None and self.tokenizer != tokenizer:
             found = f"tokens of tokenizer {self.tokenizer}"
             raise input_error(path, found, f"tokenizer {tokenizer}", "delete it and tokenize again")
@@ -47,16 +47,12 @@ class Tokens:
     def _map(self, table: pa.Table) -> None:
         self.tokenizer = (table.schema.metadata or {}).get(b"tokenizer", b"").decode()
         self.ids: pa.ChunkedArray = table["id"]
-        self._values = [chunk.values.to_numpy() for chunk in table["tokens"].chunks]
+        self._values: list[npt.NDArray[np.int32]] = [chunk.values.to_numpy() for chunk in table["tokens"].chunks]
         self._offsets = [chunk.offsets.to_numpy() for chunk in table["tokens"].chunks]
         rows = [len(offsets) - 1 for offsets in self._offsets]
-        self._first_row = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        self._first_row = np.cumsum([0, *rows])
         #: number of tokens of each row, shape (rows,)
-        self.lengths: npt.NDArray[np.int64] = (
-            np.concatenate([np.diff(offsets) for offsets in self._offsets]).astype(np.int64)
-            if rows
-            else np.zeros(0, dtype=np.int64)
-        )
+        self.lengths: npt.NDArray[np.int64] = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
 
     def __len__(self) -> int:
         return int(self._first_row[-1])
@@ -65,8 +61,7 @@ class Tokens:
         chunk = int(np.searchsorted(self._first_row, row, side="right")) - 1
         local = row - int(self._first_row[chunk])
         offsets = self._offsets[chunk]
-        tokens: npt.NDArray[np.int32] = self._values[chunk][offsets[local] : offsets[local + 1]]
-        return tokens
+        return self._values[chunk][offsets[local] : offsets[local + 1]]
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> npt.NDArray[np.int64]:
         """Rows of the given ids; an unknown id is the fault of `source`."""
@@ -75,8 +70,7 @@ class Tokens:
             unknown = ids.filter(pc.is_null(rows))[0].as_py()
             found = f"the unknown id {shorten(unknown)}"
             raise input_error(source, found, f"ids of {self.path}", "rebuild both from one collection")
-        numbers: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
-        return numbers
+        return np.asarray(rows, np.int64)
 
 
 def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]]]], tokenizer: str) -> int:
@@ -88,10 +82,3 @@ def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[i
             file.write_batch(pa.record_batch([ids, pa.array(tokens, SCHEMA.field("tokens").type)], schema=schema))
             rows += len(ids)
     return rows
-
-
-def _open(path: Path) -> pa.Table:
-    table = open_arrow(path, "token cache", "delete it and tokenize again")
-    if not table.schema.remove_metadata().equals(SCHEMA):
-        raise input_error(path, "another Arrow file", "a token cache", "name the file that `tokenize` wrote")
-    return table

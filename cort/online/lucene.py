@@ -32,7 +32,7 @@ from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.options import HEAP_MB
 from cort.system.errors import InputError, input_error
-from cort.system.java import java_home
+from cort.system.machine import java_home
 
 ROOT = Path(__file__).parents[2]
 # Score and, in hexadecimal bytes, id of a result, as Lucene describes one sorted by both.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.java import java_home
+from cort.system.machine import java_home
 
 MANIFEST = "manifest.json"
 KEPT_LINES = 1000

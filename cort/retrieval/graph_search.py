@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.arrow import open_arrow
 from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Ranking
 from cort.formats.runs import order
+from cort.formats.tables import open_arrow
 from cort.retrieval.graph import FIX, HNSW_SPACE, IDS_FILE, Meta, Vectors, library, read_meta
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error

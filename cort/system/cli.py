@@ -61,7 +61,9 @@ def run(
 ) -> int:
     """Parse, run `stage`, log what was done; 0, or 1 with a one-line error when the input is at fault."""
     args = parser.parse_args(argv)
-    _be_quiet()
+    # The bars and notes of libraries, not yet imported here, stay out of the log.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     unwind_on_signals()
     started = time.perf_counter()
     try:
@@ -92,10 +94,7 @@ def run(
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """Parse the value of an option that is a JSON object.
-
-    :raises InputError: anything else.
-    """
+    """Parse the value of an option that is a JSON object; anything else is refused."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
@@ -114,30 +113,15 @@ def check_depths(depths: Sequence[int]) -> None:
 
 def peak_memory_mb() -> int:
     """Largest resident set of this process or of any child it waited for, in MB."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return max(own, children) // 1024
-
-
-def _be_quiet() -> None:
-    """Keep the bars and notes of libraries, not yet imported here, out of the log."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) // 1024
 
 
 def _configure_logging(path: str | None) -> None:
-    terminal = logging.StreamHandler(sys.stderr)
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        handlers=[terminal],
-        force=True,
-    )
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         # Emptied, then appended to: the processes of one stage may write to it together.
         Path(path).write_bytes(b"")
-        file = logging.FileHandler(path, mode="a", encoding="utf-8")
-        file.setFormatter(terminal.formatter)
-        logging.getLogger().addHandler(file)
+        handlers.append(logging.FileHandler(path, mode="a", encoding="utf-8"))
+    form = "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, datefmt="%H:%M:%S", handlers=handlers, force=True)

@@ -13,13 +13,12 @@ import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from cort.system import locks
-from cort.system.environment import changed_environment
 from cort.system.errors import input_error
 
 log = logging.getLogger(__name__)
@@ -38,22 +37,10 @@ class Gpu(NamedTuple):
     uuid: str
     instances: tuple[str, ...]
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """What can be leased of it."""
-        return self.instances or (self.uuid,)
-
-
-class Device(NamedTuple):
-    """Something CUDA can use: its identity, and what CUDA_VISIBLE_DEVICES calls it."""
-
-    identity: str
-    setting: str
-
 
 def visible_devices() -> list[str]:
     """Identities of the devices this process may use: those of CUDA_VISIBLE_DEVICES if it is set, else all."""
-    return [device.identity for device in _discover()[0]]
+    return list(_discover()[0])
 
 
 @contextmanager
@@ -62,25 +49,36 @@ def lease(count: int = 1) -> Iterator[list[str]]:
 
     Waits until they are free. Meanwhile CUDA sees no others, in this process if it has not used CUDA before, and in
     those it calls, which must not ask for a lease of their own.
-
-    :raises InputError: when the folder of the locks belongs to somebody else.
     """
     devices, by_index = _discover()
     # CUDA uses one MIG instance per process.
-    count = min(count, 1 if any(device.identity.startswith("MIG-") for device in devices) else len(devices))
+    count = min(count, 1 if any(identity.startswith("MIG-") for identity in devices) else len(devices))
     if count < 1:
         yield []
         return
-    with locks.hold(_lock_folder(), [device.identity for device in devices], count) as held:
+    with locks.hold(_lock_folder(), list(devices), count) as held:
         for identity in held:
             log.info("leased device %s", identity)
-        settings = [device.setting for device in devices if device.identity in held]
+        settings = [setting for identity, setting in devices.items() if identity in held]
         changes = {VISIBLE: ",".join(settings)}
         if by_index and any(setting.isdecimal() for setting in settings):
             # CUDA's own order is by speed, nvidia-smi's is this one.
             changes[ORDER] = "PCI_BUS_ID"
-        with changed_environment(changes):
+        with _changed_environment(changes):
             yield held
+
+
+@contextmanager
+def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, also for processes started meanwhile, and put them back as they were."""
+    before = {name: os.environ[name] for name in changes if name in os.environ}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def parse_listing(text: str) -> list[Gpu]:
@@ -94,25 +92,29 @@ def parse_listing(text: str) -> list[Gpu]:
     return gpus
 
 
-def select(setting: str, gpus: Sequence[Gpu] | None) -> list[Device]:
+def select(setting: str, gpus: Sequence[Gpu] | None) -> dict[str, str]:
     """Resolve a value of CUDA_VISIBLE_DEVICES as CUDA does: up to its first invalid entry, nothing if one repeats.
 
-    :param gpus: those of the machine, None if unknown; entries are then taken as they are.
+    What CUDA_VISIBLE_DEVICES calls a device, by its identity. Where the `gpus` of the machine are unknown, entries are
+    taken as they are.
     """
-    found: list[Device] = []
-    for entry in setting.split(","):
-        identity = _identify(entry.strip(), gpus)
+    found: dict[str, str] = {}
+    for entry in map(str.strip, setting.split(",")):
+        identity = _identify(entry, gpus)
         if identity is None:
             break
-        found.append(Device(identity, entry.strip()))
-    return found if len({device.identity for device in found}) == len(found) else []
+        if identity in found:
+            return {}
+        found[identity] = entry
+    return found
 
 
 def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
     if gpus is None:
         return entry if re.fullmatch(r"[0-9]+|(GPU|MIG)-[\w/-]+", entry) else None
     # Of a GPU in parts, CUDA takes the first one.
-    names = {gpu.uuid: gpu.devices[0] for gpu in gpus} | {part: part for gpu in gpus for part in gpu.instances}
+    names = {gpu.uuid: (*gpu.instances, gpu.uuid)[0] for gpu in gpus}
+    names |= {part: part for gpu in gpus for part in gpu.instances}
     if re.fullmatch("[0-9]+", entry):
         meant = [gpu.uuid for gpu in gpus if gpu.number == int(entry)]
     elif entry in names:
@@ -122,28 +124,23 @@ def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
     return names[meant[0]] if len(meant) == 1 else None
 
 
-def _discover() -> tuple[list[Device], bool]:
-    """Devices this process may use, and whether an index among them is known to be nvidia-smi's."""
+def _discover() -> tuple[dict[str, str], bool]:
+    """Devices this process may use, as of `select`, and whether an index among them is known to be nvidia-smi's."""
     setting = os.environ.get(VISIBLE)
     if setting is not None and not select(setting, None):
-        return [], False
+        return {}, False
     gpus = _list_gpus()
     if setting is not None:
         return select(setting, gpus), gpus is not None
-    return [Device(name, name) for gpu in gpus or () for name in gpu.devices], False
+    return {name: name for gpu in gpus or () for name in gpu.instances or (gpu.uuid,)}, False
 
 
 def _list_gpus() -> list[Gpu] | None:
     """Ask nvidia-smi; None if it is not there, fails or does not answer."""
     try:
-        process = subprocess.Popen(
-            ["nvidia-smi", "-L"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-        )
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        command = ["nvidia-smi", "-L"]
+        process = subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=nothing, text=True, errors="replace")
     except OSError:
         return None
     try:

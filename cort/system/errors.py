@@ -10,14 +10,9 @@ class InputError(ValueError):
 
 
 def input_error(source: str | Path, found: str, expected: str, fix: str, row: int | None = None) -> InputError:
-    """Build the one-line message every reader uses.
-
-    :param source: the file, config key or argument at fault.
-    :param row: the row in that file, counted from 1; None when the whole file is meant.
-    """
+    """Build the one-line message every reader uses, about a file (or its row, from 1), config key or argument."""
     place = f"{source}: row {row}" if row is not None else f"{source}"
-    line = f"{place}: found {found}, expected {expected}; {fix}"
-    return InputError(" ".join(line.split()))
+    return InputError(" ".join(f"{place}: found {found}, expected {expected}; {fix}".split()))
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -35,7 +35,7 @@ NO_ROOM = 64 << 10
 OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 # Longest name of a file is 255 bytes; host, process id, random part and suffix take 54 at most.
 NAME_BYTES, HOST_CHARACTERS = 200, 24
-
+SECONDS_BETWEEN_FLUSHES = 1.0
 log = logging.getLogger(__name__)
 
 
@@ -51,7 +51,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         yield temporary
         _fsync(temporary)
         os.replace(temporary, target)
-        _fsync_folder(target.parent)
+        _fsync(target.parent)
 
 
 @contextmanager
@@ -67,12 +67,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
         for part in [*sorted(temporary.rglob("*")), temporary]:
-            if part.is_dir():
-                _fsync_folder(part)
-            elif part.is_file():
+            if part.is_dir() or part.is_file():
                 _fsync(part)
         _replace_folder(temporary, target, own)
-        _fsync_folder(target.parent)
+        _fsync(target.parent)
 
 
 @contextmanager
@@ -85,21 +83,14 @@ def temporary_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def flushing(path: Path, every: float = 1.0) -> Iterator[None]:
-    """Put a new file on the disk while it is written: `atomic_file` then has little left to wait for.
-
-    :param every: seconds between two attempts.
-    """
+def flushing(path: Path) -> Iterator[None]:
+    """Put a new file on the disk while it is written: `atomic_file` then has little left to wait for."""
     done = Event()
 
     def flush() -> None:
-        while not done.wait(every):
-            with suppress(OSError):  # the writer will run into it too
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fdatasync(descriptor)
-                finally:
-                    os.close(descriptor)
+        while not done.wait(SECONDS_BETWEEN_FLUSHES):
+            with suppress(OSError), open(path, "rb") as handle:  # the writer will run into it too
+                os.fdatasync(handle.fileno())
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(flush)
@@ -150,8 +141,12 @@ def _own_folder(target: Path) -> Iterator[Path]:
         folder, descriptor = _new_folder(target.parent, prefix)
         try:
             yield folder
+        except (OSError, InputError):
+            raise
         except Exception as error:
-            if not isinstance(error, OSError | InputError) and _is_full(folder, error):
+            # A library that is not Python's stumbled over a full disk: it says so, or no room is left.
+            said = any(os.strerror(number) in str(error) for number in DISK_IS_FULL)
+            if said or shutil.disk_usage(folder).free < NO_ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise
         finally:
@@ -165,19 +160,13 @@ def _own_folder(target: Path) -> Iterator[Path]:
         raise
 
 
-def _is_full(folder: Path, error: Exception) -> bool:
-    """Whether a library that is not Python's stumbled over a full disk: it says so, or no room is left."""
-    said = any(os.strerror(number) in str(error) for number in DISK_IS_FULL)
-    return said or shutil.disk_usage(folder).free < NO_ROOM
-
-
 def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:
     """Make a folder and lock it; the descriptor holds the lock, and is not passed on to other programs."""
     while True:
         folder = parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}.tmp"
         folder.mkdir()
         try:
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:
             # Swept by another writer, who found it without a lock.
             continue
@@ -195,18 +184,12 @@ def _remove_if_dead(folder: Path) -> bool:
     Its writer may be between making and locking it. Then only one of us gets the lock: if it is us, the writer sees
     that its lock is taken or gone, and makes another folder.
     """
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        # Gone meanwhile, or somebody else's.
-        return False
-    try:
-        if try_lock(descriptor):
+    # Gone meanwhile, or somebody else's.
+    with suppress(OSError), open(folder / LOCK, "ab") as lock:
+        if try_lock(lock.fileno()):
             shutil.rmtree(folder, ignore_errors=True)
             return True
-        return False
-    finally:
-        os.close(descriptor)
+    return False
 
 
 def _replace_folder(new: Path, target: Path, own: Path) -> None:
@@ -238,17 +221,12 @@ def _host() -> str:
 
 
 def _fsync(path: Path) -> None:
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def _fsync_folder(path: Path) -> None:
-    """Make renames in a folder last, where the file system can do so on demand."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Make a file's bytes last, or renames in a folder, where the file system can do so on demand."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
+        if path.is_file() or error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
             raise
     finally:
         os.close(descriptor)

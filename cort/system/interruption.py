@@ -1,7 +1,4 @@
-"""Ending in order when asked to: signals become a request that long work answers at its next safe place.
-
-Nothing here imports torch: `cli` uses it for every stage.
-"""
+"""Ending in order when asked to: signals become a request that long work answers at its next safe place."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 #: SIGUSR1 is what SLURM sends before a time limit if asked to (``--signal``)
@@ -39,7 +36,7 @@ def unwind_on_signals() -> None:
 class Requests:
     """While entered, SIGTERM, SIGUSR1 and SIGINT only set `received`; a second SIGINT is a KeyboardInterrupt at once.
 
-    :param patient: take any number of SIGINTs: the process that passes them on decides when there were enough.
+    If `patient`, any number of SIGINTs is taken: the process that passes them on decides when there were enough.
     """
 
     def __init__(self, patient: bool = False) -> None:
@@ -57,9 +54,7 @@ class Requests:
                     signal.signal(number, self._take)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before.clear()

@@ -49,8 +49,26 @@ def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]
 
     Waiting is told in one line, and ended by any exception a signal raises.
     """
+    request, told = Request(tuple(names), amount), False
     with ExitStack() as held:
-        yield _acquire(folder, Request(tuple(names), amount), held)
+        with _ticket(folder, request) as number:
+            while True:
+                with _lock(folder / "mutex"):
+                    requests = [*_earlier(folder, number), request]
+                    wanted = {name for each in requests for name in each.names}
+                    free = {name for name in wanted if _is_free(_lock_file(folder, name))}
+                    share = allot(requests, free)[-1]
+                    if len(share) == amount:
+                        command = shorten(shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]), 100)
+                        for path in [_lock_file(folder, name) for name in share]:
+                            held.enter_context(_lock(path))
+                            path.write_text(f"pid {os.getpid()} on {socket.gethostname()}, {command}", encoding="utf-8")
+                        break
+                    if not told:
+                        log.info("%s", _describe_waiting(folder, requests, free))
+                        told = True
+                time.sleep(INTERVAL)
+        yield share
 
 
 def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]:
@@ -64,27 +82,6 @@ def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]
         left.difference_update(share)
         shares.append(share)
     return shares
-
-
-def _acquire(folder: Path, request: Request, held: ExitStack) -> list[str]:
-    """Leave the locks to `held`."""
-    told = ""
-    with _ticket(folder, request) as number:
-        while True:
-            with _lock(folder / "mutex"):
-                requests = [*_earlier(folder, number), request]
-                free = {name for earlier in requests for name in earlier.names if _is_free(_lock_file(folder, name))}
-                share = allot(requests, free)[-1]
-                if len(share) == request.amount:
-                    for path in [_lock_file(folder, name) for name in share]:
-                        held.enter_context(_lock(path))
-                        path.write_text(_describe_process(), encoding="utf-8")
-                    return share
-                waiting = told or _describe_waiting(folder, requests, free)
-            if not told:
-                log.info("%s", waiting)
-            told = waiting
-            time.sleep(INTERVAL)
 
 
 @contextmanager
@@ -121,26 +118,19 @@ def _lock(path: Path) -> FileLock:
 
 
 def _is_free(path: Path) -> bool:
-    try:
-        with _lock(path).acquire(blocking=False):
-            return True
-    except Timeout:
-        return False
+    with suppress(Timeout), _lock(path).acquire(blocking=False):
+        return True
+    return False
 
 
 def _lock_file(folder: Path, name: str) -> Path:
     return folder / f"{quote(name, safe='')}.lock"
 
 
-def _describe_process() -> str:
-    command = shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]])
-    return f"pid {os.getpid()} on {socket.gethostname()}, {shorten(command, 100)}"
-
-
 def _describe_waiting(folder: Path, requests: Sequence[Request], free: Collection[str]) -> str:
     names, amount = requests[-1]
-    holders = [
-        f"{name}: {'free' if name in free else _lock_file(folder, name).read_text(encoding='utf-8', errors='replace')}"
-        for name in names
-    ]
+    holders = []
+    for name in names:
+        holder = "free" if name in free else _lock_file(folder, name).read_text(encoding="utf-8", errors="replace")
+        holders.append(f"{name}: {holder}")
     return f"waiting for {amount} of {len(names)}, {len(requests) - 1} before in line; {'; '.join(holders)}"

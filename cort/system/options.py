@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import types
 import typing
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
@@ -36,8 +35,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
 
 def read_options(settings: type[Settings], args: argparse.Namespace | object) -> Settings:
     """Take the values of a dataclass from parsed arguments, or from options that have more fields."""
-    names = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
-    return settings(**{name: getattr(args, name) for name in names})
+    values = {field.name: getattr(args, field.name) for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
+    return settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def to_words(options: Any) -> list[str]:
@@ -53,36 +52,23 @@ def to_words(options: Any) -> list[str]:
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     """Keyword arguments of the option."""
-    given = {key: value for key, value in field.metadata.items() if value}
+    found = {key: value for key, value in field.metadata.items() if value}
     needed = field.default is dataclasses.MISSING
-    found = given | ({"required": True} if needed else {"default": field.default})
-    arguments = typing.get_args(hint)
+    found |= {"required": True} if needed else {"default": field.default}
     if typing.get_origin(hint) is tuple:
-        many = "+" if needed else "*"
-        return {**found, **_parse(arguments[0]), "nargs": many, "action": _AsTuple}
+        hint, found["nargs"] = typing.get_args(hint)[0], "+" if needed else "*"
     # A choice or nothing is another kind of union than a number or nothing.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return {**found, **_parse(next(one for one in arguments if one is not type(None))), "nargs": "?"}
-    return found | _parse(hint)
-
-
-def _parse(hint: Any) -> dict[str, Any]:
+        hint, found["nargs"] = next(one for one in typing.get_args(hint) if one is not type(None)), "?"
     if hint is bool:
-        return {"type": _boolean, "metavar": "True|False"}
+        return found | {"type": _boolean, "metavar": "True|False"}
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
-        return {"type": type(choices[0]), "choices": choices, "metavar": None}
-    return {"type": hint}
+        return found | {"type": type(choices[0]), "choices": choices, "metavar": None}
+    return found | {"type": hint}
 
 
 def _boolean(text: str) -> bool:
     if text not in ("True", "False"):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected True or False")
     return text == "True"
-
-
-class _AsTuple(argparse.Action):
-    """Keep several values as a tuple."""
-
-    def __call__(self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: Any = None) -> None:
-        setattr(namespace, self.dest, tuple(values or ()))

@@ -34,9 +34,8 @@ Facts: TypeAlias = tuple[str, list[str]]
 def program_of(module: str) -> dict[str, str]:
     """Hash every project file that `module` (``"cort.encode"``) imports, at once or later; the key is its path."""
     found: dict[str, str] = {}
-    seen = set(_with_packages(module))
-    waiting = list(seen)
-    known = _read_cache(ROOT)
+    waiting = list(_with_packages(module))
+    seen, known = set(waiting), _read_cache(ROOT)
     before = len(known)
     while waiting:
         path = _file_of(ROOT, waiting.pop())

@@ -23,13 +23,9 @@ def track(
     size: Callable[[Item], int] = lambda _: 1,
     note: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
-    """Yield `items` unchanged and show how many of `total` are done.
+    """Yield `items` unchanged and show how many `what` ("passages") of `total`, if that is known, are done.
 
-    :param total: None when unknown.
-    :param what: what is counted, in plural ("passages").
-    :param done: how many were done before, part of `total`.
-    :param size: how many an item holds, if not one.
-    :param note: says more about the last item.
+    `done` of the total were so before; an item holds `size` of them; a `note` says more about the last item.
     """
     if sys.stderr.isatty():
         from tqdm import tqdm
@@ -52,7 +48,9 @@ def track(
             parts = [f"{count}{f' of {total}' if total else ''} {what}", rate_text(count - done, now - started)]
             if total and count > done:
                 parts.append(left_text((total - count) * (now - started) / (count - done)))
-            log.info("%s", ", ".join([*parts, *([note()] if note else [])]))
+            if note:
+                parts.append(note())
+            log.info("%s", ", ".join(parts))
 
 
 def left_text(seconds: float) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval.anserini import fat_jar
-from cort.system.java import java_home
+from cort.system.machine import java_home
 from scripts.bench.common import compare, parse, print_table, run, run_stage, write_split
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"

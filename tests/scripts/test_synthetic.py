@@ -42,7 +42,7 @@ def judgements(split):
 def test_files_have_the_proportions_asked_for(folder):
     passages = rows(iter_passages, folder / "collection.tsv")
     assert len(passages) == round(PASSAGES * SIZE)
-    assert [passage.doc_id for passage in passages] == [str(number) for number in range(len(passages))]
+    assert [passage.id for passage in passages] == [str(number) for number in range(len(passages))]
     lengths = [len(passage.text.split()) for passage in passages]
     assert 54 < np.mean(lengths) < 58
     for name, split in SPLITS.items():
@@ -53,26 +53,26 @@ def test_files_have_the_proportions_asked_for(folder):
         assert len({qrel.query_id for qrel in qrels}) == pytest.approx(
             float(sum(sum(part.judged) for part in whole) * SIZE), abs=3
         )
-        assert {qrel.query_id for qrel in qrels} <= {query.query_id for query in queries}
+        assert {qrel.query_id for qrel in qrels} <= {query.id for query in queries}
         assert len({(qrel.query_id, qrel.doc_id) for qrel in qrels}) == len(qrels)
         assert {int(qrel.doc_id) for qrel in qrels} <= set(range(len(passages)))
         assert all(len(query.text.split()) >= 2 for query in queries)
 
 
 def test_dev_small_is_a_part_of_dev_and_no_query_is_in_train_too(folder):
-    ids = {name: {query.query_id for query in rows(iter_queries, folder / f"queries.{name}.tsv")} for name in SPLITS}
+    ids = {name: {query.id for query in rows(iter_queries, folder / f"queries.{name}.tsv")} for name in SPLITS}
     assert ids["dev.small"] < ids["dev"]
     assert not ids["dev"] & ids["train"]
 
 
 def test_queries_ask_for_words_of_their_passage(folder):
-    texts = {passage.doc_id: set(passage.text.split()) for passage in rows(iter_passages, folder / "collection.tsv")}
+    texts = {passage.id: set(passage.text.split()) for passage in rows(iter_passages, folder / "collection.tsv")}
     first = {}
     for qrel in rows(iter_qrels, folder / "qrels.train.tsv"):
         first.setdefault(qrel.query_id, qrel.doc_id)
     for query in rows(iter_queries, folder / "queries.train.tsv"):
-        if query.query_id in first:
-            assert set(query.text.split()) <= texts[first[query.query_id]]
+        if query.id in first:
+            assert set(query.text.split()) <= texts[first[query.id]]
 
 
 def test_words_are_distinct_and_the_commonest_are_stop_words(folder):

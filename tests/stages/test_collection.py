@@ -1,5 +1,6 @@
 """The stage collection: order, refusals, nothing half-written."""
 
+import threading
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -96,5 +97,22 @@ def test_real_collection_survives_the_round_trip(tmp_path):
     source, output = DATA / "nfcorpus" / "collection.tsv", tmp_path / "passages.parquet"
     assert collection.main(["--passages", str(source), "--output", str(output)]) == 0
     rows = read_table(output, PASSAGES).to_pylist()
-    assert rows == [passage._asdict() for _, passage in iter_passages(source)]
+    assert [tuple(row.values()) for row in rows] == [passage for _, passage in iter_passages(source)]
     assert len(rows) == 3_633
+
+
+def test_items_made_ahead_come_in_order_and_so_do_errors():
+    threads = []
+
+    def items():
+        for number in range(3):
+            threads.append(threading.current_thread())
+            yield number
+        raise ValueError("later")
+
+    seen = []
+    with pytest.raises(ValueError, match="later"):
+        for item in collection.ahead(items()):
+            seen.append(item)
+    assert seen == [0, 1, 2]
+    assert threading.current_thread() not in threads

@@ -8,7 +8,7 @@ import pytest
 
 from cort import import_run
 from cort.evaluation import measures
-from cort.formats import candidates, tables
+from cort.formats import tables
 from cort.formats.runs import read_run
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def test_candidates_with_texts_in_the_order_of_the_file(folder, name):
 
 
 def test_a_carriage_return_in_a_passage_is_text(folder, monkeypatch):
-    monkeypatch.setattr(candidates, "LINES_PER_BLOCK", 2)
+    monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 2)
     _, output = run(folder, CANDIDATES)
     whole = output.read_bytes()
     status, output = run(folder, CANDIDATES.replace("A.", "A\rB."))
@@ -106,7 +106,7 @@ def test_texts_of_candidates_are_not_held(tmp_path):
     with open(tmp_path / "top.tsv", "w", encoding="utf-8") as file:
         file.writelines(f"{row // 100}\t{row}\tquery\t{text}\n" for row in range(rows))
     code = (
-        "import resource, sys; from cort.formats.candidates import read_candidates\n"
+        "import resource, sys; from cort.formats.runs import read_candidates\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"before = peak(); table = read_candidates({str(tmp_path / 'top.tsv')!r})\n"
         "sys.stdout.write(f'{len(table)} {peak() - before}')"

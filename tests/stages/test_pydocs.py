@@ -1,5 +1,6 @@
 """The docstring collection: which files are read, which filter drops what, how the lock is checked, what is written."""
 
+import ast
 import json
 import random
 import sysconfig
@@ -8,16 +9,133 @@ from pathlib import Path
 import pytest
 
 from cort import collection, pydocs, split
-from cort.formats.docstrings import Docstring, Source
 from cort.formats.raw import iter_passages, iter_qrels, iter_queries
-from cort.formats.records import Passage, Query
-from cort.pydocs import Limits, list_library_files, list_sources, read_docstrings, read_lock, select, split_queries
+from cort.formats.records import Text
+from cort.pydocs import (
+    Docstring,
+    Options,
+    Source,
+    iter_docstrings,
+    list_library_files,
+    list_sources,
+    parse_file,
+    read_docstrings,
+    read_lock,
+    select,
+    split_queries,
+)
 from cort.system.errors import InputError
 from tests.support.common import logged
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
-LIMITS = Limits(min_query_words=2, max_query_words=4, min_passage_words=3)
+LIMITS = Options(min_query_words=2, max_query_words=4, min_passage_words=3, lock="", output_folder="")
+
+
+# Docstrings by parsing
+
+
+CODE = '''
+"""Module summary
+on two lines.
+
+Module  body.
+
+\tMore of it.
+"""
+
+class Outer:
+    """Outer summary."""
+
+    async def method(self):
+        """Method summary.
+          \t
+        Method body."""
+
+        def inner():
+            "Inner summary.\\n\\nInner body."
+
+    @property
+    def value(self):
+        """Get."""
+
+    @value.setter
+    def value(self, new):
+        """Set."""
+
+    class Nested:
+        def undocumented(self): ...
+
+        def documented(self):
+            """Deep."""
+
+if True:
+    def branch(): "First."
+elif False:
+    def branch(): "Second."
+else:
+    def branch(): b"No docstring."
+
+try:
+    pass
+except ValueError:
+    def handler(): "In a handler."
+
+match 1:
+    case 1:
+        def matched(): "In a case."
+
+with open("x"):
+    for _ in ():
+        while True:
+            def deep(): """
+            """
+            def half(): "Half \\ud800 character."
+'''
+
+
+def test_docstrings_of_every_definition_in_source_order():
+    assert list(iter_docstrings("pkg/a.py", ast.parse(CODE))) == [
+        Docstring("pkg/a.py", "Module summary on two lines.", "Module body. More of it."),
+        Docstring("pkg/a.py:Outer", "Outer summary.", ""),
+        Docstring("pkg/a.py:Outer.method", "Method summary.", "Method body."),
+        Docstring("pkg/a.py:Outer.method.inner", "Inner summary.", "Inner body."),
+        Docstring("pkg/a.py:Outer.value", "Get.", ""),
+        Docstring("pkg/a.py:Outer.value#2", "Set.", ""),
+        Docstring("pkg/a.py:Outer.Nested.documented", "Deep.", ""),
+        Docstring("pkg/a.py:branch", "First.", ""),
+        Docstring("pkg/a.py:branch#2", "Second.", ""),
+        Docstring("pkg/a.py:handler", "In a handler.", ""),
+        Docstring("pkg/a.py:matched", "In a case.", ""),
+        Docstring("pkg/a.py:half", "Half ? character.", ""),
+    ]
+
+
+@pytest.mark.parametrize("content", [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n", b"(" * 5000])
+def test_invalid_python_is_none(tmp_path, content):
+    path = tmp_path / "bad.py"
+    path.write_bytes(content)
+    assert parse_file(Source("bad.py", str(path), "p")) is None
+
+
+def test_other_encodings_are_read_as_declared(tmp_path):
+    path = tmp_path / "latin.py"
+    path.write_bytes('# coding: latin-1\n"""Café."""\n'.encode("latin-1"))
+    assert parse_file(Source("latin.py", str(path), "p")) == [Docstring("latin.py", "Café.", "")]
+
+
+def test_long_elif_chain_needs_no_recursion():
+    chain = "if x == 0: pass\n" + "".join(f"elif x == {n}: pass\n" for n in range(1, 90))
+    module = ast.parse(chain + "else:\n  def f(): 'Found.'\n")
+    # Each elif nests once more; grafting one chain into the other stands for a generated file of any length.
+    for _ in range(30):
+        wrapper = ast.parse(chain + "else:\n  pass\n")
+        last = wrapper.body[0]
+        while isinstance(last.orelse[0], ast.If):
+            last = last.orelse[0]
+        last.orelse = module.body
+        module = wrapper
+    assert list(iter_docstrings("a.py", module)) == [Docstring("a.py:f", "Found.", "")]
 
 
 # Files
@@ -107,11 +225,11 @@ def test_filters_count_in_order():
     ]
     passages, queries, counts = select(docstrings, LIMITS)
     assert passages == [
-        Passage("a.py", BODY),
-        Passage("e.py", "another body here"),
-        Passage("f.py", "a third body of more words"),
+        Text("a.py", BODY),
+        Text("e.py", "another body here"),
+        Text("f.py", "a third body of more words"),
     ]
-    assert queries == [Query("q:a.py", "two words"), Query("q:f.py", "one two three four")]
+    assert queries == [Text("q:a.py", "two words"), Text("q:f.py", "one two three four")]
     assert list(counts.items()) == [
         ("docstrings", 7),
         ("dropped: summary too short or too long", 2),
@@ -132,14 +250,14 @@ def test_selection_does_not_depend_on_the_order_of_the_files():
 
 
 def test_split_is_a_partition_drawn_from_sorted_ids():
-    queries = [Query(f"q:{n}.py", f"text {n}") for n in range(20)]
+    queries = [Text(f"q:{n}.py", f"text {n}") for n in range(20)]
     splits = split_queries(queries, 3, 5, seed=42)
     assert {name: len(part) for name, part in splits.items()} == {"train": 12, "validation": 3, "test": 5}
     assert sorted(query for part in splits.values() for query in part) == sorted(queries)
     for part in splits.values():
         assert part == [query for query in queries if query in part]
-    drawn = random.Random(42).sample(sorted(query.query_id for query in queries), 8)  # noqa: S311
-    assert {query.query_id for query in splits["validation"]} == set(drawn[:3])
+    drawn = random.Random(42).sample(sorted(query.id for query in queries), 8)  # noqa: S311
+    assert {query.id for query in splits["validation"]} == set(drawn[:3])
     again = split_queries(queries[::-1], 3, 5, seed=42)
     assert {name: sorted(part) for name, part in again.items()} == {name: sorted(part) for name, part in splits.items()}
 
@@ -147,7 +265,7 @@ def test_split_is_a_partition_drawn_from_sorted_ids():
 @pytest.mark.parametrize(("validation", "test"), [(10, 10), (0, 1), (1, 0), (-1, 5)])
 def test_split_without_room_is_refused(validation, test):
     with pytest.raises(InputError) as error:
-        split_queries([Query(f"q:{n}", "text") for n in range(20)], validation, test, seed=0)
+        split_queries([Text(f"q:{n}", "text") for n in range(20)], validation, test, seed=0)
     assert str(error.value) == (
         f"--validation-queries and --test-queries: found {validation} and {test} of 20 queries, expected at least "
         "one each, and some left for training; ask for fewer queries or loosen the word limits"
@@ -223,14 +341,14 @@ def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog)
     # "Body of entity 0: end." has five words; lib_b.py repeats m3.py's docstring and sorts before it.
     names = ["lib_a.py", "lib_b.py", *(f"made_up/m{number}.py" for number in range(10) if number != 3)]
     passages = [passage for _, passage in iter_passages(folder / "collection.tsv")]
-    assert [passage.doc_id for passage in passages] == names
+    assert [passage.id for passage in passages] == names
     assert passages[2].text == "Body of entity 0: end."
     judged = []
     for name, count in (("train", 11 - 2 - 3), ("validation", 2), ("test", 3)):
         queries = [query for _, query in iter_queries(folder / f"queries.{name}.tsv")]
         qrels = [qrel for _, qrel in iter_qrels(folder / f"qrels.{name}.tsv")]
         assert len(queries) == count
-        assert [qrel.query_id for qrel in qrels] == [query.query_id for query in queries]
+        assert [qrel.query_id for qrel in qrels] == [query.id for query in queries]
         assert all(qrel.query_id == f"q:{qrel.doc_id}" and qrel.relevance == 1 for qrel in qrels)
         judged += [qrel.doc_id for qrel in qrels]
     assert sorted(judged) == names

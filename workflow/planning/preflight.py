@@ -16,11 +16,11 @@ from pathlib import Path
 import requests
 
 from cort.downloads.catalog import PublicFile, load_catalog
-from cort.downloads.fetch import by_hand, candidates
+from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.java import java_home
+from cort.system.machine import java_home
 from workflow import paths
 from workflow.experiment.config import Config, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
@@ -199,7 +199,7 @@ def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[Pub
     for job in (job for job in jobs if "source" in job.wildcards):
         file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
         source = catalog.source_of(file.name)
-        there = [*candidates(file, mine), *candidates(source, mine)]
+        there = [*file.copies_in(mine), *source.copies_in(mine)]
         if not there and not (folder / KEPT / source.name).is_file():
             found[source.name] = source
     return list(found.values())

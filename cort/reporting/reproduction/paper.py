@@ -180,7 +180,7 @@ def find_mistakes(path: str | Path) -> Iterator[str]:
     if repeated:
         yield from repeated
         return
-    shape = list(shape_mistakes(paper, yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
+    shape = shape_mistakes(paper, yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
     yield from dict.fromkeys(f"{path}: {line}" for line in shape or _references(paper))
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cort.downloads.catalog import CATALOG, load_catalog
-from cort.downloads.checks import difference, problem_with, tally_for
+from cort.downloads.catalog import CATALOG, Tally, difference, load_catalog, problem_with
 from cort.system.errors import InputError
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "msmarco-meta"
@@ -55,7 +54,7 @@ def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
     file, content = load_catalog().find(name), shared(name).read_bytes()
     assert problem_with(shared(name), file) is None
     # The same, streamed.
-    tally = tally_for(file)
+    tally = Tally(file)
     for start in range(0, len(content), 1_000):
         tally.add(content[start : start + 1_000])
     assert difference(tally, file) is None

@@ -2,17 +2,14 @@
 
 import gzip
 import random
-import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from cort.formats.passages import iter_passage_batches
-from cort.formats.raw import iter_passages, refuse_duplicates
+from cort.formats.raw import iter_passage_batches, iter_passages, refuse_duplicates
 from cort.formats.tables import PASSAGES, regroup
 from cort.system.errors import InputError
-from cort.system.prefetch import ahead
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
@@ -103,23 +100,6 @@ def test_regrouped_tables_have_the_rows_asked_for():
     assert [table.num_rows for table in tables] == [5, 5, 5, 1]
     assert [row for table in tables for row in table["a"].to_pylist()] == list(range(16))
     assert list(regroup([], 5)) == []
-
-
-def test_items_made_ahead_come_in_order_and_so_do_errors():
-    threads = []
-
-    def items():
-        for number in range(3):
-            threads.append(threading.current_thread())
-            yield number
-        raise ValueError("later")
-
-    seen = []
-    with pytest.raises(ValueError, match="later"):
-        for item in ahead(items()):
-            seen.append(item)
-    assert seen == [0, 1, 2]
-    assert threading.current_thread() not in threads
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cort.formats.raw import iter_passages, iter_qrels, iter_queries, iter_record_batches, refuse_duplicates
-from cort.formats.records import Passage, Qrel, Query
+from cort.formats.lines import iter_record_batches
+from cort.formats.raw import iter_passages, iter_qrels, iter_queries, refuse_duplicates
+from cort.formats.records import Qrel, Text
 from cort.formats.tables import QRELS
 from cort.system.errors import InputError
 
@@ -41,8 +42,8 @@ def refusal(reader, path):
 def test_passages_of_ms_marco(tmp_path, name):
     path = write(tmp_path, name, "0\tThe presence of\nD1\t  two  blanks “inside” \n")
     assert list(iter_passages(path)) == [
-        (1, Passage("0", "The presence of")),
-        (2, Passage("D1", "two  blanks “inside”")),
+        (1, Text("0", "The presence of")),
+        (2, Text("D1", "two  blanks “inside”")),
     ]
 
 
@@ -56,10 +57,10 @@ def test_passages_of_beir(tmp_path, name):
     ]
     path = write(tmp_path, name, "".join(json.dumps(record) + "\n" for record in records))
     assert list(iter_passages(path)) == [
-        (1, Passage("MED-1", "Statin use Recent studies")),
-        (2, Passage("2", "plain\ttext")),
-        (3, Passage("3", "no title")),
-        (4, Passage("4", "title alone")),
+        (1, Text("MED-1", "Statin use Recent studies")),
+        (2, Text("2", "plain\ttext")),
+        (3, Text("3", "no title")),
+        (4, Text("4", "title alone")),
     ]
 
 
@@ -162,12 +163,12 @@ def test_queries_of_both_forms(tmp_path):
     # Row 2 of the real dev.small queries starts with a blank.
     tsv = write(tmp_path, "queries.tsv", "1048585\twhat is paula deen's brother\n2\t Androgen receptor define\n")
     assert list(iter_queries(tsv)) == [
-        (1, Query("1048585", "what is paula deen's brother")),
-        (2, Query("2", "Androgen receptor define")),
+        (1, Text("1048585", "what is paula deen's brother")),
+        (2, Text("2", "Androgen receptor define")),
     ]
     # A query has no title.
     jsonl = write(tmp_path, "queries.jsonl.gz", '{"_id": "q1", "text": " a b ", "title": "not used"}\n')
-    assert list(iter_queries(jsonl)) == [(1, Query("q1", "a b"))]
+    assert list(iter_queries(jsonl)) == [(1, Text("q1", "a b"))]
 
 
 def test_queries_name_their_id_in_complaints(tmp_path):
@@ -241,9 +242,10 @@ def test_qrels_are_refused(tmp_path, name, text, complaint):
 # Batches and duplicates
 
 
-def test_record_batches_carry_the_row_of_their_first_record():
+def test_record_batches_carry_the_row_of_their_first_record(monkeypatch):
+    monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 3)
     qrels = [(row, Qrel(f"q{row}", f"d{row}", row)) for row in range(2, 9)]
-    batches = list(iter_record_batches(iter(qrels), QRELS, rows=3))
+    batches = list(iter_record_batches(iter(qrels), QRELS))
     assert [(row, batch.num_rows) for row, batch in batches] == [(2, 3), (5, 3), (8, 1)]
     assert pa.Table.from_batches([batch for _, batch in batches]).to_pylist() == [q._asdict() for _, q in qrels]
     assert list(iter_record_batches(iter([]), QRELS)) == []

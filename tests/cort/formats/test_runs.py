@@ -109,8 +109,8 @@ def test_any_arrangement_of_lines_is_read_as_sorting_them_gives(tmp_path, monkey
         expected[query].append((doc, float(score)))
     for results in expected.values():
         results.sort(key=lambda result: (-result[1], result[0].encode()))
-    for name, size in (("ROWS_PER_SORT", 7), ("BYTES_PER_BLOCK", 1000)):
-        monkeypatch.setattr(runs, name, size)
+    for name, size in (("runs.ROWS_PER_SORT", 7), ("lines.ARROW_BLOCK", 1000)):
+        monkeypatch.setattr(f"cort.formats.{name}", size)
         run = read_run(write(tmp_path / "x", text))
         assert run.query_ids == list(expected)
         assert contents(run) == expected

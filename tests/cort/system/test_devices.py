@@ -63,7 +63,7 @@ def gpus(monkeypatch, tmp_path):
 
 
 def test_a_gpu_in_parts_is_replaced_by_them(monkeypatch, tmp_path):
-    assert [gpu.devices for gpu in parse_listing(PARTED)] == [(LARGE, SMALL), (WHOLE,), (OLD,)]
+    assert [gpu.instances or (gpu.uuid,) for gpu in parse_listing(PARTED)] == [(LARGE, SMALL), (WHOLE,), (OLD,)]
     monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "parted", f"cat <<'END'\n{PARTED}END"))
     assert visible_devices() == [LARGE, SMALL, WHOLE, OLD]
 
@@ -100,7 +100,7 @@ def test_other_words_list_no_gpu(text):
     ],
 )
 def test_visible_devices_are_those_cuda_would_take(setting, expected):
-    assert [device.identity for device in select(setting, parse_listing(PARTED))] == expected
+    assert list(select(setting, parse_listing(PARTED))) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cort.system.errors import InputError
-from cort.system.java import java_home
+from cort.system.machine import java_home
 from tests.support.java import make_java
 
 
