@@ -96,13 +96,17 @@ def _data_beside(folder: Path) -> list[Path]:
 
 def _names(tree: ast.AST) -> Iterator[str]:
     """Names that a source imports, modules or names inside one, and its strings, which may name modules to be run."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+    match tree:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return
+        case ast.Import():
+            yield from (alias.name for alias in tree.names)
+        case ast.ImportFrom(module=str()):
+            yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
+        case ast.Constant(value=str(text)):
+            yield text
+    for child in ast.iter_child_nodes(tree):
+        yield from _names(child)
 
 
 def _plain(node: Any) -> Any:
@@ -114,9 +118,11 @@ def _plain(node: Any) -> Any:
 
 
 def _is_idle(statement: object) -> bool:
-    """Tell whether a statement is a docstring, or says the version."""
+    """Tell whether a statement is a docstring, says the version, or is for type checkers alone."""
     match statement:
         case ast.Expr(value=ast.Constant(value=str())) | ast.Assign(targets=[ast.Name(id="__version__")]):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
     return False
 

@@ -49,6 +49,7 @@ def test_what_a_stage_imports_is_its_program_at_once_or_later_and_nothing_of_the
         lambda text: text + "\n# A comment.\n",
         lambda text: text.replace('"""', '"""In other words: ', 1),
         lambda text: text.replace("\n\n\n", "\n\n\n\n"),
+        lambda text: f"{text}\nif TYPE_CHECKING:\n    from cort import report\n",
         lambda text: text.replace("\n\n\ndef ", '\n\n\ndef first():\n    """Return."""\n\n\ndef ', 1).replace(
             'def first():\n    """Return."""\n\n\n', "", 1
         ),
