@@ -96,16 +96,17 @@ def _data_beside(folder: Path) -> list[Path]:
 
 def _names(tree: ast.AST) -> Iterator[str]:
     """Names that a source imports, modules or names inside one, and its strings, which may name modules to be run."""
+    children = ast.iter_child_nodes(tree)
     match tree:
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-            return
+            children = iter(tree.orelse)
         case ast.Import():
             yield from (alias.name for alias in tree.names)
         case ast.ImportFrom(module=str()):
             yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
         case ast.Constant(value=str(text)):
             yield text
-    for child in ast.iter_child_nodes(tree):
+    for child in children:
         yield from _names(child)
 
 
@@ -122,7 +123,7 @@ def _is_idle(statement: object) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant(value=str())) | ast.Assign(targets=[ast.Name(id="__version__")]):
             return True
-        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
             return True
     return False
 

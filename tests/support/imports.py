@@ -19,9 +19,9 @@ def tree_of(path):
 def running(node):
     """Yield all nodes of a tree but those that are for type checkers alone."""
     yield node
-    for child in ast.iter_child_nodes(node):
-        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
-            yield from running(child)
+    typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    for child in node.orelse if typing else ast.iter_child_nodes(node):
+        yield from running(child)
 
 
 @cache

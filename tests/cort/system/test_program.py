@@ -73,6 +73,12 @@ def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, ch
     assert differing(before, edited(module, path, lambda text: f"{text}\nANOTHER = 1\n")) == changed
 
 
+def test_what_is_for_programs_beside_type_checkers_counts(edited):
+    text = "\nif TYPE_CHECKING:\n    pass\nelse:\n    from cort import report\n"
+    found = edited("cort.train", LOSSES, lambda before: before + text)
+    assert differing(edited("cort.train"), found) > {LOSSES, "cort/report.py"}
+
+
 def test_another_version_is_no_other_program(edited):
     path = "cort/__init__.py"
     before = edited("cort.evaluate")
