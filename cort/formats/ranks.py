@@ -23,14 +23,13 @@ def compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numb
     As for trec_eval, scores alone count; the rows are grouped by query and sorted by them. A query is upside down if
     its scores rise with the rank at more than three of four steps.
     """
-    same, falls = queries[1:] == queries[:-1], scores[1:] < scores[:-1]
-    if (~same | (falls & (ranks[1:] > ranks[:-1]))).all():
+    same, falls, rises = queries[1:] == queries[:-1], scores[1:] < scores[:-1], ranks[1:] > ranks[:-1]
+    if (~same | (falls & rises)).all():
         return
     falls &= same
-    step, of = np.diff(ranks)[falls], queries[1:][falls]
-    sizes, falling, right, wrong = (
-        np.bincount(codes, minlength=queries[-1] + 1) for codes in (queries, of, of[step > 0], of[step < 0])
-    )
+    of = queries[1:]
+    every = queries, of[falls], of[falls & rises], of[falls & (ranks[1:] < ranks[:-1])]
+    sizes, falling, right, wrong = (np.bincount(codes, minlength=queries[-1] + 1) for codes in every)
     ranked, upside_down = int((right + wrong > 0).sum()), int((wrong > 3 * right).sum())
     if 2 * upside_down > ranked:
         found = f"scores that rise with the rank, as distances do, in {upside_down} of {ranked} queries"
