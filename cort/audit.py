@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, qrels_by_query
-from cort.formats import tables
+from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, read_qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import Shard, all_vectors, open_shards
 from cort.formats.records import Ranking
@@ -169,7 +168,7 @@ def stage(options: Options) -> None:
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     shards = open_shards(options.queries, model=model)
     refuse_other_queries(shards, graph.meta, options.index)
-    judged = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    judged = read_qrels(options.qrels, options.relevance_level)
     queries = sample_queries(shards, judged, options.sample, options.seed)
     asked = {query_id: judged[query_id] for query_id in queries.table["id"].to_pylist()}
     torch.set_num_threads(options.threads)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cort.evaluation.measures import Qrels, evaluate_run, parse_measures, qrels_by_query
+from cort.evaluation.measures import Qrels, evaluate_run, parse_measures, read_qrels
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import strictly_decreasing
@@ -109,7 +109,7 @@ def stage(options: Options) -> None:
     parse_measures([options.measure])
     grid = make_grid(options.k1, options.b)
     searcher = Searcher(options)
-    qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    qrels = read_qrels(options.qrels, options.relevance_level)
     table = tables.read_table(options.queries, tables.QUERIES)
     rows = zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True)
     relevant = {query_id for query_id, grades in qrels.items() if max(grades.values()) >= options.relevance_level}

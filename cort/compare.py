@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
 from cort.evaluation.comparisons import Comparison, Comparisons, Settings, compare, largest_differences, list_lengths
-from cort.evaluation.measures import Values, read_recall, read_values
+from cort.evaluation.values import Values, read_recall, read_values
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.system import cli

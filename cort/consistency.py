@@ -21,7 +21,6 @@ from cort.evaluation.depths import Consistency, consistency
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
 from cort.system import cli
-from cort.system.errors import input_error
 from cort.system.options import required
 
 log = logging.getLogger(__name__)
@@ -45,9 +44,6 @@ def stage(options: Options) -> None:
     depths = list(options.depths)
     cli.check_depths(depths)
     run, reference = read_run(options.run), read_run(options.reference)
-    for path, one in ((options.run, run), (options.reference, reference)):
-        if not len(one):
-            raise input_error(path, "an empty run", "at least one result", "build the run again or name another")
     values = consistency(run, reference, depths)
     found = Consistency(options.system, options.split, options.reference_name, len(run), depths, [*values])
     write_artifact(options.output, found)

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.evaluation.depths import Depths, measure_depths, saturation
-from cort.evaluation.measures import parse_measures, qrels_by_query
+from cort.evaluation.measures import parse_measures, read_qrels
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
@@ -52,7 +52,7 @@ def stage(options: Options) -> None:
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)
-    qrels = qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    qrels = read_qrels(options.qrels, level)
     columns = measure_depths(run, scores, qrels, depths, options.measures, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}

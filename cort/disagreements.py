@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
-from cort.evaluation.measures import qrels_by_query
+from cort.evaluation.measures import read_qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, read_table
+from cort.formats.tables import PASSAGES, QUERIES, iter_batches
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -75,7 +75,7 @@ def stage(options: Options) -> None:
         again = f"{shorten(options.first_name)} again"
         raise input_error("--second-name", again, "two different names", "give each run its own")
     level = options.relevance_level
-    qrels = qrels_by_query(read_table(options.qrels, QRELS), options.qrels)
+    qrels = read_qrels(options.qrels, level)
     first, second = read_run(options.first).by_query(), read_run(options.second).by_query()
     found = list(compare_runs(first, second, qrels, level))
     chosen = largest(found, options.number)

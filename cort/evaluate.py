@@ -1,6 +1,7 @@
 """Measure one run against the judgements of one split.
 
-The mean is over every judged query; one without results counts 0 (trec_eval -c).
+The mean is over every judged query; one without results counts 0 (trec_eval -c), and so does one without a relevant
+passage, but in nDCG, which uses the grades themselves. How many there are is written beside the means.
 
 Reads:  run.trec, queries.parquet, qrels.parquet
 Writes: measures.json (`cort.evaluation.measures.Measures`), per_query.parquet (query_id, measure, value), recall.csv
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.evaluation import measures
+from cort.evaluation.values import write_recall, write_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import unknown_ids
@@ -51,7 +53,7 @@ def stage(options: Options) -> None:
     """Read, measure, write all outputs."""
     measures.parse_measures(options.measures)
     queries = tables.read_table(options.queries, tables.QUERIES)
-    qrels = measures.qrels_by_query(tables.read_table(options.qrels, tables.QRELS), options.qrels)
+    qrels = measures.read_qrels(options.qrels, options.relevance_level)
     # Ranks are found by scores and ids, wherever a document stands.
     run = read_run(options.run, order_ties=False)
     # A run of another split or data set would otherwise just measure 0.
@@ -60,18 +62,25 @@ def stage(options: Options) -> None:
         found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
         fix = "name the run and the queries of the same split"
         raise input_error(options.run, found, f"queries of {options.queries} only", fix)
+    answered = sum(query_id in qrels for query_id in run.query_ids)
+    if not answered:
+        fix = "name the run and the judgements of the same split"
+        raise input_error(options.run, "no result of a judged query", "some", fix)
     ranks = measures.judged_ranks(run, qrels)
     values = measures.evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
     longest = int(np.diff(run.offsets).max(initial=0))
     recall = measures.recall_by_depth(ranks, qrels, longest, options.relevance_level)
     mean = measures.means(values, options.measures)
-    measures.write_values(options.output_per_query, values)
-    measures.write_recall(options.output_recall, recall)
-    written = measures.Measures(options.system, options.split, options.relevance_level, len(qrels), {**mean})
-    write_artifact(options.output, written)
-    answered = sum(query_id in qrels for query_id in run.query_ids)
+    write_values(options.output_per_query, values)
+    write_recall(options.output_recall, recall)
+    judged, level = len(qrels), options.relevance_level
+    without = judged - answered, measures.without_relevant(qrels, level)
+    write_artifact(options.output, measures.Measures(options.system, options.split, level, judged, {**mean}, *without))
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())
-    log.info("%d judged queries, %d of them with results; %s", len(qrels), answered, line)
+    log.info("%d judged queries, %d of them with results; %s", judged, answered, line)
+    for number, what in zip(without, ("result", f"passage of grade {level} or higher"), strict=True):
+        if number:
+            log.warning("%d of %d queries have no %s; the means are over all %d", number, judged, what, judged)
 
 
 main = cli.main_of(Options, stage)

@@ -16,23 +16,21 @@ Usage:  python -m cort.import_run --run published.trec --queries queries.parquet
 
 from __future__ import annotations
 
-import itertools
 import logging
+import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.ids import alphabetic_codes, unknown_ids
-from cort.formats.lines import iter_lines
+from cort.formats.lines import BadLine, iter_lines, iter_record_batches, iter_records
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, is_candidate, read_candidates, read_run, write_run
+from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -41,7 +39,8 @@ log = logging.getLogger(__name__)
 
 TREC_FIELDS = 6
 RANKED_FIELDS = 3
-LINES_PER_BLOCK = 100_000
+RANK = re.compile("[1-9][0-9]{0,8}")
+FIX = "the third column must be a rank: number the documents of each query from 1, best first"
 QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
 DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
 RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int64())])
@@ -50,19 +49,15 @@ RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank",
 def read_published(path: str | Path) -> Run:
     """Read a run of any form, each ranking in the order its publisher evaluated (see the module's text).
 
-    :raises InputError: wrong fields, scores or ranks; a document or a rank twice in one ranking.
+    :raises InputError: no result, wrong fields, scores or ranks; a document or a rank twice in one ranking.
     """
     first = next((line for _, line in iter_lines(path)), "")
     if is_candidate(first):
-        table = read_candidates(path)
-        run = _by_query(path, table, np.arange(len(table)) + 1)
-        return replace(run, scores=1.0 / run.ranks())
+        return _by_query(path, read_candidates(path))
     fields = len(first.split())
     if fields == RANKED_FIELDS:
-        table = pa.concat_tables(_ranked_blocks(path))
-        run = _by_query(path, table, table["rank"].to_numpy())
-        _refuse_repeats(path, table, "rank", "rank")
-        return run
+        batches = iter_record_batches(iter_records(path, iter_lines(path), _parse_ranked), RANKED)
+        return _by_query(path, pa.Table.from_batches([batch for _, batch in batches], RANKED))
     if fields not in (0, TREC_FIELDS):
         expected = (
             "the 6 fields `query_id Q0 doc_id rank score tag`, the 3 fields `query_id doc_id rank` or the 4 fields "
@@ -113,45 +108,34 @@ def _ids(line: str) -> tuple[str, str]:
     return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
 
 
-def _by_query(path: str | Path, table: pa.Table, ranks: npt.NDArray[np.int64]) -> Run:
-    """Sort the documents of each query by rank; the scores are 1/rank."""
-    _refuse_repeats(path, table, "document", "doc_id")
+def _by_query(path: str | Path, table: pa.Table) -> Run:
+    """Group results by query: by rank where they have one, in the order of the file if not; the scores are 1/rank."""
     encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
-    by = np.lexsort((ranks, encoded.indices.to_numpy()))
-    sizes = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    doc_ids = table["doc_id"].combine_chunks().take(pa.array(by))
-    return Run(encoded.dictionary.to_pylist(), offsets, doc_ids, 1.0 / ranks[by])
+    query_ids, queries = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    doc_ids = table["doc_id"].combine_chunks()
+    refuse_repeated_documents(path, query_ids, queries, doc_ids)
+    is_ranked = "rank" in table.column_names
+    ranks = table["rank"].to_numpy() if is_ranked else np.arange(len(table))
+    by = np.lexsort((ranks, queries))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries))]).astype(np.int64)
+    run = Run(query_ids, offsets, doc_ids.take(pa.array(by)), np.empty(0))
+    expected = run.ranks()
+    if is_ranked and (wrong := np.flatnonzero(ranks[by] != expected)).size:
+        place = int(wrong[0])
+        query = int(queries[by[place]])
+        found = f"rank {ranks[by[place]]} of query {shorten(query_ids[query])}"
+        needed = f"its ranks to be 1 to {np.diff(offsets)[query]}, each once"
+        raise input_error(path, found, needed, FIX, int(by[place]) + 1)
+    return replace(run, scores=1.0 / expected)
 
 
-def _refuse_repeats(path: str | Path, table: pa.Table, name: str, column: str) -> None:
-    """Check that no value of a column stands twice in the ranking of a query."""
-    columns = (table[one].combine_chunks() for one in ("query_id", column))
-    queries, values = (pc.dictionary_encode(one).indices.to_numpy().astype(np.int64) for one in columns)
-    pairs = queries * len(table) + values
-    by = np.argsort(pairs, kind="stable")
-    repeated = by[1:][pairs[by][1:] == pairs[by][:-1]]
-    if len(repeated):
-        row = int(repeated.min())
-        value, query_id = (shorten(str(table[one][row].as_py())) for one in (column, "query_id"))
-        found = f"{name} {value} again in the ranking of query {query_id}"
-        raise input_error(path, found, f"each {name} once per query", "drop or fix the line", row + 1)
-
-
-def _ranked_blocks(path: str | Path) -> Iterator[pa.Table]:
-    """Read lines of three fields, some at a time, because Python's objects take much memory."""
-    lines = iter_lines(path)
-    while block := [_ranked_fields(path, row, line) for row, line in itertools.islice(lines, LINES_PER_BLOCK)]:
-        yield pa.table([list(column) for column in zip(*block, strict=True)], schema=RANKED)
-
-
-def _ranked_fields(path: str | Path, row: int, line: str) -> tuple[str, str, int]:
+def _parse_ranked(line: str) -> tuple[str, str, int]:
     fields = line.split()
     if len(fields) != RANKED_FIELDS:
-        raise input_error(path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line", row)
+        raise BadLine(f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line")
     query_id, doc_id, rank = fields
-    if not (rank.isascii() and rank.isdigit() and 1 <= int(rank) < 2**31):
-        raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "fix the line", row)
+    if not RANK.fullmatch(rank):
+        raise BadLine(f"the rank {shorten(rank)}", "a whole number from 1", FIX)
     return query_id, doc_id, int(rank)
 
 

@@ -32,10 +32,12 @@ Part: TypeAlias = Literal["held-out", "rest"]
 
 
 def read_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
-    """Read the judgements; refuse none, a pair judged twice, an unknown query and a document outside the collection."""
+    """Read the judgements; refuse none, none relevant, a pair judged twice, an unknown query or document."""
     first_row, qrels = _gather(iter_qrels(path), QRELS)
     if not qrels.num_rows:
         raise input_error(path, "no judgements", "at least one", "name the file that holds the judgements")
+    if pc.max(qrels["relevance"]).as_py() < 1:
+        raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
     # Ids hold no whitespace, so the joined pair is unambiguous.
     pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
     refuse_duplicates(path, pairs, "judgement (query_id doc_id)", first_row)

@@ -16,7 +16,7 @@ from statistics import fmean
 import numpy as np
 import numpy.typing as npt
 
-from cort.evaluation.measures import Values
+from cort.evaluation.values import Values
 
 Matrix = npt.NDArray[np.float64]
 

@@ -6,7 +6,6 @@ score (in single precision), descending, and among equal scores by doc id, desce
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -22,11 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.artifacts import FIX, csv_text
 from cort.formats.ids import positions
+from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 JudgedRanks: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -53,13 +51,18 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Measures:
-    """The mean measures of one system on one split, over all its judged queries; a measure may be unknown (None)."""
+    """The mean measures of one system on one split, over all its judged queries; a measure may be unknown (None).
+
+    Queries without results, and those without a relevant passage, are among these `queries`.
+    """
 
     system: str
     split: str
     relevance_level: int
     queries: int
     mean: dict[str, float | None]
+    without_results: int = 0
+    without_relevant: int = 0
 
 
 class Measure(NamedTuple):
@@ -176,10 +179,24 @@ def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) ->
     return {measure: fmean(row[measure] for row in values.values()) for measure in measures}
 
 
-def qrels_by_query(table: pa.Table, source: str = "qrels") -> Qrels:
+def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
+    """Read the judgements of a split (`tables.QRELS`), of which one at least must say that a passage is relevant."""
+    qrels = qrels_by_query(tables.read_table(path, tables.QRELS), path)
+    if without_relevant(qrels, relevance_level) == len(qrels):
+        fix = "lower relevance_level or name other qrels"
+        raise input_error(path, "no relevant passage", f"one of grade {relevance_level} or higher", fix)
+    return qrels
+
+
+def without_relevant(qrels: Qrels, relevance_level: int) -> int:
+    """Count the queries of which no passage is relevant."""
+    return sum(max(grades.values()) < relevance_level for grades in qrels.values())
+
+
+def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
     """Turn judgements (a table of `tables.QRELS`) into query_id -> doc_id -> relevance, in order of first mention.
 
-    :raises InputError: when there is no judgement, or one pair is judged twice.
+    :raises InputError: when there is no judgement, one pair is judged twice, or a grade is out of bounds.
     """
     if table.num_rows == 0:
         raise input_error(source, "no judgement", "at least one", "build the qrels again or name another file")
@@ -190,6 +207,9 @@ def qrels_by_query(table: pa.Table, source: str = "qrels") -> Qrels:
         if doc_id in judgements:
             found = f"document {shorten(doc_id)} judged again for query {shorten(query_id)}"
             raise input_error(source, found, "each pair once", "drop one of the two", row)
+        if abs(relevance) > LARGEST_GRADE:
+            expected = f"at most {LARGEST_GRADE} either side of 0"
+            raise input_error(source, f"the grade {relevance}", expected, "correct the judgements", row)
         judgements[doc_id] = relevance
     return qrels
 
@@ -226,49 +246,3 @@ def _value(measure: Measure, answers: Mapping[str, float]) -> float:
         # trec_eval has no cut here; cutting the ranking with -M k leaves 1/rank alone up to k, and makes it 0 beyond.
         return value if value >= 1.0 / measure.cut else 0.0
     return value
-
-
-@dataclass(frozen=True)
-class Values:
-    """What a system reaches: ``values[i, j]`` is that of query i by measure j."""
-
-    query_ids: list[str]
-    measures: list[str]
-    values: npt.NDArray[np.float64]
-
-
-def write_values(path: str | Path, values: Mapping[str, Mapping[str, float]]) -> None:
-    """Write query_id -> measure -> value as `tables.PER_QUERY`, in the order given."""
-    rows = [(query_id, measure, value) for query_id, row in values.items() for measure, value in row.items()]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    tables.write_table(path, pa.table(columns, schema=tables.PER_QUERY))
-
-
-def read_values(path: str | Path) -> Values:
-    """Read per-query values and check that every query has every measure."""
-    table = tables.read_table(path, tables.PER_QUERY)
-    queries, measures = (table[name].combine_chunks().dictionary_encode() for name in ("query_id", "measure"))
-    shape = len(queries.dictionary), len(measures.dictionary)
-    rows = np.arange(table.num_rows)
-    whole = table.num_rows == shape[0] * shape[1] > 0
-    if not whole or (queries.indices.to_numpy() * shape[1] + measures.indices.to_numpy() != rows).any():
-        raise input_error(path, f"{table.num_rows} rows", "every measure of every query, in one order", FIX)
-    values = table["value"].to_numpy().reshape(shape)
-    return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values)
-
-
-def write_recall(path: str | Path, recall: Sequence[float]) -> None:
-    """Write recall at depths 1, 2, ... with every digit."""
-    write_text(path, csv_text(("depth", "recall"), enumerate(recall, start=1)))
-
-
-def read_recall(path: str | Path) -> list[float]:
-    """Read recall at depths 1, 2, ..."""
-    with open(path, newline="", encoding="utf-8") as handle:
-        rows = list(csv.reader(handle))
-    try:
-        if rows[:1] != [["depth", "recall"]] or [int(row[0]) for row in rows[1:]] != list(range(1, len(rows))):
-            raise ValueError
-        return [float(row[1]) for row in rows[1:]]
-    except (ValueError, IndexError):
-        raise input_error(path, "another table", "the columns depth and recall, depths from 1 on", FIX) from None

@@ -43,7 +43,7 @@ from cort.formats.lines import (
     iter_records,
     parse_csv,
 )
-from cort.formats.records import Qrel, Text
+from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
 from cort.system.errors import input_error, shorten
 
@@ -213,9 +213,9 @@ def _checked_text(text: str) -> str:
 
 
 def _checked_grade(value: str) -> int:
-    if not _GRADE.fullmatch(value):
-        fix = "write grades as integers, without a header"
-        raise BadLine(f"the grade {shorten(value)}", "an integer of at most 9 digits", fix)
+    if not _GRADE.fullmatch(value) or abs(int(value)) > LARGEST_GRADE:
+        expected = f"an integer from -{LARGEST_GRADE} to {LARGEST_GRADE}"
+        raise BadLine(f"the grade {shorten(value)}", expected, "write grades as integers, without a header")
     return int(value)
 
 

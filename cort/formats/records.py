@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+# Measures need memory for every grade up to the highest.
+LARGEST_GRADE = 1000
+
 
 class Text(NamedTuple):
     """A passage, the unit of retrieval, or a query."""

@@ -7,11 +7,11 @@ orders by score, then by descending doc id), pytrec_eval and the official MS MAR
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import pyarrow.csv
 
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys
 from cort.formats.lines import BadLine, read_columns
+from cort.formats.ranks import Codes, Numbers, compare_ranks
 from cort.formats.records import Ranking
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -29,11 +30,11 @@ CANDIDATES = ("query_id", "doc_id", "query", "passage")
 CANDIDATE_IDS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
-FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("score", pa.float64())])
+NUMBERS = [("rank", pa.float64()), ("score", pa.float64())]
+FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), *NUMBERS])
+EMPTY = ("an empty run", "at least one result", "build the run again or name another")
 WRITE_OPTIONS = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
 ROWS_PER_SORT = 10_000
-
-Codes: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -149,28 +150,31 @@ def _block_table(block: list[Ranking], tag: str) -> pa.Table:
     return pa.table([queries.take(pa.array(number)), *columns], names=COLUMNS)
 
 
-def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
-    """Read and check a run file (plain or .gz): fields, finite scores, no document twice in one ranking.
+def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:
+    """Read and check a run file (plain or .gz): some results, fields, finite scores, no document twice in one ranking.
 
     :param order_ties: False leaves documents of equal scores as they stand in the file, for who does not ask.
     """
     table = read_columns(path, COLUMNS, FIELDS, _parse)
-    scores = table["score"].combine_chunks().to_numpy()
+    if not table.num_rows:
+        if may_be_empty:
+            return Run([], np.zeros(1, dtype=np.int64), pa.array([], pa.string()), np.empty(0))
+        raise input_error(path, *EMPTY)
+    ranks, scores = (table[name].combine_chunks().to_numpy() for name in ("rank", "score"))
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         row = int(bad[0])
         raise input_error(path, f"the score {scores[row]}", "a finite number", "fix or drop the line", row + 1)
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
-    # An empty table has no chunk, and a chunked array of none.
-    is_empty = isinstance(encoded, pa.ChunkedArray)
-    query_ids: list[str] = [] if is_empty else encoded.dictionary.to_pylist()
-    queries = np.empty(0, dtype=np.int32) if is_empty else encoded.indices.to_numpy()
+    query_ids: list[str] = encoded.dictionary.to_pylist()
+    queries = encoded.indices.to_numpy()
     doc_ids = table["doc_id"].combine_chunks()
     del table
-    _refuse_duplicates(path, query_ids, queries, doc_ids)
+    refuse_repeated_documents(path, query_ids, queries, doc_ids)
     if not _is_falling(queries, scores):
         by = np.lexsort((-scores, queries))
-        queries, scores, doc_ids = queries[by], scores[by], doc_ids.take(pa.array(by))
+        queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(pa.array(by))
+    compare_ranks(path, queries, scores, ranks)
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
 
@@ -196,13 +200,13 @@ def _parse_candidate(line: str) -> tuple[str, str]:
     return query_id, doc_id
 
 
-def _is_falling(queries: Codes, scores: npt.NDArray[np.float64]) -> bool:
+def _is_falling(queries: Codes, scores: Numbers) -> bool:
     """Whether the rows are grouped by query, in the order of the codes, with scores that never rise."""
     next_query = np.diff(queries)
     return bool(((next_query > 0) | ((next_query == 0) & (scores[1:] <= scores[:-1]))).all())
 
 
-def _order_ties(queries: Codes, scores: npt.NDArray[np.float64], doc_ids: pa.Array) -> pa.Array:
+def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
     """Order documents of equal scores by their ids; the rows are grouped by query and sorted by score."""
     as_before = np.concatenate([[False], (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1]), [False]])
     tied = np.flatnonzero(as_before[1:] | as_before[:-1])
@@ -219,7 +223,7 @@ def _order_ties(queries: Codes, scores: npt.NDArray[np.float64], doc_ids: pa.Arr
     return doc_ids.take(pa.array(places))
 
 
-def _refuse_duplicates(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
+def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
     """Check that no document stands twice in a ranking."""
     pairs = _pairs(queries, doc_ids)
     pairs.sort()
@@ -245,11 +249,20 @@ def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
     return pairs
 
 
-def _parse(line: str) -> tuple[str, str, float]:
+def _parse(line: str) -> tuple[str, str, float, float]:
     fields = line.split()
     if len(fields) != len(COLUMNS):
         raise BadLine(f"{len(fields)} fields", "the 6 fields `query_id Q0 doc_id rank score tag`", "fix the line")
+    score = _number(fields[4])
+    if score is None:
+        raise BadLine(f"the score {shorten(fields[4])}", "a number", "fix the line")
+    rank = _number(fields[3])
+    return fields[0], fields[2], math.nan if rank is None else rank, score
+
+
+def _number(text: str) -> float | None:
+    """Take what Arrow takes too: Python alone has digits of other scripts, and underscores between them."""
     try:
-        return fields[0], fields[2], float(fields[4])
+        return float(text) if text.isascii() and "_" not in text else None
     except ValueError:
-        raise BadLine(f"the score {shorten(fields[4])}", "a number", "fix the line") from None
+        return None

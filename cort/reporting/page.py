@@ -40,6 +40,7 @@ class Block:
     measures: list[str]
     rows: list[tuple[str, list[Value]]]
     legend: str
+    lacking: str
 
 
 def systems_blocks(
@@ -70,8 +71,19 @@ def systems_blocks(
         levels = {one.relevance_level for one in block}
         level = levels.pop() if len(levels) == 1 else None
         note = legend([one for one in comparisons if one.split == split])
-        blocks.append(Block(split, queries, level, [labels.measure_label(name) for name in names], rows, note))
+        shown = [labels.measure_label(name) for name in names]
+        blocks.append(Block(split, queries, level, shown, rows, note, what_queries_lack(block)))
     return blocks
+
+
+def what_queries_lack(block: Sequence[Measures]) -> str:
+    """Say how many of the queries that the means of a split are over have no result, or no relevant passage."""
+    found = []
+    if without := max(one.without_relevant for one in block):
+        found.append(f"without a relevant passage ({labels.count(without)})")
+    if empty := [f"{one.system} {labels.count(one.without_results)}" for one in block if one.without_results]:
+        found.append(f"without results ({', '.join(empty)})")
+    return f"Means include queries {' and '.join(found)}." if found else ""
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,14 @@ def best_shown(values: Sequence[float | None]) -> set[int]:
 
 
 def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
-    """Put together all systems with all measures; the best of a split are bold, significant differences marked."""
+    """Put together all systems with all measures; the best of a split are bold, significant differences marked.
+
+    What queries lack has a column where there are such queries.
+    """
     names, significant = names_of_measures(measures), significant_differences(comparisons)
     heads = columns(split="", system="", queries="", relevance_level="relevant from")
+    lacking = [name for name in ("without_results", "without_relevant") if any(getattr(one, name) for one in measures)]
+    heads += [Column(name, name.replace("_", " ")) for name in lacking]
     places = list(enumerate(names, start=len(heads)))
     heads += [Column(name, measure_label(name)) for name in names]
     rows: list[list[Cell]] = []
@@ -106,7 +111,8 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
             best |= {(len(rows) + row, column) for row in best_shown([one.mean.get(name) for one in block])}
         for one in block:
             marked |= {(len(rows), column) for column, name in places if (split, one.system, name) in significant}
-            rows.append([split, one.system, one.queries, one.relevance_level, *map(one.mean.get, names)])
+            lacks = [getattr(one, name) for name in lacking]
+            rows.append([split, one.system, one.queries, one.relevance_level, *lacks, *map(one.mean.get, names)])
     return Table(heads, rows, 1, best, marked, legend(comparisons) if marked else "")
 
 

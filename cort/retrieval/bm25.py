@@ -67,7 +67,7 @@ class Searcher:
         for pair in grid:
             path = output if len(grid) == 1 else folder / f"run_bm25(k1={pair.k1},b={pair.b})_default"
             _refuse_truncated(path)
-            run = read_run(path)
+            run = read_run(path, may_be_empty=True)
             path.unlink()
             yield pair, run
 

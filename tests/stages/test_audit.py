@@ -285,7 +285,15 @@ def test_marks_are_round_and_hold_all_values(values, marks):
 def test_the_page_shows_them(tmp_path):
     for number, one in enumerate(both()):
         write_artifact(tmp_path / f"{number}.json", one)
-    measures = {"system": "s", "split": "dev", "relevance_level": 1, "queries": QUERIES, "mean": {"RR@10": 0.75}}
+    measures = {
+        "system": "s",
+        "split": "dev",
+        "relevance_level": 1,
+        "queries": QUERIES,
+        "mean": {"RR@10": 0.75},
+        "without_results": 0,
+        "without_relevant": 0,
+    }
     (tmp_path / "m.json").write_text(json.dumps(measures))
     options = ["--title", "T", "--dataset", "d", "--measures-files", str(tmp_path / "m.json"), "--baseline", "s"]
     options += ["--audits", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--output-folder", str(tmp_path / "r")]

@@ -164,13 +164,6 @@ def test_one_query_and_one_system(call, tmp_path):
     assert json.loads((tmp_path / "out/x.json").read_text())["comparisons"] == []
 
 
-def test_an_empty_run_of_the_baseline(call, tmp_path):
-    write_recall(tmp_path / "bm25.csv", [])
-    assert compare.main(call()) == 0
-    lengths = json.loads((tmp_path / "out/x.json").read_text())["list_lengths"]
-    assert [row["depth"] for row in lengths] == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -193,9 +186,22 @@ def test_damaged_files_are_refused(call, complaint, tmp_path):
     tables.write_table(tmp_path / "best.parquet", table.take([1, 0, *range(2, 80)]))
     assert "found" in complaint(compare.main, call())
     write_values(tmp_path / "best.parquet", SYSTEMS["best"])
-    for text in ("", "depth,recall\n2,0.5\n", "depth,recall\n1,x\n", "depth,recall\n1\n", "k,r\n1,1\n"):
-        (tmp_path / "best.csv").write_text(text)
+    rows = ("", "2,0.5\n", "1,x\n", "1\n", "1,nan\n", "1,0.5\n2,inf\n", "1,\0\n", "\xff")
+    for text in ("", "k,r\n1,1\n", *(f"depth,recall\n{row}" for row in rows)):
+        (tmp_path / "best.csv").write_text(text, encoding="latin-1")
         assert "best.csv: found another table, expected the columns depth" in complaint(compare.main, call())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_no_finite_numbers_are_refused(call, complaint, tmp_path, value):
+    table = tables.read_table(tmp_path / "best.parquet", tables.PER_QUERY)
+    values = table["value"].to_numpy().copy()
+    values[6] = value
+    tables.write_table(tmp_path / "best.parquet", table.set_column(2, "value", pa.array(values)))
+    line = complaint(compare.main, call(), tmp_path / "out/x.json")
+    assert line.startswith(f"{tmp_path}/best.parquet: row 7: found the value {value}, expected a finite number; delete")
+    tables.write_table(tmp_path / "best.parquet", table.slice(0, 0))
+    assert "best.parquet: found 0 rows, expected every measure" in complaint(compare.main, call())
 
 
 @pytest.mark.parametrize(

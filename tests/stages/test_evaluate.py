@@ -37,9 +37,18 @@ def arguments(folder, *more, run="run.trec", names=("RR@10", "R@1", "nDCG")):
 def test_means_are_over_all_judged_queries_and_keep_full_precision(folder):
     assert evaluate.main(arguments(folder)) == 0
     summary = json.loads((folder / "out/x.json").read_text())
-    assert list(summary) == ["system", "split", "relevance_level", "queries", "mean"]
+    assert list(summary) == [
+        "system",
+        "split",
+        "relevance_level",
+        "queries",
+        "mean",
+        "without_results",
+        "without_relevant",
+    ]
     assert (summary["system"], summary["split"], summary["relevance_level"], summary["queries"]) == ("s", "dev", 1, 3)
     assert list(summary["mean"]) == ["RR@10", "R@1", "nDCG"]
+    assert (summary["without_results"], summary["without_relevant"]) == (1, 0)
     assert summary["mean"]["RR@10"] == (1 + 1 / 2) / 3
     assert summary["mean"]["R@1"] == 1 / 3
     assert summary["mean"]["nDCG"] == pytest.approx((1 + 1 / np.log2(3)) / 3, abs=1e-15)
@@ -64,6 +73,27 @@ def test_relevance_level_is_used_and_recorded(folder):
     summary = json.loads((folder / "out/x.json").read_text())
     assert summary["relevance_level"] == 2
     assert summary["mean"] == {"RR@10": (1 / 2) / 3}
+    assert (summary["without_results"], summary["without_relevant"]) == (1, 2)
+
+
+def test_what_queries_lack_is_said(folder, capsys):
+    assert evaluate.main(arguments(folder, "--relevance-level", "2")) == 0
+    log = capsys.readouterr().err
+    assert "1 of 3 queries have no result; the means are over all 3" in log
+    assert "2 of 3 queries have no passage of grade 2 or higher; the means are over all 3" in log
+    rankings = [Ranking(query_id, ["a", "b"], np.array([2.0, 1.0])) for query_id in ("q1", "q2", "q3")]
+    write_run(folder / "whole.trec", rankings, "x")
+    assert evaluate.main(arguments(folder, run="whole.trec")) == 0
+    assert "queries have" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "grades"), [("3", [2, 1, 1]), ("1", [0, 0, -1])])
+def test_judgements_without_a_relevant_passage_are_refused(folder, complaint, level, grades):
+    qrels = {"query_id": ["q3", "q1", "q2"], "doc_id": ["b", "a", "c"], "relevance": grades}
+    tables.write_table(folder / "qrels.parquet", pa.table(qrels, schema=tables.QRELS))
+    line = complaint(evaluate.main, arguments(folder, "--relevance-level", level), folder / "out/x.json")
+    expected = f"one of grade {level} or higher; lower relevance_level or name other qrels"
+    assert line == f"{folder}/qrels.parquet: found no relevant passage, expected {expected}"
 
 
 def test_same_input_same_bytes(folder):
@@ -101,10 +131,16 @@ def test_a_missing_file_is_an_error_of_one_line(folder, capsys):
     assert not (folder / "out").exists()
 
 
-def test_an_empty_run_measures_zero(folder):
+def test_an_empty_run_is_refused(folder, complaint):
     (folder / "empty.trec").write_text("")
-    assert evaluate.main(arguments(folder, run="empty.trec")) == 0
-    assert json.loads((folder / "out/x.json").read_text())["mean"] == {"RR@10": 0.0, "R@1": 0.0, "nDCG": 0.0}
+    line = complaint(evaluate.main, arguments(folder, run="empty.trec"), folder / "out/x.json")
+    assert line.startswith(f"{folder}/empty.trec: found an empty run, expected at least one result; ")
+
+
+def test_a_run_of_none_of_the_judged_queries_is_refused(folder, complaint):
+    write_run(folder / "other.trec", [Ranking("q4", ["a"], np.array([1.0]))], "x")
+    line = complaint(evaluate.main, arguments(folder, run="other.trec"), folder / "out/x.json")
+    assert line.startswith(f"{folder}/other.trec: found no result of a judged query, expected some; name the run and")
 
 
 def test_help_loads_no_heavy_library():

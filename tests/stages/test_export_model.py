@@ -246,7 +246,15 @@ def test_an_exported_tokenizer_marks_and_cuts_texts(make_model, tmp_path):
 
 def write_measures(path, system="cort", split="dev|test", value=0.25):
     mean = {"RR@10": value, "R@1000": 0.5}
-    content = {"system": system, "split": split, "relevance_level": 1, "queries": 7, "mean": mean}
+    content = {
+        "system": system,
+        "split": split,
+        "relevance_level": 1,
+        "queries": 7,
+        "mean": mean,
+        "without_results": 0,
+        "without_relevant": 0,
+    }
     path.write_text(json.dumps(content), "utf-8")
     return path
 

@@ -65,18 +65,18 @@ def test_scores_equal_in_single_precision_are_ties(folder):
 
 @pytest.mark.parametrize("name", ["run.tsv", "run.tsv.gz"])
 def test_three_fields_by_rank(folder, name):
-    status, output = run(folder, "2\tb\t2\n1\tc\t10\n2\ta\t1\n2\te\t5\n1\td\t9\n", name)
+    status, output = run(folder, "2\tb\t2\n1\tc\t2\n2\ta\t1\n2\te\t3\n1\td\t1\n", name)
     assert status == 0
     assert ranking(output) == [("2", "a", "1"), ("2", "b", "2"), ("2", "e", "3"), ("1", "d", "1"), ("1", "c", "2")]
     scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
-    assert scores == pytest.approx([1, 1 / 2, 1 / 5, 1 / 9, 1 / 10])
+    assert scores == pytest.approx([1, 1 / 2, 1 / 3, 1, 1 / 2])
 
 
 def test_many_blocks_are_one_run(folder, monkeypatch):
     text = "".join(f"{query}\t{doc}\t{rank}\n" for query in "12" for rank, doc in enumerate("edcba", 1))
     _, output = run(folder, text)
     whole = output.read_bytes()
-    monkeypatch.setattr(import_run, "LINES_PER_BLOCK", 3)
+    monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 3)
     _, output = run(folder, text)
     assert output.read_bytes() == whole
 
@@ -124,15 +124,27 @@ def test_depth_keeps_the_best(folder):
     assert ranking(output) == [("2", "c", "1"), ("2", "b", "2"), ("1", "d", "1"), ("1", "c", "2")]
 
 
-def test_an_empty_run_stays_empty(folder):
-    status, output = run(folder, "")
+def test_scores_that_contradict_the_ranks_count_and_are_said(folder, capsys):
+    status, output = run(folder, "1 Q0 a 1 1 x\n1 Q0 b 2 3 x\n1 Q0 c 3 2 x\n1 Q0 d 4 0 x\n2 Q0 a 1 1 x\n2 Q0 b 2 1 x\n")
     assert status == 0
-    assert output.read_bytes() == b""
+    assert [doc_id for _, doc_id, _ in ranking(output)] == ["b", "c", "a", "d", "b", "a"]
+    log = capsys.readouterr().err
+    assert "published.run: scores contradict ranks in 1 of 2 queries; scores count" in log
+    assert "published.run: all scores are equal in 1 of 2 queries; document ids decide" in log
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("", "found an empty run, expected at least one result; build the run again or name another"),
+        ("1\ta\t100\n1\tb\t90\n1\tc\t80\n", "row 3: found rank 80 of query '1', expected its ranks to be 1 to 3, each"),
+        ("1\ta\t1\n1\tb\t3\n", "row 2: found rank 3 of query '1', expected its ranks to be 1 to 2, each once; the th"),
+        ("1\ta\t1_0\n", "row 1: found the rank '1_0'"),
+        (f"1\ta\t{'9' * 5000}\n", "row 1: found the rank '999"),
+        (
+            "1 Q0 a 1 0.5 x\n1 Q0 b 2 0.7 x\n",
+            "found scores that rise with the rank, as distances do, in 1 of 1 queries",
+        ),
         (TREC + "3 Q0 a 1 1 x\n", "row 6: found query '3' (1 such queries), expected queries of this split only; name"),
         ("1\ta\t1\n9\ta\t1\n", "row 2: found query '9'"),
         ("9\ta\t1\n", "`unjudged_queries: keep`"),
@@ -142,8 +154,11 @@ def test_an_empty_run_stays_empty(folder):
         ("1\ta\t1\n2\t1\t1\n", "row 2: found document '1' (1 results"),
         (TREC + "1 Q0 d 9 0.3 x\n", "row 6: found document 'd' again in the ranking of query '1'"),
         ("1\ta\t1\n2\ta\t1\n1\ta\t2\n", "row 3: found document 'a' again in the ranking of query '1'"),
-        ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank '1' again in the ranking of query '1', expected each rank"),
-        ("1\ta\t0\n", "row 1: found the rank '0', expected a whole number from 1; fix the line"),
+        ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank 1 of query '1', expected its ranks to be 1 to 2, each once"),
+        (
+            "1\ta\t0\n",
+            "row 1: found the rank '0', expected a whole number from 1; the third column must be a rank: number",
+        ),
         ("1\ta\t-1\n", "row 1: found the rank '-1'"),
         ("1\ta\t1.5\n", "row 1: found the rank '1.5'"),
         ("1\ta\t1\n1\tb\n", "row 2: found 2 fields, expected the 3 fields"),
@@ -191,6 +206,12 @@ def test_a_depth_of_zero_is_refused(folder, capsys):
     assert status == 1
     assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("run.*")), ids=lambda path: path.name)
+def test_official_runs_are_taken_without_a_word(path, caplog):
+    assert len(import_run.read_published(path)) in (43, 54)
+    assert caplog.messages == []
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the published runs are not here")

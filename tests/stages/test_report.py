@@ -2,10 +2,12 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from cort import report
+from cort.evaluation.measures import Measures
 from tests.support.common import contents
 from tests.support.reporting import NASTY, Outline
 
@@ -28,9 +30,7 @@ def small(tmp_path):
         for system, numbers in values.items():
             path = tmp_path / f"{split}.{system}.json"
             mean = dict(zip(("RR@10", "R@100", "R@1000"), numbers, strict=True))
-            path.write_text(
-                json.dumps({"system": system, "split": split, "relevance_level": 1, "queries": 7, "mean": mean})
-            )
+            path.write_text(json.dumps(asdict(Measures(system, split, 1, 7, mean))))
             paths.append(str(path))
     output = ["--output-folder", str(tmp_path / "report")]
     return ["--title", NASTY, "--dataset", "toy", "--measures-files", *paths, "--baseline", "bm25", *output]

@@ -111,7 +111,8 @@ def test_a_depth_of_zero_is_refused(tmp_path, capsys):
     assert not output.exists()
 
 
-def test_no_candidates_make_an_empty_run(tmp_path):
+def test_no_candidates_are_refused(tmp_path, capsys):
     status, output = run(tmp_path, SCORES, depth=3, rankings={})
-    assert status == 0
-    assert output.read_bytes() == b""
+    assert status == 1
+    assert "found an empty run, expected at least one result" in capsys.readouterr().err
+    assert not output.exists()

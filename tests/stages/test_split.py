@@ -145,6 +145,11 @@ BEIR = "query-id\tcorpus-id\tscore\n"
         ),
         (
             (),
+            {"qrels": "q1 0 d1 0\nq2 0 d1 -1\n"},
+            "qrels.tsv: found no grade above 0, expected at least one relevant passage; name other judgements",
+        ),
+        (
+            (),
             {"queries": ""},
             "qrels.tsv: row 1: found the query_id 'q2', expected one of the queries; "
             "remove the row or name the files that belong together",

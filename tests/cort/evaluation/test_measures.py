@@ -205,6 +205,12 @@ def test_qrels_by_query_refuses_repeated_pairs_and_empty_tables():
         measures.qrels_by_query(qrels_table([]))
 
 
+@pytest.mark.parametrize("grade", [1001, 999_999_999, -1001, -(2**31)])
+def test_grades_out_of_bounds_are_refused(grade):
+    with pytest.raises(InputError, match=rf"row 2: found the grade {grade}, expected at most 1000 either side of 0"):
+        measures.qrels_by_query(qrels_table([("1", "a", 1000), ("1", "b", grade)]))
+
+
 def test_a_written_run_has_the_measures_of_its_order(tmp_path):
     write_run(tmp_path / "x.trec", [Ranking("q", ["c", "a", "b"], np.array([1.0, 1.0, 1.0]))], "x")
     values = measures.evaluate_run(read_run(tmp_path / "x.trec"), {"q": {"a": 1}}, ["RR"])

@@ -202,7 +202,7 @@ def test_qrels_without_judgements_are_empty(tmp_path, text):
 HEADER_FIX = "write four columns without a header, or BEIR's three in a .tsv below 'query-id TAB corpus-id TAB score'"
 FOUR = "expected 4 fields (query_id 0 doc_id grade)"
 THREE = "expected 3 TAB-separated fields (query-id, corpus-id, score) below that header"
-GRADE = "expected an integer of at most 9 digits; write grades as integers, without a header"
+GRADE = "expected an integer from -1000 to 1000; write grades as integers, without a header"
 BLANKS = "correct the row; ids contain no blanks"
 
 
@@ -224,6 +224,8 @@ BLANKS = "correct the row; ids contain no blanks"
         ("q.tsv", "q1 0 d1 1_0\n", f"row 1: found the grade '1_0', {GRADE}"),
         ("q.tsv", "q1 0 d1 ²\n", f"row 1: found the grade '²', {GRADE}"),
         ("q.tsv", "q1 0 d1 9999999999\n", f"row 1: found the grade '9999999999', {GRADE}"),
+        ("q.tsv", "q1 0 d1 1000\nq1 0 d2 1001\n", f"row 2: found the grade '1001', {GRADE}"),
+        ("q.tsv", "q1 0 d1 -1001\n", f"row 1: found the grade '-1001', {GRADE}"),
         ("q.tsv", BEIR_HEADER + "q1\t0\td1\t1\n", rf"row 2: found 4 fields in 'q1\t0\td1\t1', {THREE}; {BLANKS}"),
         ("q.tsv", BEIR_HEADER + "q1 d1 1\n", f"row 2: found 1 fields in 'q1 d1 1', {THREE}; {BLANKS}"),
         ("q.tsv", BEIR_HEADER + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),

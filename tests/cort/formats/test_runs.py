@@ -22,7 +22,7 @@ def contents(run):
     return {ranking.query_id: list(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)) for ranking in run}
 
 
-TEXT = "2 Q0 b 1 0.5 x\n1 Q0 c 9 -1e-3 x\n2 Q0 a 2 0.5 x\n2 Q0 c 3 7 x\n"
+TEXT = "2 Q0 b 2 0.5 x\n1 Q0 c 9 -1e-3 x\n2 Q0 a 3 0.5 x\n2 Q0 c 1 7 x\n"
 # Queries in order of first mention; results by (-score, doc_id), whatever the order and the ranks in the file.
 EXPECTED = {"2": [("c", 7.0), ("a", 0.5), ("b", 0.5)], "1": [("c", -0.001)]}
 
@@ -53,8 +53,12 @@ def test_access_by_query(tmp_path):
     assert lookup["absent"] == []
 
 
-def test_an_empty_run(tmp_path):
-    run = read_run(write(tmp_path / "x", ""))
+@pytest.mark.parametrize("name", ["x.trec", "x.trec.gz"])
+def test_an_empty_run_is_refused_but_where_a_search_may_find_nothing(tmp_path, name):
+    path = write(tmp_path / name, "")
+    with pytest.raises(InputError, match=f"{name}: found an empty run, expected at least one result; build the run"):
+        read_run(path)
+    run = read_run(path, may_be_empty=True)
     assert len(run) == 0
     assert list(run) == []
     assert run.by_query()["1"] == []
@@ -66,6 +70,8 @@ def test_an_empty_run(tmp_path):
         (TEXT + "1 Q0 c\n", "row 5: found 3 fields, expected the 6 fields `query_id Q0 doc_id rank score tag`; fix"),
         (TEXT + "1 Q0 d e 1 2 x\n", "row 5: found 7 fields"),
         (TEXT + "1 Q0 d 1 high x\n", "row 5: found the score 'high', expected a number; fix the line"),
+        (TEXT + "1 Q0 d 1 1_0 x\n", "row 5: found the score '1_0', expected a number"),
+        (TEXT + "1 Q0 d 1 \u0661 x\n", "row 5: found the score '\u0661', expected a number"),
         (TEXT + "1 Q0 d 1 nan x\n", "row 5: found the score nan, expected a finite number"),
         (TEXT + "1 Q0 d 1 -inf x\n", "row 5: found the score -inf, expected a finite number"),
         (
@@ -84,6 +90,52 @@ def test_bad_files_name_the_row(tmp_path, text, complaint):
         read_run(path)
     assert str(error.value).startswith(f"{path}: {complaint}")
     assert "\n" not in str(error.value)
+
+
+def ranked(*queries):
+    """Lines of a run, whose queries are each a list of scores in the order of their ranks."""
+    rows = (
+        (query, rank, score) for query, scores in enumerate(queries) for rank, score in enumerate(scores.split(), 1)
+    )
+    return "".join(f"{query} Q0 d{rank} {rank} {score} x\n" for query, rank, score in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ranked("3 2 1", "2 1", "5"), []),
+        (ranked("3 2 2 1", "2 2 1"), []),
+        (ranked("3 2 2 1").replace(" 2 2 x", " - 2 x"), []),
+        ("0 Q0 a inf 1 x\n0 Q0 b inf 2 x\n0 Q0 c nan 3 x\n", []),
+        (ranked("3 1 2", "2 1", "5"), ["scores contradict ranks in 1 of 3 queries; scores count"]),
+        (ranked("1 2", "2 1"), ["scores contradict ranks in 1 of 2 queries"]),
+        (ranked("1 1 1", "0 0", "2 1", "5"), ["all scores are equal in 2 of 4 queries; document ids decide"]),
+        (ranked("1 2", "2 1", "0 0"), ["scores contradict ranks in 1 of 3 queries", "equal in 1 of 3 queries"]),
+    ],
+)
+@pytest.mark.parametrize("form", [str, lambda text: "".join(sorted(text.splitlines(True), reverse=True))])
+def test_ranks_that_scores_contradict_are_counted_and_the_scores_kept(tmp_path, caplog, text, said, form):
+    run = read_run(write(tmp_path / "x", form(text)))
+    assert [len(said), len(run)] == [len(caplog.messages), len({line.split()[0] for line in text.splitlines()})]
+    for message, part in zip(caplog.messages, said, strict=True):
+        assert message.startswith(f"{tmp_path}/x: ")
+        assert part in message
+    assert all((np.diff(ranking.scores) <= 0).all() for ranking in run)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        (ranked("0.1 0.2 0.3"), "1 of 1"),
+        (ranked("1 2", "2 1", "1 2"), "2 of 3"),
+        (ranked("-3 -2 -1", "7", "5 5"), "1 of 1"),
+        (ranked("1 2 3 4 6 5", "1 2 2 3"), "2 of 2"),
+    ],
+)
+def test_distances_are_refused(tmp_path, text, counts):
+    found = f"x: found scores that rise with the rank, as distances do, in {counts} queries, expected higher scores at "
+    with pytest.raises(InputError, match=found):
+        read_run(write(tmp_path / "x", text))
 
 
 def random_lines(seed, id_length):

@@ -12,7 +12,15 @@ from cort.reporting.page import summarize
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
 from cort.system.errors import InputError
 
-MEASURES = {"system": "s", "split": "t", "relevance_level": 1, "queries": 3, "mean": {"RR@10": 0.5, "AP": None}}
+MEASURES = {
+    "system": "s",
+    "split": "t",
+    "relevance_level": 1,
+    "queries": 3,
+    "mean": {"RR@10": 0.5, "AP": None},
+    "without_results": 0,
+    "without_relevant": 0,
+}
 DEPTHS = {
     "system": "s",
     "split": "t",

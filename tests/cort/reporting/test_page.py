@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from markupsafe import Markup
 
@@ -106,6 +108,13 @@ def test_differences_and_best_values() -> None:
     assert block.queries == "6,980 queries"
     other = systems_blocks([BM25, Measures("cort", "dev", 2, 43, {"RR@10": 0.271})], None)[0]
     assert (other.queries, other.relevance_level) == ("43 to 6,980 queries", None)
+
+
+def test_what_queries_lack_is_said_where_some_lack_something() -> None:
+    assert systems_blocks([BM25, CORT], "bm25")[0].lacking == ""
+    other = replace(CORT, without_results=1200, without_relevant=1)
+    [block] = systems_blocks([replace(BM25, without_relevant=1), other], "bm25")
+    assert block.lacking == "Means include queries without a relevant passage (1) and without results (cort 1,200)."
 
 
 def test_saturation_rows() -> None:

@@ -1,5 +1,6 @@
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,17 @@ def test_csv_has_all_digits_and_empty_cells() -> None:
         ["dev", "bm25", "6980", "1", "0.1874122774", "0.592", ""],
         ["dev", "cort_1|2", "6980", "1", "0.27", "", ""],
         ["dl19", "bm25", "43", "2", "", "", repr(1 / 3)],
+    ]
+
+
+def test_what_queries_lack_has_a_column_where_some_lack_something() -> None:
+    lacking = [*MEASURES[:2], replace(MEASURES[2], without_results=5)]
+    rows = list(csv.reader(io.StringIO(to_csv(systems_table(lacking)))))
+    assert [row[3:6] for row in rows] == [
+        ["relevance_level", "without_results", "RR@10"],
+        ["1", "0", "0.1874122774"],
+        ["1", "0", "0.27"],
+        ["2", "5", ""],
     ]
 
 

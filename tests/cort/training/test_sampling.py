@@ -28,7 +28,7 @@ def qrels(*rows):
 def run(folder, rankings):
     ranked = [Ranking(query_id, list(docs), -np.arange(len(docs), dtype=float)) for query_id, docs in rankings.items()]
     write_run(folder / "run.trec", ranked, "x")
-    return read_run(folder / "run.trec")
+    return read_run(folder / "run.trec", may_be_empty=True)
 
 
 def judged(positives):

@@ -1,0 +1,68 @@
+"""What a system reaches on each query, and its recall at each depth: the tables from which systems are compared."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.formats import tables
+from cort.formats.artifacts import FIX, csv_text
+from cort.system.errors import input_error
+from cort.system.files import write_text
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a system reaches: ``values[i, j]`` is that of query i by measure j."""
+
+    query_ids: list[str]
+    measures: list[str]
+    values: npt.NDArray[np.float64]
+
+
+def write_values(path: str | Path, values: Mapping[str, Mapping[str, float]]) -> None:
+    """Write query_id -> measure -> value as `tables.PER_QUERY`, in the order given."""
+    rows = [(query_id, measure, value) for query_id, row in values.items() for measure, value in row.items()]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    tables.write_table(path, pa.table(columns, schema=tables.PER_QUERY))
+
+
+def read_values(path: str | Path) -> Values:
+    """Read per-query values and check that every query has every measure."""
+    table = tables.read_table(path, tables.PER_QUERY)
+    queries, measures = (table[name].combine_chunks().dictionary_encode() for name in ("query_id", "measure"))
+    shape = len(queries.dictionary), len(measures.dictionary)
+    rows = np.arange(table.num_rows)
+    whole = table.num_rows == shape[0] * shape[1] > 0
+    if not whole or (queries.indices.to_numpy() * shape[1] + measures.indices.to_numpy() != rows).any():
+        raise input_error(path, f"{table.num_rows} rows", "every measure of every query, in one order", FIX)
+    values = table["value"].to_numpy()
+    if (bad := np.flatnonzero(~np.isfinite(values))).size:
+        raise input_error(path, f"the value {values[bad[0]]}", "a finite number", FIX, int(bad[0]) + 1)
+    return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values.reshape(shape))
+
+
+def write_recall(path: str | Path, recall: Sequence[float]) -> None:
+    """Write recall at depths 1, 2, ... with every digit."""
+    write_text(path, csv_text(("depth", "recall"), enumerate(recall, start=1)))
+
+
+def read_recall(path: str | Path) -> list[float]:
+    """Read recall at depths 1, 2, ..."""
+    try:
+        with open(path, newline="", encoding="utf-8") as handle:
+            rows = list(csv.reader(handle))
+        depths, recall = [int(row[0]) for row in rows[1:]], [float(row[1]) for row in rows[1:]]
+        is_whole = rows[:1] == [["depth", "recall"]] and depths == list(range(1, len(rows)))
+        if not (is_whole and recall and np.isfinite(recall).all()):
+            raise ValueError
+    except (ValueError, IndexError, csv.Error):
+        expected = "the columns depth and recall, depths from 1 on, finite numbers"
+        raise input_error(path, "another table", expected, FIX) from None
+    return recall
