@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 CHUNK = 1 << 20
 # What a page begins with that somebody's server sends in the place of a file.
 PAGES = (b"<!doctype html", b"<html")
-# A file that a source names is part of the program of its stages. This one is not: where files come from decides nothing.
+# A file that a source names belongs to the program of its stages. Not this one: where files come from decides nothing.
 CATALOG = Path(__file__).with_suffix(".yaml")
 NAME = re.compile(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
 HASHES = {"md5": 32, "sha256": 64}
