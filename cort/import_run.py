@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,8 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.fields import BadLine, checked_id, split_fields
 from cort.formats.ids import alphabetic_codes, unknown_ids
-from cort.formats.lines import iter_lines
+from cort.formats.lines import iter_lines, iter_records
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, is_candidate, read_candidates, read_run, write_run
 from cort.system import cli
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 
 TREC_FIELDS = 6
 RANKED_FIELDS = 3
+RANK = re.compile("[0-9]{1,10}")
 LINES_PER_BLOCK = 100_000
 QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
 DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
@@ -57,7 +60,7 @@ def read_published(path: str | Path) -> Run:
         table = read_candidates(path)
         run = _by_query(path, table, np.arange(len(table)) + 1)
         return replace(run, scores=1.0 / run.ranks())
-    fields = len(first.split())
+    fields = len(split_fields(first))
     if fields == RANKED_FIELDS:
         table = pa.concat_tables(_ranked_blocks(path))
         run = _by_query(path, table, table["rank"].to_numpy())
@@ -109,7 +112,7 @@ def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: in
 
 def _ids(line: str) -> tuple[str, str]:
     """Ids of the query and the document; of a blank line, which other checks refuse, two empty ones."""
-    fields = line.split("\t" if is_candidate(line) else None) or ["", "", ""]
+    fields = (line.split("\t") if is_candidate(line) else split_fields(line)) or ["", "", ""]
     return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
 
 
@@ -140,19 +143,19 @@ def _refuse_repeats(path: str | Path, table: pa.Table, name: str, column: str) -
 
 def _ranked_blocks(path: str | Path) -> Iterator[pa.Table]:
     """Read lines of three fields, some at a time, because Python's objects take much memory."""
-    lines = iter_lines(path)
-    while block := [_ranked_fields(path, row, line) for row, line in itertools.islice(lines, LINES_PER_BLOCK)]:
+    records = iter_records(path, iter_lines(path), _ranked_fields)
+    while block := [record for _, record in itertools.islice(records, LINES_PER_BLOCK)]:
         yield pa.table([list(column) for column in zip(*block, strict=True)], schema=RANKED)
 
 
-def _ranked_fields(path: str | Path, row: int, line: str) -> tuple[str, str, int]:
-    fields = line.split()
+def _ranked_fields(line: str) -> tuple[str, str, int]:
+    fields = split_fields(line)
     if len(fields) != RANKED_FIELDS:
-        raise input_error(path, f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line", row)
+        raise BadLine(f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line")
     query_id, doc_id, rank = fields
-    if not (rank.isascii() and rank.isdigit() and 1 <= int(rank) < 2**31):
-        raise input_error(path, f"the rank {shorten(rank)}", "a whole number from 1", "fix the line", row)
-    return query_id, doc_id, int(rank)
+    if not (RANK.fullmatch(rank) and 1 <= int(rank) < 2**31):
+        raise BadLine(f"the rank {shorten(rank)}", "a whole number from 1", "fix the line")
+    return checked_id("query_id", query_id), checked_id("doc_id", doc_id), int(rank)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys
-from cort.formats.lines import BadLine, read_columns
+from cort.formats.lines import read_columns
 from cort.formats.records import Ranking
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -156,10 +157,6 @@ def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
     """
     table = read_columns(path, COLUMNS, FIELDS, _parse)
     scores = table["score"].combine_chunks().to_numpy()
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        row = int(bad[0])
-        raise input_error(path, f"the score {scores[row]}", "a finite number", "fix or drop the line", row + 1)
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
     # An empty table has no chunk, and a chunked array of none.
     is_empty = isinstance(encoded, pa.ChunkedArray)
@@ -182,7 +179,7 @@ def is_candidate(line: str) -> bool:
 
 def read_candidates(path: str | Path) -> pa.Table:
     """Read the ids of such a list, in the order of the file, without its texts, which are twenty times as large."""
-    return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate)
+    return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate, separators="\t")
 
 
 def _parse_candidate(line: str) -> tuple[str, str]:
@@ -190,10 +187,7 @@ def _parse_candidate(line: str) -> tuple[str, str]:
         expected = "the 4 fields `query_id TAB doc_id TAB query TAB passage`"
         raise BadLine(f"{line.count(chr(9)) + 1} fields", expected, "fix the line")
     query_id, doc_id, _, _ = line.split("\t")
-    for name, value in (("query", query_id), ("document", doc_id)):
-        if value.split() != [value]:
-            raise BadLine(f"the {name} id {shorten(value)}", "an id without blanks", "fix the line")
-    return query_id, doc_id
+    return checked_id("query_id", query_id), checked_id("doc_id", doc_id)
 
 
 def _is_falling(queries: Codes, scores: npt.NDArray[np.float64]) -> bool:
@@ -246,10 +240,8 @@ def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
 
 
 def _parse(line: str) -> tuple[str, str, float]:
-    fields = line.split()
+    fields = split_fields(line)
     if len(fields) != len(COLUMNS):
         raise BadLine(f"{len(fields)} fields", "the 6 fields `query_id Q0 doc_id rank score tag`", "fix the line")
-    try:
-        return fields[0], fields[2], float(fields[4])
-    except ValueError:
-        raise BadLine(f"the score {shorten(fields[4])}", "a number", "fix the line") from None
+    query_id, _, doc_id, _, score, _ = fields
+    return checked_id("query_id", query_id), checked_id("doc_id", doc_id), checked_number("score", score)
