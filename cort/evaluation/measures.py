@@ -264,11 +264,11 @@ def write_recall(path: str | Path, recall: Sequence[float]) -> None:
 
 def read_recall(path: str | Path) -> list[float]:
     """Read recall at depths 1, 2, ..."""
-    with open(path, newline="", encoding="utf-8") as handle:
-        rows = list(csv.reader(handle))
     try:
+        with open(path, newline="", encoding="utf-8") as handle:
+            rows = list(csv.reader(handle))
         if rows[:1] != [["depth", "recall"]] or [int(row[0]) for row in rows[1:]] != list(range(1, len(rows))):
             raise ValueError
         return [float(row[1]) for row in rows[1:]]
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, csv.Error):
         raise input_error(path, "another table", "the columns depth and recall, depths from 1 on", FIX) from None

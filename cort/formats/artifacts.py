@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cort.formats.fields import parse_json
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import write_text
 
@@ -137,7 +138,7 @@ def read_json(path: str | Path) -> Node:
     """Read a JSON file; refuse bytes that are none."""
     raw = Path(path).read_bytes()
     try:
-        return Node(path, json.loads(raw.decode("utf-8")))
+        return Node(path, parse_json(raw.decode("utf-8")))
     except (ValueError, RecursionError) as error:
         raise input_error(path, f"unreadable content ({error})", "a JSON document in UTF-8", FIX) from error
 

@@ -96,6 +96,11 @@ def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> It
         yield from batches
 
 
+def none_of(what: str, path: str | Path) -> str:
+    """Say what is found in a file without passages, queries or judgements."""
+    return f"no {what}" if Path(path).stat().st_size else "an empty file"
+
+
 def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_row: int = 1) -> None:
     """Refuse a file in which two rows, from `first_row` on, have the same key; `what` is what complaints call one.
 
