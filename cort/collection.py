@@ -1,6 +1,6 @@
 """Turn a passage collection as published into the table that every other stage reads.
 
-Reads:  passages as MS MARCO .tsv or BEIR .jsonl, plain or .gz (see cort/formats/raw.py)
+Reads:  passages as MS MARCO .tsv or .txt, or BEIR .jsonl, plain or .gz (see cort/formats/raw.py)
 Writes: passages.parquet with doc_id and text, in the order of the file; ids occur once
 Usage:  python -m cort.collection --passages collection.tsv --output passages.parquet
 """
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from cort.formats.raw import iter_passage_batches, refuse_duplicates
+from cort.formats.raw import iter_passage_batches, none_of, refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.system import cli
 from cort.system.errors import input_error
@@ -41,7 +41,8 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
             writer.write_table(table)
             ids.extend(table["doc_id"].chunks)
         if not ids:
-            raise input_error(source, "no passages", "one passage to a line", "name the file that holds the passages")
+            found, fix = none_of("passages", source), "name the file that holds the passages"
+            raise input_error(source, found, "one passage to a line", fix)
         column = pa.chunked_array(ids)
         refuse_duplicates(source, column, "doc_id")
     return len(column)
@@ -64,7 +65,7 @@ def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
 class Options:
     """Options of this stage."""
 
-    passages: str = required("FILE", "MS MARCO .tsv or BEIR .jsonl, plain or .gz")
+    passages: str = required("FILE", "MS MARCO .tsv or .txt, or BEIR .jsonl, plain or .gz")
     output: str = required("FILE", "parquet table to write")
 
 

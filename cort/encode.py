@@ -48,7 +48,7 @@ TOLERANCE = 1e-3
 
 def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
     """Return the row ranges of the blocks of shard "i-of-n": whole blocks, in order, as even as possible."""
-    match = re.fullmatch(r"(\d+)-of-(\d+)", shard)
+    match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
     number, shards = (int(part) for part in match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
         raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "fix it")

@@ -27,8 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.fields import BadLine, checked_id, split_fields
 from cort.formats.ids import alphabetic_codes, unknown_ids
-from cort.formats.lines import BadLine, iter_lines, iter_record_batches, iter_records
+from cort.formats.lines import iter_lines, iter_record_batches, iter_records
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
 from cort.system import cli
@@ -54,7 +55,7 @@ def read_published(path: str | Path) -> Run:
     first = next((line for _, line in iter_lines(path)), "")
     if is_candidate(first):
         return _by_query(path, read_candidates(path))
-    fields = len(first.split())
+    fields = len(split_fields(first))
     if fields == RANKED_FIELDS:
         batches = iter_record_batches(iter_records(path, iter_lines(path), _parse_ranked), RANKED)
         return _by_query(path, pa.Table.from_batches([batch for _, batch in batches], RANKED))
@@ -104,7 +105,7 @@ def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: in
 
 def _ids(line: str) -> tuple[str, str]:
     """Ids of the query and the document; of a blank line, which other checks refuse, two empty ones."""
-    fields = line.split("\t" if is_candidate(line) else None) or ["", "", ""]
+    fields = (line.split("\t") if is_candidate(line) else split_fields(line)) or ["", "", ""]
     return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
 
 
@@ -130,13 +131,13 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
 
 
 def _parse_ranked(line: str) -> tuple[str, str, int]:
-    fields = line.split()
+    fields = split_fields(line)
     if len(fields) != RANKED_FIELDS:
         raise BadLine(f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line")
     query_id, doc_id, rank = fields
     if not RANK.fullmatch(rank):
         raise BadLine(f"the rank {shorten(rank)}", "a whole number from 1", FIX)
-    return query_id, doc_id, int(rank)
+    return checked_id("query_id", query_id), checked_id("doc_id", doc_id), int(rank)
 
 
 @dataclass(frozen=True, kw_only=True)

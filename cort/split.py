@@ -1,6 +1,6 @@
 """Make one split (train, dev, test) from queries and judgements, checked against the collection, or a part of them.
 
-Reads:  queries as MS MARCO .tsv or BEIR .jsonl, qrels as TREC or BEIR (see cort/formats/raw.py), passages.parquet
+Reads:  queries as MS MARCO .tsv or .txt, or BEIR .jsonl, qrels as TREC or BEIR (cort/formats/raw.py), passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.lines import Rows, iter_record_batches
-from cort.formats.raw import iter_qrels, iter_queries, refuse_duplicates
+from cort.formats.raw import iter_qrels, iter_queries, none_of, refuse_duplicates
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, open_writer, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -35,7 +35,7 @@ def read_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.Chunked
     """Read the judgements; refuse none, none relevant, a pair judged twice, an unknown query or document."""
     first_row, qrels = _gather(iter_qrels(path), QRELS)
     if not qrels.num_rows:
-        raise input_error(path, "no judgements", "at least one", "name the file that holds the judgements")
+        raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
     if pc.max(qrels["relevance"]).as_py() < 1:
         raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
     # Ids hold no whitespace, so the joined pair is unambiguous.
@@ -87,7 +87,7 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[int, pa.Table]:
 class Options:
     """Options of this stage."""
 
-    queries: str = required("FILE", "MS MARCO .tsv or BEIR .jsonl, plain or .gz")
+    queries: str = required("FILE", "MS MARCO .tsv or .txt, or BEIR .jsonl, plain or .gz")
     qrels: str | None = optional(None, "TREC or BEIR judgements; without, all is kept", "FILE")
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
@@ -104,6 +104,9 @@ def stage(options: Options) -> None:
     """Read, check, select, write, log counts."""
     _check_draws(options)
     first_row, queries = _gather(iter_queries(options.queries), QUERIES)
+    if not queries.num_rows:
+        found, fix = none_of("queries", options.queries), "name the file that holds the queries"
+        raise input_error(options.queries, found, "one query to a line", fix)
     refuse_duplicates(options.queries, queries["query_id"], "query_id", first_row)
     qrels = QRELS.empty_table()
     if options.qrels:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cort.formats import tables, tokens
 from cort.formats.cleaning import Form, convert
@@ -31,7 +30,7 @@ ROWS = 8_192
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
     """Yield (ids, token ids without special tokens) in the order of the table."""
     tokenizer = load_tokenizer(folder)
-    schema = tables.PASSAGES if "doc_id" in pq.read_schema(texts).names else tables.QUERIES
+    schema = tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
         converted = convert(batch["text"], form).to_pylist()

@@ -7,13 +7,14 @@ import dataclasses
 import functools
 import io
 import json
-import math
+import sys
 import types
 import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cort.formats.fields import parse_json
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import write_text
 
@@ -120,7 +121,8 @@ class Node:
         """Return the value, which must be of `kind`: str, int, float (takes whole numbers too), bool, dict or list."""
         allowed = (int, float) if kind is float else kind
         wrong = not isinstance(self.value, allowed) or (kind is not bool and isinstance(self.value, bool))
-        if wrong or (isinstance(self.value, float) and not math.isfinite(self.value)):
+        # No float is as large as some whole numbers in JSON.
+        if wrong or (kind is float and not abs(self.value) <= sys.float_info.max):
             # A text in quotes, so that "3" and 3 can be told apart; all else as it stands in the file.
             is_text = isinstance(self.value, str)
             found = shorten(self.value) if is_text else shorten(json.dumps(self.value, ensure_ascii=False)).strip("'")
@@ -137,7 +139,11 @@ def read_json(path: str | Path) -> Node:
     """Read a JSON file; refuse bytes that are none."""
     raw = Path(path).read_bytes()
     try:
-        return Node(path, json.loads(raw.decode("utf-8")))
+        found = parse_json(raw.decode("utf-8"))
+        if b"\\u" in raw:
+            # Half of a character could not be written again.
+            json.dumps(found, ensure_ascii=False).encode()
+        return Node(path, found)
     except (ValueError, RecursionError) as error:
         raise input_error(path, f"unreadable content ({error})", "a JSON document in UTF-8", FIX) from error
 

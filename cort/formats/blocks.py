@@ -67,7 +67,7 @@ class FinishedBlocks:
         except InputError as error:
             log.warning("%s", error)
         else:
-            if (table.schema.metadata or {}).get(IDENTITY) == self._identify():
+            if table.num_rows and (table.schema.metadata or {}).get(IDENTITY) == self._identify():
                 return table.combine_chunks().to_batches()[0]
             log.warning("%s: found a block of other inputs or options; it is made again", path)
         return None

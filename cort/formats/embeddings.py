@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.tables import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
 
 Storage: TypeAlias = Literal["fp32", "fp16"]
@@ -110,7 +110,11 @@ def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
 
 
 def _open(path: Path) -> Shard:
-    table = open_arrow(path, "embedding shard", "delete it and encode again")
+    with refuse_damage(path, "embedding shard", "delete it and encode again"):
+        return _check(path, open_arrow(path, "embedding shard", "delete it and encode again"))
+
+
+def _check(path: Path, table: pa.Table) -> Shard:
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if not metadata.keys() >= {"model", "count", "dimension", "storage"} or table.column_names != ["id", "embedding"]:
         raise input_error(path, "another Arrow file", "an embedding shard", "name the file that `encode` wrote")

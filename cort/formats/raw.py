@@ -2,12 +2,12 @@
 
 | what     | suffix                    | a line                                                        |
 |----------|---------------------------|---------------------------------------------------------------|
-| passages | ``.tsv``                  | ``doc_id TAB text`` (MS MARCO)                                |
+| passages | ``.tsv .txt``             | ``doc_id TAB text``, no header (MS MARCO)                     |
 | passages | ``.jsonl``                | ``{"_id": ..., "title": ..., "text": ...}`` (BEIR)            |
-| queries  | ``.tsv``                  | ``query_id TAB text`` (MS MARCO)                              |
+| queries  | ``.tsv .txt``             | ``query_id TAB text``, no header (MS MARCO)                   |
 | queries  | ``.jsonl``                | ``{"_id": ..., "text": ...}`` (BEIR)                          |
 | qrels    | ``.tsv .txt .qrels``      | ``query_id 0 doc_id grade``, no header (MS MARCO, TREC)       |
-| qrels    | ``.tsv``                  | three columns below ``query-id TAB corpus-id TAB score`` (BEIR) |
+| qrels    | ``.tsv .txt .qrels``      | three columns below ``query-id TAB corpus-id TAB score`` (BEIR) |
 
 Each may end in ``.gz``. Readers stream (row, record), rows counted from 1 and one record to a line, and change nothing
 but the whitespace around a text. Whatever could corrupt ids or scores later is refused with its row.
@@ -19,7 +19,6 @@ records, or for its error.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -30,24 +29,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.fields import BadLine, checked_id, parse_json, split_fields
 from cort.formats.ids import is_plain, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
-    BYTE_ORDER_MARK,
-    BadLine,
     Rows,
     decode_lines,
     iter_blocks,
     iter_lines,
     iter_record_batches,
     iter_records,
-    parse_csv,
+    parse_block,
 )
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
 from cort.system.errors import input_error, shorten
 
+TEXT_SUFFIXES = (".tsv", ".txt", ".jsonl")
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
+# What headers call the columns, in small letters: no file has a text of such a word under such an id.
+KINDS = ("", "doc", "document", "passage", "corpus", "query", "topic")
+HEADER_IDS = {f"{kind}{joint}id" for kind in KINDS for joint in ("", "_", "-")} | {"pid", "qid", "docno", "number"}
+HEADER_TEXTS = {*KINDS[1:], "text", "title", "body", "content", "contents", "question"}
+HEADER_IDS_IN_ARROW = pa.array(sorted(HEADER_IDS))
 JSON_TYPES = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object", str: "string"}
 
 # int() alone also takes "1_000", " 1" and digits of other scripts.
@@ -69,28 +73,32 @@ def iter_queries(path: str | Path) -> Rows[Text]:
 
 def iter_qrels(path: str | Path) -> Rows[Qrel]:
     """Stream (row, judgement); the second column of TREC's form is ignored, as by trec_eval."""
-    suffix = _suffix_of(path, ".tsv", ".txt", ".qrels")
+    _suffix_of(path, ".tsv", ".txt", ".qrels")
     lines = iter_lines(path)
     first = list(islice(lines, 1))
-    if suffix == ".tsv" and first == [(1, BEIR_QRELS_HEADER)]:
+    if first == [(1, BEIR_QRELS_HEADER)]:
         return iter_records(path, lines, _parse_beir_qrel)
-    fix = "write four columns without a header, or BEIR's three in a .tsv below 'query-id TAB corpus-id TAB score'"
+    fix = "write four columns without a header, or BEIR's three below 'query-id TAB corpus-id TAB score'"
     of_first = iter_records(path, iter(first), partial(_parse_trec_qrel, fix=fix))
     return chain(of_first, iter_records(path, lines, _parse_trec_qrel))
 
 
 def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:
     """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
-    if _suffix_of(path, ".tsv", ".jsonl") == ".jsonl":
+    if _suffix_of(path, *TEXT_SUFFIXES) == ".jsonl":
         yield from (batch for _, batch in iter_record_batches(iter_passages(path), PASSAGES))
         return
     for first_row, block, length in iter_blocks(path, block_bytes):
-        batches = _parse_block(block, length)
+        batches = _parse_passages(block, length)
         if batches is None:
-            lines = decode_lines(path, memoryview(block)[:length], first_row)
-            records = iter_records(path, lines, partial(_parse_tsv, "doc_id"))
+            records = iter_records(path, decode_lines(path, block, length, first_row), partial(_parse_tsv, "doc_id"))
             batches = [batch for _, batch in iter_record_batches(records, PASSAGES)]
         yield from batches
+
+
+def none_of(what: str, path: str | Path) -> str:
+    """Say what is found in a file without passages, queries or judgements."""
+    return f"no {what}" if Path(path).stat().st_size else "an empty file"
 
 
 def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_row: int = 1) -> None:
@@ -128,7 +136,7 @@ def _suffix_of(path: str | Path, *allowed: str) -> str:
 
 
 def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
-    parse = _parse_json if _suffix_of(path, ".tsv", ".jsonl") == ".jsonl" else _parse_tsv
+    parse = _parse_json if _suffix_of(path, *TEXT_SUFFIXES) == ".jsonl" else _parse_tsv
     return iter_records(path, iter_lines(path), partial(parse, name))
 
 
@@ -139,13 +147,15 @@ def _parse_tsv(name: str, line: str) -> Text:
         found = f"{len(fields)} TAB-separated fields" if line else "an empty line"
         fix = "separate id and text by one TAB and leave no other TAB in the row"
         raise BadLine(found, f"2 fields ({name} TAB text)", fix)
+    if fields[0].lower() in HEADER_IDS and fields[1].strip().lower() in HEADER_TEXTS:
+        raise BadLine(f"the header {shorten(line)}", f"rows of {name} TAB text alone", "remove the header row")
     return Text(_checked_id(name, fields[0]), _checked_text(fields[1]))
 
 
 def _parse_json(name: str, line: str) -> Text:
     expected = "one JSON object"
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except (ValueError, RecursionError) as error:
         fix = "correct the row; each record takes one line"
         raise BadLine(f"{shorten(line)} ({error})", expected, fix) from error
@@ -177,10 +187,10 @@ def _json_type(value: object) -> str:
 
 
 def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no blanks") -> Qrel:
-    fields = line.split()
+    fields = split_fields(line)
     if len(fields) != 4:
         raise _wrong_fields(line, fields, "4 fields (query_id 0 doc_id grade)", fix)
-    return Qrel(fields[0], fields[2], _checked_grade(fields[3]))
+    return Qrel(checked_id("query_id", fields[0]), checked_id("doc_id", fields[2]), _checked_grade(fields[3]))
 
 
 def _parse_beir_qrel(line: str) -> Qrel:
@@ -197,10 +207,7 @@ def _wrong_fields(line: str, fields: list[str], expected: str, fix: str) -> BadL
 
 
 def _checked_id(name: str, value: str) -> str:
-    if value.split() != [value]:
-        found = f"{name} {shorten(value)} with whitespace" if value.strip() else f"an empty {name}"
-        raise BadLine(found, f"a {name} without whitespace, as run files need it", "give the row another id")
-    if '"' in value:
+    if '"' in checked_id(name, value):
         found = f"{name} {shorten(value)} with a quotation mark"
         raise BadLine(found, f"a {name} without any, as run files need it", "give the row another id")
     return value
@@ -209,6 +216,8 @@ def _checked_id(name: str, value: str) -> str:
 def _checked_text(text: str) -> str:
     if not (stripped := text.strip()):
         raise BadLine("an empty text", "at least one character", "remove the row")
+    if "\x00" in stripped:
+        raise BadLine("a NUL character", "text", "remove it")
     return stripped
 
 
@@ -219,18 +228,17 @@ def _checked_grade(value: str) -> int:
     return int(value)
 
 
-def _parse_block(block: bytearray, length: int) -> list[pa.RecordBatch] | None:
+def _parse_passages(block: bytearray, length: int) -> list[pa.RecordBatch] | None:
     """Parse the first bytes of a block as lines; None where reading line by line might tell something else."""
-    if block.find(b"\r", 0, length) >= 0 or block.startswith(BYTE_ORDER_MARK):
-        return None
-    try:
-        table = parse_csv(pa.BufferReader(memoryview(block)[:length]), PASSAGES.names, PASSAGES, "\t")
-    except pa.ArrowInvalid:
+    table = parse_block(block, length, PASSAGES.names, PASSAGES, "\t")
+    if table is None:
         return None
     batches = []
     for batch in table.to_batches():
         ids, text = batch["doc_id"], _stripped(batch["text"])
         if text is None or not is_plain(ids) or pc.any(pc.match_substring(ids, '"')).as_py():
+            return None
+        if pc.any(pc.is_in(pc.ascii_lower(ids), value_set=HEADER_IDS_IN_ARROW)).as_py():
             return None
         batches.append(pa.record_batch([ids, text], schema=PASSAGES))
     return batches

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cort.system.errors import input_error
+from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, flushing
 
 PASSAGES = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
@@ -25,22 +26,24 @@ PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("va
 ROW_GROUP = 65_536
 # What a file should be, and what to do if it is not.
 WHOLE = ("parquet file", "delete it and let it be built again")
+# What libraries raise over damaged bytes: an ArrowException may be an error of any of these kinds, too.
+DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
 def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
     """Read a whole parquet table and check that it has the columns of `schema`, without nulls."""
     with refuse_damage(path, *WHOLE):
         table = _open(path, schema).read(columns=schema.names)
-    for name in schema.names:
-        if table.column(name).null_count:
-            raise input_error(path, f"empty cells in column {name!r}", "a value in every row", "rebuild the file")
-    return table.cast(schema)
+        _check(path, table)
+        return table.cast(schema)
 
 
 def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:
     """Stream a parquet table in batches of at most `rows` rows."""
     with refuse_damage(path, *WHOLE):
-        yield from _open(path, schema).iter_batches(batch_size=rows, columns=schema.names)
+        for batch in _open(path, schema).iter_batches(batch_size=rows, columns=schema.names):
+            _check(path, batch)
+            yield batch
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:
@@ -66,13 +69,35 @@ def count_rows(path: str | Path, schema: pa.Schema) -> int:
 
 def count_epochs(path: str | Path) -> int:
     """Count the epochs of a table of triples or pairs, whose rows are in training order; reads one column."""
-    return int(read_table(path, EPOCHS)["epoch"][-1].as_py()) + 1
+    epochs = read_table(path, EPOCHS)["epoch"]
+    if not len(epochs):
+        raise input_error(path, "no rows", "at least one", "rebuild the file")
+    return int(epochs[-1].as_py()) + 1
+
+
+def has_column(path: str | Path, name: str) -> bool:
+    """Whether a parquet table has a column of that name."""
+    with refuse_damage(path, *WHOLE):
+        return name in pq.read_schema(path).names
 
 
 def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:
     """Map a file; `what` it should be and the `remedy` go into the error for damaged bytes."""
     with refuse_damage(path, what, remedy):
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        _check(path, table)
+        return table
+
+
+def _check(path: str | Path, table: pa.Table | pa.RecordBatch) -> None:
+    """Refuse offsets that lead out of the file, invalid UTF-8 and missing values; of numbers nothing is read."""
+    table.validate(full=True)
+    for name in table.schema.names:
+        columns = [table.column(name)]
+        while columns[-1].null_count == 0 and pa.types.is_nested(columns[-1].type):
+            columns.append(pc.list_flatten(columns[-1]))
+        if columns[-1].null_count:
+            raise input_error(path, f"empty cells in column {name!r}", "a value in every row", "rebuild the file")
 
 
 @contextmanager
@@ -80,8 +105,8 @@ def refuse_damage(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     """Turn what a library says of damaged bytes into our error; what is not there stays the system's."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
-        if not Path(path).exists():
+    except DAMAGE as error:
+        if isinstance(error, InputError) or not Path(path).exists():
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise input_error(path, f"unreadable bytes ({reason})", f"a whole {what}", remedy) from error
@@ -118,7 +143,7 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
     with refuse_damage(path, *WHOLE):
         file = pq.ParquetFile(path, memory_map=True)
-    found = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+        found = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
     wrong = [f"{one.name}: {found.get(one.name, 'missing')}" for one in schema if found.get(one.name) != one.type]
     if wrong:
         expected = ", ".join(f"{field.name}: {field.type}" for field in schema)

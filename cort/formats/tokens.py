@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.tables import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error, shorten
 
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
@@ -28,7 +28,8 @@ class Tokens:
         table = open_arrow(self.path, "token cache", "delete it and tokenize again")
         if not table.schema.remove_metadata().equals(SCHEMA):
             raise input_error(path, "another Arrow file", "a token cache", "name the file that `tokenize` wrote")
-        self._map(table)
+        with refuse_damage(path, "token cache", "delete it and tokenize again"):
+            self._map(table)
         if tokenizer is not None and self.tokenizer != tokenizer:
             found = f"tokens of tokenizer {self.tokenizer}"
             raise input_error(path, found, f"tokenizer {tokenizer}", "delete it and tokenize again")

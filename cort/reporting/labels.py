@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
-RECALL = re.compile(r"^R@(\d+)$")
+RECALL = re.compile(r"R@([0-9]+)")
 
 LONGEST_PASSAGE = 700
 """Characters of a passage shown; the file of examples has all of it."""
@@ -26,12 +26,12 @@ SHORTEST_STEM = 3
 
 def measure_label(name: str) -> str:
     """Return the usual name of the mean of a measure: the mean of RR@10 is MRR@10, that of AP is MAP."""
-    return re.sub(r"^(RR|AP)(?=[@(]|$)", r"M\1", name)
+    return re.sub(r"^(RR|AP)(?=[@(]|\Z)", r"M\1", name)
 
 
 def recall_cutoff(name: str) -> int | None:
     """Return the k of ``R@k``; None for every other measure."""
-    match = RECALL.match(name)
+    match = RECALL.fullmatch(name)
     return int(match.group(1)) if match else None
 
 

@@ -90,7 +90,7 @@ def read_parameters(path: str | Path) -> Parameters:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         pair = Parameters(float(content["k1"]), float(content["b"]))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         found = f"{type(error).__name__} {shorten(str(error))}"
         raise input_error(path, found, 'JSON with the numbers "k1" and "b"', "name the file of `bm25_tune`") from error
     return make_grid([pair.k1], [pair.b])[0]

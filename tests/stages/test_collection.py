@@ -57,7 +57,7 @@ def test_row_groups_are_bounded_and_bytes_repeat(tmp_path):
         (
             "c.tsv",
             "",
-            "found no passages, expected one passage to a line; name the file that holds the passages",
+            "found an empty file, expected one passage to a line; name the file that holds the passages",
         ),
         ("c.tsv", "a\tx\nb\t\n", "row 2: found an empty text, expected at least one character; remove the row"),
     ],

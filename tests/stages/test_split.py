@@ -141,6 +141,11 @@ BEIR = "query-id\tcorpus-id\tscore\n"
         (
             (),
             {"qrels": ""},
+            "qrels.tsv: found an empty file, expected at least one; name the file that holds the judgements",
+        ),
+        (
+            (),
+            {"qrels": BEIR},
             "qrels.tsv: found no judgements, expected at least one; name the file that holds the judgements",
         ),
         (
@@ -151,8 +156,7 @@ BEIR = "query-id\tcorpus-id\tscore\n"
         (
             (),
             {"queries": ""},
-            "qrels.tsv: row 1: found the query_id 'q2', expected one of the queries; "
-            "remove the row or name the files that belong together",
+            "queries.tsv: found an empty file, expected one query to a line; name the file that holds the queries",
         ),
         *(
             (

@@ -1,9 +1,10 @@
 import json
+import math
 from dataclasses import dataclass, field
 
 import pytest
 
-from cort.formats.artifacts import csv_text, read_artifact, to_json, write_artifact
+from cort.formats.artifacts import csv_text, read_artifact, read_json, to_json, write_artifact
 from cort.system.errors import InputError
 
 
@@ -59,6 +60,9 @@ def test_members_that_are_no_fields_are_ignored_and_whole_numbers_are_numbers(tm
         ({"best": {"text": "a"}}, "found no 'place' at best, expected the fields that the stage before writes"),
         ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "found 2 at parts[1].text, expected a text"),
         ({"by_name": {"x": ["1"]}}, "found '1' at by_name.x[0], expected a number"),
+        ({"share": 10**400}, "found 1000"),
+        ({"share": -math.inf}, "found -Infinity at share, expected a number"),
+        ({"name": "x\ud800"}, "found unreadable content ('utf-8' codec can't encode character"),
         ({"why not": "one"}, "found 'one' at why not, expected a list"),
     ],
 )
@@ -71,3 +75,10 @@ def test_a_complaint_names_file_and_place(tmp_path, change, complaint):
 
 def test_tables_have_every_digit_and_empty_cells():
     assert csv_text(("a", "b"), [(1 / 3, None), ("x,y", 1)]) == f'a,b\n{1 / 3!r},\n"x,y",1\n'
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[" * 100_000, "1" * 5_000, "\ufeff1", ""])
+def test_what_is_no_json_is_refused(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=r"x\.json: found unreadable content"):
+        read_json(tmp_path / "x.json")

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from cort.formats.lines import iter_lines
+from cort.formats.lines import iter_blocks, iter_lines
 from cort.system.errors import InputError
 
 
@@ -39,20 +39,58 @@ def test_empty_file_has_no_lines(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["file.tsv", "file.tsv.gz"])
-def test_byte_order_mark_is_refused(tmp_path, name):
-    assert refusal(write(tmp_path, b"\xef\xbb\xbf1\ta\n", name)) == (
-        "row 1: found a byte order mark, expected plain UTF-8; remove its first three bytes (`tail -c +4`)"
-    )
+def test_byte_order_mark_and_crlf_are_read_as_meant_and_said_once(tmp_path, name, caplog):
+    caplog.set_level("INFO")
+    path = write(tmp_path, b"\xef\xbb\xbf1\ta \r\n\r\n2\tb\rb\r\r\nend\r", name)
+    for _ in range(2):
+        assert list(iter_lines(path)) == [(1, "1\ta "), (2, ""), (3, "2\tb\rb\r"), (4, "end")]
+    assert caplog.messages == [f"{path}: left out the byte order mark", f"{path}: read CRLF line ends as LF"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 100])
+def test_line_ends_are_the_same_whatever_the_blocks(tmp_path, size):
+    path = write(tmp_path, b"\xef\xbb\xbfa\r\nbc\n\r\nd\r\r\n\re\r")
+    blocks = [(row, bytes(block[:length])) for row, block, length in iter_blocks(path, size)]
+    assert b"".join(data for _, data in blocks) == b"a\nbc\n\nd\r\n\re"
+    assert [row for row, _ in blocks] == [1 + sum(d.count(b"\n") for _, d in blocks[:i]) for i in range(len(blocks))]
 
 
 def test_byte_order_mark_inside_the_file_is_text(tmp_path):
     assert list(iter_lines(write(tmp_path, b"a\n\xef\xbb\xbfb\n"))) == [(1, "a"), (2, "\ufeffb")]
 
 
-@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
-def test_carriage_return_is_refused(tmp_path, end):
-    assert refusal(write(tmp_path, b"1\ta\n2\tb" + end)) == (
-        "row 2: found a CRLF line end, expected LF line ends; convert the file (`dos2unix`)"
+ICONV = "expected UTF-8 text; convert the file (`iconv -f UTF-{} -t UTF-8`)"
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"1\ta\n2\ta\x00b\n", "row 2: found a NUL byte at byte 4, expected text; remove it, or name a file of text"),
+        ("1\ta\n".encode("utf-16"), "found UTF-16 text, " + ICONV.format(16)),
+        ("1\ta\n".encode("utf-32"), "found UTF-32 text, " + ICONV.format(32)),
+        (b"\xfe\xff" + "1\ta\n".encode("utf-16-be"), "found UTF-16 text, " + ICONV.format(16)),
+        (
+            "1\ta\n".encode("utf-16-le"),
+            "found UTF-16 or UTF-32 text without a byte order mark, or no text, " + ICONV.format("16LE"),
+        ),
+        (
+            "1\ta\n".encode("utf-32-be"),
+            "found UTF-16 or UTF-32 text without a byte order mark, or no text, " + ICONV.format("16LE"),
+        ),
+        (gzip.compress(b"1\ta\n"), "found gzip data, expected text, as the name says; name it .gz"),
+        (b"PK\x03\x04\x14\x00\n", "found a zip archive, expected UTF-8 text; unpack it"),
+    ],
+)
+def test_other_files_are_recognised(tmp_path, data, complaint):
+    assert refusal(write(tmp_path, data)) == complaint
+
+
+def test_what_is_packed_twice_or_named_gz_without_being_it_is_told_so(tmp_path):
+    path = write(tmp_path, gzip.compress(b"1\ta\n"), "file.tsv.gz")
+    assert refusal(path) == "found gzip data in gzip data, expected UTF-8 text; unpack it once"
+    path.write_bytes(b"1\ta\n")
+    assert refusal(path) == (
+        "found no gzip data, expected gzip, as the name says; remove .gz from the name, or compress it"
     )
 
 
@@ -79,12 +117,6 @@ def test_gzip_with_a_wrong_checksum_is_refused(tmp_path):
     data[-8] ^= 1
     path.write_bytes(data)
     assert refusal(path).startswith("found damaged gzip data after row 1 (CRC check failed")
-
-
-def test_plain_text_named_gz_is_refused(tmp_path):
-    path = tmp_path / "file.tsv.gz"
-    path.write_bytes(b"1\ta\n")
-    assert refusal(path).startswith("found damaged gzip data after row 0 (Not a gzipped file")
 
 
 def test_missing_file_is_the_operating_systems_complaint(tmp_path):

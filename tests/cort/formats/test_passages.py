@@ -18,7 +18,10 @@ ODD = [
     b"b\t\xc2\xa0no-break space\xe2\x80\x83",
     "c\tdéjà vu, naïve".encode(),
     b'd\t"quoted", and a comma',
-    b"e\tback\\slash and NUL \x00 inside",
+    b"e\tback\\slash and escape \x1b inside",
+    b"ids\ttext",
+    b"id\ttexts",
+    b"k\tcrlf\r",
     "f\tline\u2028separator\x85".encode(),
     "g\u00e9\tan id beyond ASCII".encode(),
     b"h\tNA",
@@ -34,7 +37,10 @@ BAD = [
     b'quo"ted\ttext',
     b"j\t   ",
     b"j\t",
-    b"j\tcrlf\r",
+    b"j\tNUL \x00 inside",
+    b"DOC_ID\tText",
+    b"zero\xe2\x80\x8bwidth\ttext",
+    b"escape\x1b\ttext",
     b"j\tbad \xff byte",
     b"no\xc2\xa0break\ttext",
 ]
@@ -78,12 +84,14 @@ def test_a_bad_row_is_refused_with_its_number_whatever_block_it_is_in(tmp_path, 
         assert "row 41: " in fast
 
 
-def test_a_byte_order_mark_is_refused(tmp_path):
+def test_a_byte_order_mark_and_crlf_change_no_record(tmp_path):
     path = tmp_path / "c.tsv"
-    path.write_bytes(b"\xef\xbb\xbf1\ttext\n")
-    fast, slow = both(path, 1 << 20)
-    assert fast == slow
-    assert "byte order mark" in fast
+    path.write_bytes(b"\r\n".join(PLAIN) + b"\r\n")
+    expected = [tuple(line.decode().split("\t")) for line in PLAIN]
+    for data in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
+        path.write_bytes(data)
+        for block_bytes in (1, 200, 1 << 20):
+            assert both(path, block_bytes) == (expected, expected)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")

@@ -38,7 +38,7 @@ def refusal(reader, path):
 # Passages
 
 
-@pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "my.collection.v2.tsv"])
+@pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "my.v2.tsv", "c.txt"])
 def test_passages_of_ms_marco(tmp_path, name):
     path = write(tmp_path, name, "0\tThe presence of\nD1\t  two  blanks “inside” \n")
     assert list(iter_passages(path)) == [
@@ -65,6 +65,7 @@ def test_passages_of_beir(tmp_path, name):
 
 
 TSV_FIX = "separate id and text by one TAB and leave no other TAB in the row"
+VISIBLE = "expected a doc_id of visible characters; give the row another id"
 ID_FIX = "expected a doc_id without whitespace, as run files need it; give the row another id"
 
 
@@ -79,6 +80,15 @@ ID_FIX = "expected a doc_id without whitespace, as run files need it; give the r
         ("b c\ttext", f"found doc_id 'b c' with whitespace, {ID_FIX}"),
         (" b\ttext", f"found doc_id ' b' with whitespace, {ID_FIX}"),
         ("b\u00a0\ttext", rf"found doc_id 'b\xa0' with whitespace, {ID_FIX}"),
+        ("id\ttext", r"found the header 'id\ttext', expected rows of doc_id TAB text alone; remove the header row"),
+        (
+            "Query_ID\t passage ",
+            r"found the header 'Query_ID\t passage ', expected rows of doc_id TAB text alone; remove the header row",
+        ),
+        ("b\u200b\tx", rf"found doc_id 'b\u200b' with the invisible character U+200B, {VISIBLE}"),
+        ("b\x1b\tx", rf"found doc_id 'b\x1b' with the invisible character U+001B, {VISIBLE}"),
+        ("b\ufeff\tx", rf"found doc_id 'b\ufeff' with the invisible character U+FEFF, {VISIBLE}"),
+        ("b\tx\x00", "found a NUL byte at byte 4, expected text; remove it, or name a file of text"),
         ("b\t", "found an empty text, expected at least one character; remove the row"),
         ("b\t \u00a0", "found an empty text, expected at least one character; remove the row"),
     ],
@@ -118,6 +128,16 @@ def test_tsv_passages_are_refused(tmp_path, second_row, complaint):
             '{"_id": "b", "title": true, "text": "x"}',
             "found 'title' of type boolean, expected a string; put the value of 'title' in quotes",
         ),
+        (
+            '{"_id": "b", "text": "x", "_id": "c"}',
+            'found \'{"_id": "b", "text": "x", "_id": "c"}\' (the key \'_id\' twice), expected one JSON object; '
+            "correct the row; each record takes one line",
+        ),
+        (r'{"_id": "b", "text": "x\u0000y"}', "found a NUL character, expected text; remove it"),
+        (
+            r'{"_id": "b\u0000", "text": "x"}',
+            rf"found doc_id 'b\x00' with the invisible character U+0000, {VISIBLE}",
+        ),
         ('{"_id": "", "text": "x"}', f"found an empty doc_id, {ID_FIX}"),
         (r'{"_id": "b\tc", "text": "x"}', rf"found doc_id 'b\tc' with whitespace, {ID_FIX}"),
         (
@@ -145,10 +165,10 @@ def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
 @pytest.mark.parametrize(
     ("reader", "name", "complaint"),
     [
-        (iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv or .jsonl"),
-        (iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv or .jsonl"),
-        (iter_queries, "queries", "a file name without a suffix, expected .tsv or .jsonl"),
-        (iter_queries, "queries.gz", "a file name without a suffix, expected .tsv or .jsonl"),
+        (iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt or .jsonl"),
+        (iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt or .jsonl"),
+        (iter_queries, "queries", "a file name without a suffix, expected .tsv, .txt or .jsonl"),
+        (iter_queries, "queries.gz", "a file name without a suffix, expected .tsv, .txt or .jsonl"),
         (iter_qrels, "qrels.jsonl", "a file name ending in '.jsonl', expected .tsv, .txt or .qrels"),
     ],
 )
@@ -188,7 +208,7 @@ def test_qrels_of_trec(tmp_path, name):
     assert list(iter_qrels(path)) == [(1, Qrel("q1", "d1", 1)), (2, Qrel("q1", "d2", 3)), (3, Qrel("q2", "d1", -2))]
 
 
-@pytest.mark.parametrize("name", ["test.tsv", "test.tsv.gz"])
+@pytest.mark.parametrize("name", ["test.tsv", "test.tsv.gz", "test.txt"])
 def test_qrels_of_beir(tmp_path, name):
     path = write(tmp_path, name, BEIR_HEADER + "PLAIN-2\tMED-1\t2\nPLAIN-2\tMED-2\t0\n")
     assert list(iter_qrels(path)) == [(2, Qrel("PLAIN-2", "MED-1", 2)), (3, Qrel("PLAIN-2", "MED-2", 0))]
@@ -199,7 +219,7 @@ def test_qrels_without_judgements_are_empty(tmp_path, text):
     assert list(iter_qrels(write(tmp_path, "qrels.tsv", text))) == []
 
 
-HEADER_FIX = "write four columns without a header, or BEIR's three in a .tsv below 'query-id TAB corpus-id TAB score'"
+HEADER_FIX = "write four columns without a header, or BEIR's three below 'query-id TAB corpus-id TAB score'"
 FOUR = "expected 4 fields (query_id 0 doc_id grade)"
 THREE = "expected 3 TAB-separated fields (query-id, corpus-id, score) below that header"
 GRADE = "expected an integer from -1000 to 1000; write grades as integers, without a header"
@@ -215,13 +235,20 @@ BLANKS = "correct the row; ids contain no blanks"
             "query_id\tcorpus-id\tscore\n",
             rf"row 1: found 3 fields in 'query_id\tcorpus-id\tscore', {FOUR}; {HEADER_FIX}",
         ),
-        ("q.txt", BEIR_HEADER, rf"row 1: found 3 fields in 'query-id\tcorpus-id\tscore', {FOUR}; {HEADER_FIX}"),
         ("q.tsv", "q1 0 d1 1\nq1 0 d 2 1\n", f"row 2: found 5 fields in 'q1 0 d 2 1', {FOUR}; {BLANKS}"),
         ("q.tsv", "q1 0 d1 1\n\n", f"row 2: found an empty line, {FOUR}; {BLANKS}"),
         ("q.tsv", "\t0\td1\t1\n", rf"row 1: found 3 fields in '\t0\td1\t1', {FOUR}; {HEADER_FIX}"),
         ("q.tsv", "query-id 0 corpus-id score\n", f"row 1: found the grade 'score', {GRADE}"),
         ("q.tsv", "q1 0 d1 1.0\n", f"row 1: found the grade '1.0', {GRADE}"),
         ("q.tsv", "q1 0 d1 1_0\n", f"row 1: found the grade '1_0', {GRADE}"),
+        ("q.tsv", "q1 0 d1 ٣\n", f"row 1: found the grade '٣', {GRADE}"),
+        ("q.tsv", "q1 0 d\u00a01 1\n", rf"row 1: found doc_id 'd\xa01' with whitespace, {ID_FIX}"),
+        (
+            "q.tsv",
+            "q\u200d 0 d1 1\n",
+            r"row 1: found query_id 'q\u200d' with the invisible character U+200D, "
+            "expected a query_id of visible characters; give the row another id",
+        ),
         ("q.tsv", "q1 0 d1 ²\n", f"row 1: found the grade '²', {GRADE}"),
         ("q.tsv", "q1 0 d1 9999999999\n", f"row 1: found the grade '9999999999', {GRADE}"),
         ("q.tsv", "q1 0 d1 1000\nq1 0 d2 1001\n", f"row 2: found the grade '1001', {GRADE}"),

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats.tokens import Tokens, write_tokens
+from cort.formats.tokens import SCHEMA, Tokens, write_tokens
 from cort.system.errors import InputError
 
 BATCHES = [(["b", "a"], [[5, 6, 7], []]), (["10"], [[8]]), ([], []), (["9", "c", "d"], [[1, 2], [3], [4, 4, 4, 4]])]
@@ -70,6 +70,27 @@ def test_another_arrow_file_is_refused(tmp_path):
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
     with pytest.raises(InputError, match=rf"{path}: found another Arrow file, expected a token cache"):
+        Tokens(path)
+
+
+@pytest.mark.parametrize(("ids", "tokens"), [(["a", None], [[1], [2]]), (["a", "b"], [[1], None]), (["a"], [[None]])])
+def test_missing_values_are_refused(tmp_path, ids, tokens):
+    path = tmp_path / "x.arrow"
+    table = pa.table([ids, tokens], schema=SCHEMA)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(InputError, match=rf"{path}: found empty cells in column"):
+        Tokens(path)
+
+
+def test_offsets_that_lead_out_of_the_file_are_refused(tmp_path):
+    path = tmp_path / "x.arrow"
+    write(path)
+    content = path.read_bytes()
+    offsets = np.array([0, 3], np.int32).tobytes()
+    assert offsets in content
+    path.write_bytes(content.replace(offsets, np.array([0, 1 << 30], np.int32).tobytes()))
+    with pytest.raises(InputError, match=rf"{path}: found unreadable bytes \("):
         Tokens(path)
 
 

@@ -1,0 +1,59 @@
+"""Single values in the lines of files: fields, ids and numbers, refusing what looks like another value than it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from typing import Any
+
+from cort.system.errors import shorten
+
+# Control and format characters, and halves of characters: none is seen, and "a" with one is another id than "a".
+INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
+# float() alone also takes "1_000", "nan", "inf" and digits of other scripts.
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class BadLine(Exception):
+    """A line that cannot be taken: what was found in it, what was expected, and what to do."""
+
+
+def split_fields(line: str) -> list[str]:
+    """Split at blanks and TABs, and at nothing else: other white space is part of a field, which then is no id."""
+    return [field for field in line.replace("\t", " ").split(" ") if field]
+
+
+def checked_id(name: str, value: str) -> str:
+    """Refuse an id that is empty, or has white space or invisible characters; `name` is what complaints call it."""
+    if value.isascii() and value.isprintable() and value and " " not in value:
+        return value
+    expected, fix = f"a {name} without whitespace, as run files need it", "give the row another id"
+    if value.split() != [value]:
+        found = f"{name} {shorten(value)} with whitespace" if value.strip() else f"an empty {name}"
+        raise BadLine(found, expected, fix)
+    if odd := next((one for one in value if unicodedata.category(one) in INVISIBLE), None):
+        found = f"{name} {shorten(value)} with the invisible character U+{ord(odd):04X}"
+        raise BadLine(found, f"a {name} of visible characters", fix)
+    return value
+
+
+def checked_number(name: str, value: str) -> float:
+    """Read a finite number in ASCII digits; `name` is what complaints call it."""
+    if not NUMBER.fullmatch(value) or not math.isfinite(number := float(value)):
+        raise BadLine(f"the {name} {shorten(value)}", "a finite number", "fix or drop the line")
+    return number
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON; a key that stands twice in one object is a ValueError, where Python would keep the last."""
+    return json.loads(text, object_pairs_hook=_members)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {shorten(next(key for key in keys if keys.count(key) > 1))} twice")
+    return members
