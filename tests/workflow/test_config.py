@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cort.retrieval.graphs import GRAPHS
-from workflow.experiment.checks import check_duplicate_keys, complete, load_schema
+from workflow.experiment.checks import complete, load_schema, read
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
@@ -84,8 +84,7 @@ def test_every_key_is_used_by_the_workflow():
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
 def test_experiment_is_valid(path):
-    check_duplicate_keys(path)
-    config = complete(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    config = complete(read(path), path.name)
     assert config["dataset"] == path.stem
 
 

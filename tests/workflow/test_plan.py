@@ -177,7 +177,7 @@ def test_a_hub_that_cannot_be_reached_refuses(refused, fresh, tmp_path, monkeypa
     from huggingface_hub import constants
 
     config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc0" * 10}
     (tmp_path / "hub.yaml").write_text(yaml.safe_dump(config), "utf-8")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
