@@ -58,6 +58,21 @@ def test_every_optional_value_has_a_default():
     assert missing == WITHOUT_DEFAULT
 
 
+def subschemas(schema):
+    """Yield every part of a schema that is a mapping."""
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from subschemas(part)
+    if isinstance(schema, dict):
+        yield schema
+
+
+def test_every_number_has_bounds():
+    kinds = ("integer", "number", ["integer", "null"], ["integer", "string"], ["number", "string"])
+    numbers = [part for part in subschemas(load_schema()) if part.get("type") in kinds]
+    assert len(numbers) > 50
+    assert [part for part in numbers if not ({"minimum", "exclusiveMinimum"} & part.keys() and "maximum" in part)] == []
+
+
 def test_no_mapping_takes_unknown_keys():
     # What a transformers configuration may hold is checked by the stage that builds it.
     free = [

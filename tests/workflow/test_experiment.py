@@ -94,6 +94,24 @@ MISTAKES = {
         {"systems a/b": {"retrieve": "bm25"}},
         "systems.a/b: found the name 'a/b', expected letters, digits and + _ . -, a letter or digit first; rename it",
     ),
+    "data set with a newline": (
+        {"dataset": "tiny\n"},
+        "dataset: found the name 'tiny\\n', expected letters, digits and _ . -, a letter or digit first; rename it",
+    ),
+    "empty text": (
+        {"collection passages": ""},
+        "collection.passages: found '', expected text; give a value or remove the key",
+    ),
+    "blanks in a list": ({"papers": [" "]}, "papers.0: found ' ', expected text; give a value or remove the key"),
+    "too large an architecture": (
+        {"base_models small architecture hidden_size": 10**9},
+        "base_models.small.architecture.hidden_size: found 1000000000, expected at most 1000000; fix the value",
+    ),
+    "a branch for a commit": (
+        {"base_models small": {"pretrained": "x/y", "revision": "main"}},
+        "base_models.small.revision: found the name 'main', expected a match of "
+        "^([0-9a-f]{40}|refs/pr/[1-9][0-9]*)$; rename it",
+    ),
     "data set with a blank": (
         {"dataset": "my data"},
         "dataset: found the name 'my data', expected letters, digits and _ . -, a letter or digit first; rename it",
