@@ -20,21 +20,21 @@ STARTED := $(shell date +%s)
 # FORCE=1 runs also what seems too much for this machine.
 # make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
 results: environment
-	$(if $(FORCE),$(BIN)/snakemake --cores all,$(BIN)/python -m workflow.plan --run) --configfile $(CONFIG)
+	$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$(CONFIG)"
 	@build=$(shell date +%s); set_up=$$((build - $(STARTED))); build=$$(($$(date +%s) - build)); \
 	printf 'set-up %d min %d s, build %d min %d s\n' \
 		$$((set_up / 60)) $$((set_up % 60)) $$((build / 60)) $$((build % 60))
 
 plan: environment
-	$(BIN)/python -m workflow.plan --configfile $(CONFIG)
+	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
 
 # TARGET=results/... asks about one file.
 why: environment
-	$(BIN)/python -m workflow.why $(TARGET) --configfile $(CONFIG)
+	$(BIN)/python -m workflow.why $(TARGET) --configfile "$(CONFIG)"
 
 # RULES="train encode" states that what these rules made stays valid under today's code; nothing is computed.
 accept: environment
-	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="train ...")) --configfile $(CONFIG)
+	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="train ...")) --configfile "$(CONFIG)"
 
 environment: $(VENV)/.installed
 
@@ -90,14 +90,14 @@ bench: environment
 	$(BIN)/python -m scripts.bench.runs
 	$(BIN)/python -m scripts.bench.collection
 	$(BIN)/python -m scripts.bench.exact
-	$(if $(DATA),$(BIN)/python -m scripts.bench.bm25 --data $(DATA))
-	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data $(DATA) $(if $(MODEL),--base-model $(MODEL)))
-	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data $(DATA) --base-model $(MODEL))
-	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data $(DATA) --base-model $(MODEL))
+	$(if $(DATA),$(BIN)/python -m scripts.bench.bm25 --data "$(DATA)")
+	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data "$(DATA)" $(if $(MODEL),--base-model "$(MODEL)"))
+	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
+	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data "$(DATA)" --base-model "$(MODEL)")
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
 rehearsal: environment
-	$(BIN)/python -m scripts.rehearsal.rehearse --folder $(or $(FOLDER),$(error set FOLDER=...)) $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
+	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
 
 drill: environment
 	$(BIN)/python -m scripts.drill $(DRILL)

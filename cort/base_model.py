@@ -143,8 +143,11 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    if Path(name).is_dir():
+    local = Path(name).is_dir()
+    if local:
         _check_folder(Path(name))
+    elif name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
     elif revision is None:
         found, expected = f"{name!r}, no folder, without a revision", "a folder, or a hub name with its revision"
         raise input_error("--pretrained", found, expected, "name the commit to use")
@@ -155,7 +158,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
         model, found = AutoModel.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
     except Exception as error:  # transformers, tokenizers and safetensors have errors of many kinds
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        fix = "check name, revision and network, or name a local folder"
+        fix = "save the whole model there" if local else "check name, revision and network, or name a local folder"
         raise InputError(f"--pretrained: cannot load {name!r} at revision {revision} ({reason}); {fix}") from error
     missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
     if missing:

@@ -35,7 +35,7 @@ from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error
 from cort.system.options import optional
 
 if TYPE_CHECKING:
@@ -52,15 +52,12 @@ NARROWEST = 24
 
 def manifest_of(experiment: str | Path) -> Path:
     """Find the manifest of an experiment, of whose file nothing but the name of the dataset is read."""
-    import yaml
+    from cort.formats.yaml_files import read_yaml
 
-    try:
-        found = yaml.safe_load(Path(experiment).read_text(encoding="utf-8"))
-        dataset = found["dataset"]
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
-        words = shorten(" ".join(str(error).split()))
-        raise input_error(experiment, f"no dataset ({words})", "the file of an experiment", "name another") from None
-    return Path("results") / str(dataset) / "manifest.json"
+    dataset = read_yaml(experiment, "the file of an experiment").get("dataset")
+    if not isinstance(dataset, str):
+        raise input_error(experiment, "no dataset", "the file of an experiment", "name another")
+    return Path("results") / dataset / "manifest.json"
 
 
 def choose_systems(manifest: Manifest) -> list[str]:

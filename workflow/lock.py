@@ -64,16 +64,18 @@ LOCKED = re.compile("^" + paths.DATASET.format(dataset=r"([^/\n]+)") + "/", re.M
 _held: dict[Path, int] = {}
 
 
-def guard(workflow: Any, dataset: str) -> None:
+def guard(workflow: Any, config: dict[str, Any]) -> None:
     """Refuse results of version 0.1, and claim the dataset when this workflow begins to execute; for the Snakefile.
 
-    Nothing is claimed by single jobs, in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
+    Where Snakemake misses input, the keys of the config that name it are said, too. Nothing is claimed by single jobs,
+    in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
 
     :raises WorkflowError: when there are results of version 0.1.
     """
     if not snakemake_api.is_main(workflow):
         return
-    folder = Path(paths.at(paths.DATASET, {"dataset": dataset}))
+    dataset = config["dataset"]
+    folder = Path(paths.at(paths.DATASET, config))
     if any((folder / name).exists() for name in ONLY_BEFORE):
         raise WorkflowError(
             f"{folder}: found results of version 0.1, whose files have other names, expected none or those of 0.2; "
@@ -84,7 +86,13 @@ def guard(workflow: Any, dataset: str) -> None:
         if snakemake_api.takes_locks(workflow):
             claim(dataset)
 
-    snakemake_api.listen(begin, HINT)
+    def missing() -> list[str]:
+        # Takes half a second to load.
+        from workflow.planning.preflight import check_inputs
+
+        return check_inputs(config, Path.cwd())
+
+    snakemake_api.listen(begin, {snakemake_api.PROTECTED: lambda: [HINT], snakemake_api.MISSING: missing})
 
 
 def claim(dataset: str) -> None:

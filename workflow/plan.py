@@ -1,6 +1,7 @@
 """Show what would run, with time, memory and disk, and refuse what this machine cannot run, with the remedies.
 
-Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run] [-- further options of snakemake]
+Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run | --force]
+       [-- further options of snakemake]
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
+from cort.formats.yaml_files import read_yaml
+from cort.system.errors import InputError
 from workflow.planning.dryrun import DryRun, DryRunError, dry_run, part_arguments
 
 
@@ -23,8 +26,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="all, if not given")
     parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
+    parser.add_argument("--force", action="store_true", help="run it without a look at what stands in the way")
     args = parser.parse_args(own)
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
+    try:
+        # Snakemake would wait for some files without end, and names neither file nor row.
+        read_yaml(args.configfile, "an experiment")
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if args.force:
+        _run(arguments)
+        return 0
     try:
         planned = dry_run(arguments, Path.cwd())
     except DryRunError as error:
@@ -36,9 +49,14 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
         return 1
     if args.run:
-        sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606 - it takes over
+        _run(arguments)
     return 0
+
+
+def _run(arguments: list[str]) -> None:
+    """Let Snakemake take over."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606 - it takes over
 
 
 def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:

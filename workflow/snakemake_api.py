@@ -13,7 +13,7 @@ import logging.handlers
 import re
 import sys
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ INCOMPLETE = FOLDER / "incomplete"
 STARTED = "workflow_started"
 #: how the error begins that refuses to make files again that are write-protected
 PROTECTED = "Write-protected output files"
+#: and the one about files that no rule makes and that are not there
+MISSING = "Missing input files"
 #: of all rules, as seen from their files
 ENVIRONMENT = "../envs/cort.yaml"
 
@@ -90,26 +92,30 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Lets every message of Snakemake pass, and tells of the start of a workflow and of refusals of protected files."""
+    """Lets every message of Snakemake pass, tells of the start of a workflow, and adds to refusals what helps then.
+
+    `hints` has the words of a refusal, and what gives the lines to add.
+    """
 
     at_start: Callable[[], None]
-    hint: str
+    hints: Mapping[str, Callable[[], Sequence[str]]]
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let a message pass."""
         if getattr(record, "event", None) == STARTED:
             self.at_start()
-        elif record.levelno >= logging.ERROR and PROTECTED in str(record.msg):
-            record.msg = f"{record.msg}\n{self.hint}"
+        elif record.levelno >= logging.ERROR:
+            lines = [line for words, hint in self.hints.items() if words in str(record.msg) for line in hint()]
+            record.msg = "\n".join([str(record.msg), *lines]) if lines else record.msg
         return True
 
 
-def listen(at_start: Callable[[], None], hint: str) -> None:
-    """Call `at_start` when this workflow begins to execute; say `hint` when it would make protected files again."""
+def listen(at_start: Callable[[], None], hints: Mapping[str, Callable[[], Sequence[str]]]) -> None:
+    """Call `at_start` when this workflow begins to execute; add the `hints` to what Snakemake refuses."""
     from snakemake.logging import logger
 
     others = [one for one in logger.filters if not isinstance(one, LogFilter)]
-    logger.filters = [*others, LogFilter(at_start, hint)]
+    logger.filters = [*others, LogFilter(at_start, hints)]
 
 
 def lock_files() -> list[Path]:

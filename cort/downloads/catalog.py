@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-import yaml
-
+from cort.formats.yaml_files import read_yaml
 from cort.system.errors import InputError, input_error, shorten
 
 log = logging.getLogger(__name__)
@@ -184,10 +183,10 @@ def _page(path: Path) -> str:
 def load_catalog(path: str | Path = CATALOG) -> Catalog:
     """Read a catalogue; all its mistakes are one `InputError`."""
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        found = read_yaml(path, "a catalogue")
         entries, headers = found["files"], found.get("headers", {})
         files = {name: _read(name, entry) for name, entry in entries.items()}
-    except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         fix = "fix it as cort/downloads/catalog.yaml is"
         raise input_error(path, f"no catalogue ({error!r})", "headers and files as YAML", fix) from error
     mistakes = [line for file in files.values() for line in _mistakes(file, files)]

@@ -7,15 +7,11 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
-
-from cort.system.errors import input_error
 
 TYPES = {
     "object": "a mapping",
@@ -25,6 +21,7 @@ TYPES = {
     "number": "a number",
     "boolean": "true or false",
     "null": "null",
+    "empty": "''",
 }
 # A setting that is a number, or chosen.
 AUTO = "^auto$"
@@ -44,33 +41,23 @@ def shape_mistakes(value: object, schema: dict[str, Any]) -> list[str]:
     return names or [line for error in Validator(schema).iter_errors(value) for line in explain(error)]
 
 
-def repeated_keys(path: str | Path) -> list[str]:
-    """List the keys of a YAML file that stand twice in one mapping: YAML would silently keep the last."""
-    return list(_repeated_keys(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader), path))
+def _whole_match(validator: Any, pattern: str, value: object, _: object) -> Iterator[ValidationError]:
+    """Check a pattern against the whole text; of one that ends in `$`, Python would let a newline follow."""
+    if isinstance(value, str) and not re.fullmatch(pattern, value):
+        yield ValidationError(f"{value!r} is no match of {pattern}")
 
 
-def _repeated_keys(node: yaml.Node | None, path: str | Path) -> Iterator[str]:
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from _repeated_keys(item, path)
-    elif isinstance(node, yaml.MappingNode):
-        rows: dict[str, int] = {}
-        for key, value in node.value:
-            row, name = key.start_mark.line + 1, str(key.value)
-            if name in rows:
-                found = f"the key {name!r} again (first in row {rows[name]})"
-                yield str(input_error(path, found, "each key once", "rename or remove one", row))
-            rows.setdefault(name, row)
-            yield from _repeated_keys(value, path)
-
-
-# JSON Schema takes 6.0 for an integer; the stages' options do not.
+# JSON Schema takes 6.0 for an integer; the stages' options do not. Empty text was forgotten, not meant.
 CHECKS = {
+    "string": lambda _, value: isinstance(value, str) and value.strip() != "",
+    "empty": lambda _, value: value == "",
     "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
     "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
 }
 Validator: Any = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(CHECKS)
+    Draft202012Validator,
+    validators={"pattern": _whole_match},
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(CHECKS),
 )
 
 
@@ -149,6 +136,8 @@ def _letters(pattern: str) -> str:
 def _fix_of_type(value: object, expected: object) -> str:
     if value is None:
         return "write {} or remove the key" if expected == "object" else "give a value or remove the key"
+    if isinstance(value, str) and not value.strip():
+        return "give a value or remove the key"
     if expected == "string" and not isinstance(value, dict | list):
         return "put it in quotes"
     if expected == "integer" and isinstance(value, float) and value.is_integer():

@@ -31,11 +31,13 @@ PROGRESS = re.compile(r"queries processed in|documents indexed|files completed")
 FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
+# Lucene's limit of different words in a query, and its complaint.
+MOST_WORDS, TOO_MANY = 1024, "TooManyClauses"
 # What a user can fix: words in Java's output -> the remedy.
 REMEDIES = (
     (re.compile(r"OutOfMemoryError|Too small maximum heap|GC overhead"), "raise mem_mb (--memory-mb)"),
     (re.compile(r"reserve enough space|Invalid maximum heap"), "lower mem_mb (--memory-mb) to what the machine has"),
-    (re.compile(r"TooManyClauses"), "shorten the queries that have more than 1024 different words"),
+    (re.compile(TOO_MANY), f"shorten the queries that have more than {MOST_WORDS} different words"),
     (re.compile(r"No space left on device|Disk quota exceeded"), "free disk space, or write to another disk"),
 )
 

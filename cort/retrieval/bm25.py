@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from cort.formats import tables
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
 from cort.retrieval.options import BM25Options
-from cort.system.errors import input_error, shorten
+from cort.system.errors import InputError, input_error, shorten
 from cort.system.progress import track
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
@@ -62,7 +64,12 @@ class Searcher:
         arguments += ["-topicReader", "JsonString", "-output", str(output.resolve()), "-runtag", "bm25"]
         arguments += ["-hits", str(options.depth), "-threads", str(options.threads)]
         arguments += ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
-        anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
+        try:
+            anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
+        except InputError as error:
+            if anserini.TOO_MANY not in str(error):
+                raise
+            raise _too_many_words(options.queries, texts) from error
         topics.unlink()
         for pair in grid:
             path = output if len(grid) == 1 else folder / f"run_bm25(k1={pair.k1},b={pair.b})_default"
@@ -112,6 +119,15 @@ def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
     most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
     queries = max(1, queries)
     return math.ceil(queries / math.ceil(queries / most))
+
+
+def _too_many_words(queries: str, texts: Sequence[str]) -> InputError:
+    """Name the query with the most different words, counted without Lucene's stemming and stop words."""
+    counts = [len(set(re.findall(r"\w+", text.lower()))) for text in texts]
+    table = tables.read_table(queries, tables.QUERIES)
+    row = table["text"].to_pylist().index(texts[counts.index(max(counts))])
+    found = f"{max(counts)} different words in the query {shorten(table['query_id'][row].as_py())}"
+    return input_error(queries, found, f"at most {anserini.MOST_WORDS} that Lucene tells apart", "shorten it")
 
 
 def _refuse_truncated(path: Path) -> None:

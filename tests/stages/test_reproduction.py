@@ -310,7 +310,7 @@ def test_other_broken_files_are_refused(tmp_path, capsys):
     options = write(tmp_path)
     (tmp_path / "paper.yaml").write_text("title: [")
     assert reproduction.main(options) == 1
-    assert "paper.yaml: found no YAML (" in capsys.readouterr().err
+    assert "paper.yaml: row 1: found no YAML (" in capsys.readouterr().err
     options = write(tmp_path)
     (tmp_path / "latency.json").write_text(json.dumps(RESULTS["latency"] | {"milliseconds": {"one": 1}}))
     assert reproduction.main(options) == 1

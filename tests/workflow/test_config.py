@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cort.formats.yaml_files import read_yaml
+from cort.reporting.reproduction.paper import SCHEMA
 from cort.retrieval.graphs import GRAPHS
-from workflow.experiment.checks import check_duplicate_keys, complete, load_schema
+from workflow.experiment.checks import complete, load_schema, read
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
@@ -58,6 +60,22 @@ def test_every_optional_value_has_a_default():
     assert missing == WITHOUT_DEFAULT
 
 
+def subschemas(schema):
+    """Yield every part of a schema that is a mapping."""
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from subschemas(part)
+    if isinstance(schema, dict):
+        yield schema
+
+
+@pytest.mark.parametrize(("schema", "least"), [(load_schema(), 50), (read_yaml(SCHEMA), 8)], ids=["config", "papers"])
+def test_every_number_has_bounds(schema, least):
+    kinds = [["integer", "null"], ["integer", "string"], ["number", "string"], ["number", "object", "null"]]
+    numbers = [part for part in subschemas(schema) if part.get("type") in ("integer", "number", *kinds)]
+    assert len(numbers) > least
+    assert [part for part in numbers if not ({"minimum", "exclusiveMinimum"} & part.keys() and "maximum" in part)] == []
+
+
 def test_no_mapping_takes_unknown_keys():
     # What a transformers configuration may hold is checked by the stage that builds it.
     free = [
@@ -84,8 +102,7 @@ def test_every_key_is_used_by_the_workflow():
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
 def test_experiment_is_valid(path):
-    check_duplicate_keys(path)
-    config = complete(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    config = complete(read(path), path.name)
     assert config["dataset"] == path.stem
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from cort.evaluation.measures import TREC_NAMES
 from tests.support.configs import GONE, changed, complaints
-from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete, load_schema
+from workflow.experiment.checks import ConfigError, complete, load_schema, read
 from workflow.experiment.config import (
     deciding,
     describe,
@@ -93,6 +93,24 @@ MISTAKES = {
     "name with a slash": (
         {"systems a/b": {"retrieve": "bm25"}},
         "systems.a/b: found the name 'a/b', expected letters, digits and + _ . -, a letter or digit first; rename it",
+    ),
+    "data set with a newline": (
+        {"dataset": "tiny\n"},
+        "dataset: found the name 'tiny\\n', expected letters, digits and _ . -, a letter or digit first; rename it",
+    ),
+    "empty text": (
+        {"collection passages": ""},
+        "collection.passages: found '', expected text; give a value or remove the key",
+    ),
+    "blanks in a list": ({"papers": [" "]}, "papers.0: found ' ', expected text; give a value or remove the key"),
+    "too large an architecture": (
+        {"base_models small architecture hidden_size": 10**9},
+        "base_models.small.architecture.hidden_size: found 1000000000, expected at most 1000000; fix the value",
+    ),
+    "a branch for a commit": (
+        {"base_models small": {"pretrained": "x/y", "revision": "main"}},
+        "base_models.small.revision: found the name 'main', expected a match of "
+        "^([0-9a-f]{40}|refs/pr/[1-9][0-9]*)$; rename it",
     ),
     "data set with a blank": (
         {"dataset": "my data"},
@@ -188,7 +206,7 @@ MISTAKES = {
         "exports: found 'other', which no system uses, expected a model that is evaluated; add a system",
     ),
     "revision from scratch": (
-        {"base_models small revision": "abc"},
+        {"base_models small revision": "abc0" * 10},
         "base_models.small: found revision, expected it with pretrained alone; remove it",
     ),
     "unknown base model": (
@@ -574,7 +592,7 @@ def test_duplicate_keys(tmp_path):
     path = tmp_path / "twice.yaml"
     path.write_text("dataset: a\nsystems:\n  bm25: {retrieve: bm25}\n  bm25: {retrieve: x}\ndataset: b\n")
     with pytest.raises(ConfigError) as caught:
-        check_duplicate_keys(path)
+        read(path)
     assert str(caught.value).split("\n") == [
         f"{path}: row 4: found the key 'bm25' again (first in row 3), expected each key once; rename or remove one",
         f"{path}: row 5: found the key 'dataset' again (first in row 1), expected each key once; rename or remove one",
@@ -584,9 +602,7 @@ def test_duplicate_keys(tmp_path):
 def test_same_key_in_other_mappings_is_no_duplicate(tmp_path):
     path = tmp_path / "once.yaml"
     path.write_text("a: {x: 1}\nb: {x: 1}\nc: [{x: 1}, {x: 1}]\n")
-    check_duplicate_keys(path)
-    path.write_text("")
-    check_duplicate_keys(path)
+    read(path)
 
 
 def test_defaults_are_filled_in_and_the_original_is_left_alone():

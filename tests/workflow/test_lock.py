@@ -24,7 +24,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from workflow.lock import guard
 
-guard(workflow, config["dataset"])
+guard(workflow, config)
 
 
 rule all:

@@ -114,7 +114,7 @@ def test_files_that_are_no_papers(tmp_path):
     none, broken, repeated = str(caught.value).split("\n")
     assert none.endswith("none.yaml: found no readable file (No such file or directory), expected published numbers; "
                          "fix the name")  # fmt: skip
-    assert "bad.yaml: found no YAML (" in broken
+    assert "bad.yaml: row 1: found no YAML (" in broken
     assert "twice.yaml: row 2: found the key 'title' again (first in row 1)" in repeated
 
 

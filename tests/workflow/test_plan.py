@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -177,7 +178,7 @@ def test_a_hub_that_cannot_be_reached_refuses(refused, fresh, tmp_path, monkeypa
     from huggingface_hub import constants
 
     config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc0" * 10}
     (tmp_path / "hub.yaml").write_text(yaml.safe_dump(config), "utf-8")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -198,6 +199,7 @@ def test_an_input_that_is_not_there_refuses(call, fresh, tmp_path):
         "collection.passages: found tiny/data/collection.tsv, no such file",
         "splits.test.qrels: found tiny/data/qrels.test.tsv, no such file",
     ]
+    assert call(why, folder, *TINY) == (1, "", errors)
 
 
 @pytest.mark.parametrize("module", [plan, why])
@@ -210,6 +212,16 @@ def test_a_config_with_mistakes_is_refused(call, fresh, tmp_path, module):
     status, output, errors = call(module, fresh, "--configfile", "none.yaml")
     assert (status, output, len(errors)) == (1, "", 1)
     assert errors[0].startswith("none.yaml: found no readable file")
+
+
+@pytest.mark.parametrize("module", [plan, why])
+def test_a_config_that_cannot_be_read_is_not_shown_to_snakemake(call, fresh, tmp_path, monkeypatch, module):
+    monkeypatch.setattr(module, "dry_run", lambda *_: pytest.fail("it must not plan"))
+    (tmp_path / "my exp.yaml").write_text("dataset: &x [*x]\n")
+    for options in ([], ["--force"]) if module is plan else ([],):
+        status, output, errors = call(module, fresh, "--configfile", tmp_path / "my exp.yaml", *options)
+        assert (status, output, len(errors)) == (1, "", 1)
+        assert errors[0].startswith(f"{tmp_path}/my exp.yaml: row 1: found more than 32 levels")
 
 
 def test_a_target_nobody_makes_is_refused(call, fresh):
@@ -263,20 +275,22 @@ def test_what_was_never_made_is_not_made_yet(call, fresh):
 @pytest.mark.parametrize(
     ("goal", "command"),
     [
-        ("results", "python -m workflow.plan --run --configfile my.yaml"),
-        ("results FORCE=1", "snakemake --cores all --configfile my.yaml"),
-        ("plan", "python -m workflow.plan --configfile my.yaml"),
-        ("why", "python -m workflow.why --configfile my.yaml"),
-        ("why TARGET=a/b", "python -m workflow.why a/b --configfile my.yaml"),
+        ("results", "workflow.plan --run"),
+        ("results FORCE=1", "workflow.plan --force"),
+        ("plan", "workflow.plan"),
+        ("why", "workflow.why"),
+        ("why TARGET=a/b", "workflow.why a/b"),
+        ("accept RULES=train", "workflow.accept train"),
     ],
 )
 def test_make_calls_them(goal, command):
-    words = ["make", "--dry-run", "--assume-old=.venv/.installed", *goal.split(), "CONFIG=my.yaml"]
+    words = ["make", "--dry-run", "--assume-old=.venv/.installed", *goal.split(), "CONFIG=my exp.yaml"]
     # The tests may have been called by make themselves.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     # What follows a build is the time it took.
-    assert done.stdout.splitlines()[0].split() == f".venv/bin/{command}".split()
+    called = shlex.split(done.stdout.splitlines()[0])
+    assert called == [".venv/bin/python", "-m", *command.split(), "--configfile", "my exp.yaml"]
 
 
 def test_jobs_know_what_they_are(jobs):

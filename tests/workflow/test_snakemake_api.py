@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from snakemake.api import Workflow
-from snakemake.exceptions import ProtectedOutputException
+from snakemake.exceptions import MissingInputException, ProtectedOutputException
 from snakemake.iocontainers import Wildcards
 from snakemake.logging import logger
 from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, PersistenceBase
@@ -92,7 +92,9 @@ def test_unreadable_records_are_told_from_others(tmp_path, monkeypatch):
 def test_the_log_tells_of_starts_and_of_refusals(caplog):
     begun = []
     for number in range(2):
-        snakemake_api.listen(lambda number=number: begun.append(number), "Do this.")
+        snakemake_api.listen(
+            lambda number=number: begun.append(number), {snakemake_api.PROTECTED: lambda: ["Do this."]}
+        )
     try:
         logger.addHandler(caplog.handler)
         logger.warning("started", extra={"event": LogEvent.WORKFLOW_STARTED})
@@ -104,6 +106,10 @@ def test_the_log_tells_of_starts_and_of_refusals(caplog):
     assert begun == [1]
     said = {record.getMessage() for record in caplog.records if record.levelno == logging.ERROR}
     assert said == {"Write-protected output files of rule train\nDo this."}
+
+
+def test_the_refusal_of_missing_input_begins_as_before():
+    assert f'"{snakemake_api.MISSING}' in inspect.getsource(MissingInputException), GONE
 
 
 def test_wildcards_are_mappings():

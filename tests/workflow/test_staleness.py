@@ -79,7 +79,7 @@ def tree(built, tmp_path_factory):
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
     without_tuning = {key: value for key, value in config.items() if key != "bm25"}
-    pretrained = {"small": {"pretrained": "tiny/model", "revision": "abc"}}
+    pretrained = {"small": {"pretrained": "tiny/model", "revision": "abc0" * 10}}
     pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     pretend(folder, released_config(config) | {"dataset": "released", "base_models": pretrained})

@@ -16,9 +16,11 @@ from typing import Any
 import yaml
 from jsonschema.exceptions import ValidationError
 
-from cort.formats.schemas import Validator, explain, is_name, place_of, repeated_keys, strange_keys
+from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
+from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.graphs import GRAPHS
+from cort.system.errors import InputError
 from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.references import check_references
 
@@ -38,19 +40,20 @@ class ConfigError(ValueError):
 def load(path: str | Path) -> Config:
     """Read an experiment file as the workflow does: checked, with all defaults.
 
-    :raises ConfigError: also for a file that is missing or is no YAML.
+    :raises ConfigError: as `read` and `complete` do.
+    """
+    return complete(read(path), str(path))
+
+
+def read(path: str | Path) -> Config:
+    """Read an experiment file as it is written.
+
+    :raises ConfigError: for a file that is missing, is no YAML, or would be taken for another than is written.
     """
     try:
-        check_duplicate_keys(path)
-        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: found no readable file ({error.strerror}), expected an experiment; name it"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        words = " ".join(str(error).split())
-        raise ConfigError(f"{path}: found no YAML ({words}), expected an experiment; fix the file") from error
-    return complete(config if isinstance(config, dict) else {}, str(path))
+        return read_yaml(path, "an experiment")
+    except InputError as error:
+        raise ConfigError(str(error)) from error
 
 
 @functools.cache
@@ -121,12 +124,6 @@ def check_papers(paths: Sequence[str]) -> None:
     lines += [line for path in dict.fromkeys(paths) for line in mistakes_of_paper(path)]
     if lines:
         raise ConfigError("\n".join(lines))
-
-
-def check_duplicate_keys(path: str | Path) -> None:
-    """Refuse a YAML file in which a key stands twice in one mapping."""
-    if mistakes := repeated_keys(path):
-        raise ConfigError("\n".join(mistakes))
 
 
 def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list[str]) -> Any:

@@ -143,7 +143,9 @@ def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
         place, model = f"base_models.{key}", config["base_models"][key]
         name, revision = model.get("pretrained", ""), model.get("revision")
         if _is_on_hub(name, folder):
-            unknown = _line(place, f"{name}, no folder, without revision", "the commit to use", "add revision")
+            unknown = _line(
+                place, f"{name}, no folder, without revision", "the commit to use", "add revision, or fix the path"
+            )
             lines += _ask_hub(place, name, revision) if revision else unknown
     return lines
 

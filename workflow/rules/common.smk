@@ -10,7 +10,7 @@ from snakemake.exceptions import WorkflowError
 
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
-from workflow.experiment.checks import ConfigError, check_duplicate_keys, check_papers, complete
+from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, published_run, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
@@ -30,13 +30,13 @@ shell.prefix("set -euo pipefail; exec ")
 
 try:
     for file in workflow.configfiles:
-        check_duplicate_keys(file)
+        read(file)
     config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
     check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
-guard(workflow, config["dataset"])
+guard(workflow, config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 ENCODER_FILES = (*MODEL_FILES, "projection.safetensors", "cort.json")

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import yaml
-
-from cort.formats.schemas import check_name, repeated_keys, shape_mistakes
+from cort.formats.schemas import check_name, shape_mistakes
+from cort.formats.yaml_files import read_yaml
 from cort.system.errors import InputError
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
@@ -97,7 +96,7 @@ def read_paper(path: str | Path) -> Paper:
     mistakes = list(find_mistakes(path))
     if mistakes:
         raise InputError("\n".join(mistakes))
-    content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    content = read_yaml(path)
     tables = [_table(name, one, content) for name, one in content.get("tables", {}).items()]
     figures = [_figure(name, one, content) for name, one in content.get("figures", {}).items()]
     return Paper(Path(path).stem, content["title"], content["reference"], tables, figures)
@@ -169,18 +168,11 @@ def _figure(name: str, figure: Part, content: Part) -> PaperFigure:
 def find_mistakes(path: str | Path) -> Iterator[str]:
     """Yield a line for each mistake in a file of published numbers."""
     try:
-        repeated = repeated_keys(path)
-        paper = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        yield f"{path}: found no readable file ({error.strerror}), expected published numbers; fix the name"
+        paper = read_yaml(path, "published numbers")
+    except InputError as error:
+        yield from str(error).splitlines()
         return
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        yield f"{path}: found no YAML ({' '.join(str(error).split())}), expected published numbers; fix the file"
-        return
-    if repeated:
-        yield from repeated
-        return
-    shape = shape_mistakes(paper, yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
+    shape = shape_mistakes(paper, read_yaml(SCHEMA))
     yield from dict.fromkeys(f"{path}: {line}" for line in shape or _references(paper))
 
 

@@ -97,7 +97,7 @@ def test_names_are_a_source_and_a_file(tmp_path, name):
 
 def test_a_catalogue_that_is_no_yaml_is_one_line(tmp_path):
     (tmp_path / "catalog.yaml").write_text("files: [", "utf-8")
-    with pytest.raises(InputError, match="found no catalogue"):
+    with pytest.raises(InputError, match=r"row 1: found no YAML .*, expected a catalogue"):
         load_catalog(tmp_path / "catalog.yaml")
 
 
