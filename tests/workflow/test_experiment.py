@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from cort.evaluation.measures import TREC_NAMES
+from tests.support.common import COMMIT
 from tests.support.configs import GONE, changed, complaints
 from workflow.experiment.checks import ConfigError, check_duplicate_keys, complete, load_schema
 from workflow.experiment.config import (
@@ -69,6 +70,11 @@ MISTAKES = {
     "number for text": (
         {"base_models small": {"pretrained": "x/y", "revision": 1234567}},
         "base_models.small.revision: found 1234567, expected text; put it in quotes",
+    ),
+    "branch for a commit": (
+        {"base_models small": {"pretrained": "x/y", "revision": "main"}},
+        "base_models.small.revision: found 'main', expected a commit, 40 hexadecimal digits; "
+        "name it, as a branch moves",
     ),
     "empty section": ({"bm25": None}, "bm25: found nothing, expected a mapping; write {} or remove the key"),
     "text for a list": (
@@ -188,7 +194,7 @@ MISTAKES = {
         "exports: found 'other', which no system uses, expected a model that is evaluated; add a system",
     ),
     "revision from scratch": (
-        {"base_models small revision": "abc"},
+        {"base_models small revision": COMMIT},
         "base_models.small: found revision, expected it with pretrained alone; remove it",
     ),
     "unknown base model": (
