@@ -158,7 +158,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     from cort.models.tokenizer import check_vocabulary
     from cort.models.transformer import count_tokens
 
-    options: dict[str, Any] = {"local_files_only": Path(name).is_dir()}
+    options: dict[str, Any] = {}
     fix = "check name, revision and network, or name a local folder"
     if Path(name).is_dir():
         _check_folder(Path(name))
@@ -176,7 +176,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise input_error(name, "no vocabulary", "a tokenizer beside the weights", "save it there")
     torch.manual_seed(seed)
-    model: Any = load_transformer(name, fix=fix, dtype="auto", **options)
+    model: Any = load_transformer(name, fix=fix, dtype="auto", local_files_only=Path(name).is_dir(), **options)
     check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
