@@ -5,7 +5,8 @@ architecture given, and a WordPiece tokenizer trained on the passages. Safetenso
 
 Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json.
 
-Usage: python -m cort.base_model --pretrained albert/albert-base-v2 --revision 8e2f239 --output models/albert
+Usage: python -m cort.base_model --pretrained albert/albert-base-v2 --output models/albert
+              --revision 8e2f239c5f8a2c0f253781ca60135db913e5c80c
        python -m cort.base_model --architecture '{"model_type": "bert", "hidden_size": 256}'
               --vocabulary-size 16000 --passages passages.parquet --seed 42 --output models/small
 """
@@ -24,10 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats import tables
+from cort.formats.artifacts import read_json
 from cort.formats.cleaning import Form, convert
+from cort.models.settings import REVISION
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_folder
+from cort.system.interruption import Interrupted
 from cort.system.options import optional, required
 
 if TYPE_CHECKING:
@@ -118,18 +122,25 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
     import torch
     from transformers import AutoConfig, AutoModel
 
+    from cort.models.loading import check_config, check_encoder
+
     try:
         settings = dict(architecture)
         model_type = settings.pop("model_type", "")
         known = AutoConfig.for_model(model_type)
+        check_encoder("--architecture", known, "fix it")
+        check_config("--architecture", settings, "fix it")
         # transformers would keep unknown settings without a word, and use the default of the one that was meant.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
         problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
         if not problems:
             config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=0, **settings)
+            check_encoder("--architecture", config, "fix it")
             torch.manual_seed(seed)
             model: PreTrainedModel = AutoModel.from_config(config)
             return model
+    except (InputError, Interrupted):
+        raise
     except Exception as error:  # transformers complains about values with errors of many kinds
         problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
     raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
@@ -141,41 +152,51 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     :param seed: of the pooler, which some checkpoints lack.
     """
     import torch
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    local = Path(name).is_dir()
-    if local:
+    from cort.models.loading import load_transformer
+    from cort.models.tokenizer import check_vocabulary
+    from cort.models.transformer import count_tokens
+
+    options: dict[str, Any] = {}
+    fix = "check name, revision and network, or name a local folder"
+    if Path(name).is_dir():
         _check_folder(Path(name))
+        fix = "save the whole model there again"
     elif name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
-    elif revision is None:
-        found, expected = f"{name!r}, no folder, without a revision", "a folder, or a hub name with its revision"
-        raise input_error("--pretrained", found, expected, "name the commit to use")
-    options = {"revision": revision, "trust_remote_code": False}
+    else:
+        _check_revision(name, revision)
+        options["revision"] = revision
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
-        torch.manual_seed(seed)
-        model, found = AutoModel.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
-    except Exception as error:  # transformers, tokenizers and safetensors have errors of many kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        fix = "save the whole model there" if local else "check name, revision and network, or name a local folder"
-        raise InputError(f"--pretrained: cannot load {name!r} at revision {revision} ({reason}); {fix}") from error
-    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
-    if missing:
-        raise input_error(name, f"no weights {missing[0]!r}", "all weights of its config.json", "use a whole model")
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False, **options)
+    except Interrupted:
+        raise
+    except Exception as error:  # transformers and tokenizers have errors of many kinds
+        reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
+        raise input_error(name, f"no whole tokenizer ({reason})", "a tokenizer beside the weights", fix) from error
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise input_error(name, "no vocabulary", "a tokenizer beside the weights", "save it there")
-    if len(tokenizer) > model.config.vocab_size:
-        expected = f"at most the model's {model.config.vocab_size}"
-        raise input_error(name, f"{len(tokenizer)} tokens", expected, "use its own tokenizer")
+    torch.manual_seed(seed)
+    model: Any = load_transformer(name, fix=fix, dtype="auto", local_files_only=Path(name).is_dir(), **options)
+    check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 
+def _check_revision(name: str, revision: str | None) -> None:
+    """Refuse names of branches, under which a hub gives another model tomorrow."""
+    if revision is None or not REVISION.fullmatch(revision):
+        without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
+        found, expected = f"{name!r}, no folder, {without}", "a folder, or a hub name with its revision"
+        raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
+
+
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").exists():
         raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
+    read_json(folder / "config.json").of(dict)
     if not any(folder.glob("*.safetensors")):
         fix = "convert it with save_pretrained; pickles are refused"
         raise input_error(folder, "no safetensors weights", "model.safetensors", fix)

@@ -38,6 +38,7 @@ DROPPED = re.compile(r"transformer\.(pooler\..+|cls\..+|predictions\..+|embeddin
 PREFIX = "transformer."
 CODE = re.compile(r"GLOBAL (\S+)")
 COMPLAINT_LENGTH = 160
+FIX = "name the base model it was trained from, or another file"
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -95,24 +96,21 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     """
     import torch
 
+    from cort.models.loading import check_tensors
+
     wanted = {re.sub(r"^projection\.", "f1.", name): value for name, value in expected.items()}
     found = {name: value for name, value in tensors.items() if name in wanted or not DROPPED.fullmatch(name)}
-    for names, what in ((wanted.keys() - found, "no tensor"), (found.keys() - wanted, "the unknown tensor")):
-        if names:
-            more = f" ({len(names)} such)" if len(names) > 1 else ""
-            complaint = f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}"
-            raise _wrong(path, complaint, f"the {len(wanted)} tensors of this model")
-    for name, value in found.items():
-        if value.shape != wanted[name].shape:
-            fix = f"set dimension to {len(value)}" if name.startswith("f1.") and value.ndim else ""
-            raise _wrong(path, f"{name} of shape {tuple(value.shape)}", str(tuple(wanted[name].shape)), fix)
-        if not value.dtype.is_floating_point or not bool(torch.isfinite(value).all()):
-            raise _wrong(path, f"{name} with other than finite numbers", "weights")
+    shapes = [part["f1.weight"].shape for part in (found, wanted) if "f1.weight" in part]
+    if len(shapes) == 2 and len(shapes[0]) == 2 and shapes[0][0] != shapes[1][0]:
+        raise _wrong(
+            path, f"f1.weight of shape {tuple(shapes[0])}", str(tuple(shapes[1])), f"set dimension to {shapes[0][0]}"
+        )
+    check_tensors(path, found, wanted, FIX)
     return {re.sub(r"^f1\.", "projection.", name): found[name].to(torch.float32) for name in found}
 
 
-def _wrong(path: str | Path, found: str, expected: str, fix: str = "") -> InputError:
-    return input_error(path, found, expected, fix or "name the base model it was trained from, or another file")
+def _wrong(path: str | Path, found: str, expected: str, fix: str = FIX) -> InputError:
+    return input_error(path, found, expected, fix)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cort.formats import tables, tokens
 from cort.formats.cleaning import Form, convert
-from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.system import cli
 from cort.system.options import optional, required
 from cort.system.progress import track
@@ -34,7 +34,8 @@ def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Arra
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
         converted = convert(batch["text"], form).to_pylist()
-        encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+        with refusing(folder):
+            encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cort.models.tokenizer import Template
+from cort.system.errors import input_error
 
 Ids = npt.NDArray[np.int32]
 Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segment ids
@@ -17,15 +18,31 @@ Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segmen
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences for a transformer, each made when it is asked for: `frame` of row i has ``lengths[i]`` tokens."""
+    """Sequences for a transformer, each made when it is asked for: `frame` of row i has ``lengths[i]`` tokens.
+
+    `source` is the file they come from.
+    """
 
     lengths: npt.NDArray[np.integer]
     frame: Callable[[int], Frame]
-    pad_id: int
+    template: Template
+    source: str = ""
 
     def take(self, rows: npt.NDArray[np.integer]) -> Sequences:
         """Choose some, in this order."""
-        return Sequences(self.lengths[rows], lambda row: self.frame(int(rows[row])), self.pad_id)
+        return replace(self, lengths=self.lengths[rows], frame=lambda row: self.frame(int(rows[row])))
+
+    def batch(self, rows: npt.NDArray[np.integer]) -> dict[str, torch.Tensor]:
+        """Make and pad some; tensors of shape (rows, longest).
+
+        :raises InputError: a token that the tokenizer does not have.
+        """
+        batch = pad([self.frame(int(row)) for row in rows], self.template.pad)
+        for token in map(int, torch.aminmax(batch["input_ids"])):
+            if not 0 <= token < self.template.vocabulary:
+                expected = f"ids below the tokenizer's {self.template.vocabulary}"
+                raise input_error(self.source, f"the token id {token}", expected, "delete it and tokenize again")
+        return batch
 
 
 def frame_text(tokens: Ids, template: Template, max_length: int, segment: int) -> Frame:

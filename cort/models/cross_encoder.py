@@ -16,18 +16,19 @@ from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_pair
+from cort.models.loading import load_transformer, read_settings
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import (
     accepted_inputs,
     check_length,
+    count_tokens,
     forward_by_length,
-    load_transformer,
     place,
-    read_settings,
     save_model,
     single,
 )
+from cort.system.errors import input_error
 
 Rows = npt.NDArray[np.int64]
 CLASSIFIER = "AutoModelForSequenceClassification"
@@ -77,7 +78,8 @@ class Pairs:
             query, passage = self.queries[queries[row]], self.passages[passages[row]]
             return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
 
-        return Sequences(self.lengths(queries, passages), frame, self.template.pad)
+        source = f"{self.queries.path}, {self.passages.path}"
+        return Sequences(self.lengths(queries, passages), frame, self.template, source)
 
     def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
         """Count the tokens of joined pairs."""
@@ -90,10 +92,7 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int)
     """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder."""
     torch.manual_seed(seed)
     classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
-    template = load_template(base_model)
-    check_length("query_length", settings.query_length, template.extra + 1, classifier)
-    # A query of full length still leaves one token for the passage.
-    check_length("max_length", settings.max_length, settings.query_length + len(template.between) + 1, classifier)
+    _check_lengths("", settings, load_template(base_model, count_tokens(classifier)), classifier)
     return CrossEncoder(classifier, settings)
 
 
@@ -105,4 +104,17 @@ def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
     settings = read_settings(folder, PairSettings)
-    return CrossEncoder(load_transformer(folder, CLASSIFIER), settings).eval(), load_template(folder)
+    classifier = load_transformer(folder, CLASSIFIER, trained=True)
+    config: Any = classifier.config
+    if config.num_labels != 1:
+        raise input_error(folder, f"a classifier of {config.num_labels} classes", "one logit", "train it again")
+    template = load_template(folder, count_tokens(classifier))
+    _check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, classifier)
+    return CrossEncoder(classifier, settings).eval(), template
+
+
+def _check_lengths(place: str, settings: PairSettings, template: Template, classifier: nn.Module) -> None:
+    check_length(f"{place}query_length", settings.query_length, template.extra + 1, classifier)
+    # A query of full length still leaves one token for the passage.
+    shortest = settings.query_length + len(template.between) + 1
+    check_length(f"{place}max_length", settings.max_length, shortest, classifier)

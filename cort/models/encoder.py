@@ -14,25 +14,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.loading import load_tensors, load_transformer, read_settings
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import (
     accepted_inputs,
     check_length,
+    count_tokens,
     forward_by_length,
-    load_transformer,
     place,
-    read_settings,
     save_model,
     single,
-    wrong_model,
 )
 from cort.system.errors import input_error
 
@@ -95,7 +92,7 @@ class Texts:
         def frame(row: int) -> Frame:
             return frame_text(self.tokens[rows[row]], self.template, self.max_length, self.segment)
 
-        return Sequences(self.lengths(rows), frame, self.template.pad)
+        return Sequences(self.lengths(rows), frame, self.template, str(self.tokens.path))
 
     def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
         """Count the tokens of framed texts."""
@@ -123,14 +120,12 @@ def new_encoder(
 
     :param start: folder of a trained encoder, whose weights take the place of both.
     """
-    transformer = load_transformer(base_model if start is None else start)
-    shortest = load_template(base_model).extra + 1
-    check_length("query_length", settings.query_length, shortest, transformer)
-    check_length("passage_length", settings.passage_length, shortest, transformer)
+    transformer = load_transformer(start or base_model, trained=start is not None)
+    _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
     torch.manual_seed(seed)
     encoder = Encoder(transformer, settings)
     if start is not None:
-        _load_projection(encoder, start)
+        load_tensors(start, PROJECTION, encoder.projection, EncoderSettings)
     return encoder
 
 
@@ -143,15 +138,14 @@ def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | P
 def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
     settings = read_settings(folder, EncoderSettings)
-    encoder = Encoder(load_transformer(folder), settings)
-    _load_projection(encoder, folder)
-    return encoder.eval(), load_template(folder)
+    transformer = load_transformer(folder, trained=True)
+    template = load_template(folder, count_tokens(transformer))
+    _check_lengths(f"{Path(folder) / EncoderSettings.FILE}: ", settings, template, transformer)
+    encoder = Encoder(transformer, settings)
+    load_tensors(folder, PROJECTION, encoder.projection, EncoderSettings)
+    return encoder.eval(), template
 
 
-def _load_projection(encoder: Encoder, folder: str | Path) -> None:
-    try:
-        weights = load_file(Path(folder) / PROJECTION)
-        if encoder.projection:
-            encoder.projection.load_state_dict(weights)
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise wrong_model(folder, EncoderSettings, error) from error
+def _check_lengths(place: str, settings: EncoderSettings, template: Template, transformer: nn.Module) -> None:
+    for name in ("query_length", "passage_length"):
+        check_length(place + name, getattr(settings, name), template.extra + 1, transformer)

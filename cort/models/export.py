@@ -29,8 +29,7 @@ from tokenizers import Tokenizer
 from cort.formats.cleaning import OTHERS
 from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import PROJECTION, Encoder
-from cort.models.tokenizer import Template
-from cort.system.errors import input_error
+from cort.models.tokenizer import Template, read_special_tokens, refusing
 
 #: The release of sentence-transformers whose layout this is.
 RELEASE = "6.2.0"
@@ -189,12 +188,9 @@ def _write_tokenizer(source: Source, target: Path, length: int, segment: int, se
     :param segments: whether the model takes segment ids.
     """
     path = source.folder / "tokenizer.json"
-    try:
+    with refusing(source.folder):
         tokenizer = json.loads(path.read_text(encoding="utf-8"))
         tokens = {number: token for token, number in Tokenizer.from_file(str(path)).get_vocab(True).items()}
-    except Exception as error:  # tokenizers has no class of errors
-        reason = f"no whole tokenizer ({type(error).__name__})"
-        raise input_error(path, reason, "the tokenizer of the model", "build the model again") from error
     tokenizer |= {"truncation": None, "padding": None}
     tokenizer["post_processor"] = _post_processor(source.template, tokens, segment)
     if source.text == "cort":
@@ -205,10 +201,9 @@ def _write_tokenizer(source: Source, target: Path, length: int, segment: int, se
         tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [replace, strip, *others]}
     # As the library orders and writes it, whatever the version that wrote the source.
     Tokenizer.from_str(json.dumps(tokenizer)).save(str(target / "tokenizer.json"))
-    path = source.folder / "tokenizer_config.json"
-    own = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    own = read_special_tokens(source.folder)
     settings = {
-        **{key: own[key]["content"] if isinstance(own[key], dict) else own[key] for key in KEPT if own.get(key)},
+        **{key: own[key] for key in KEPT if own.get(key)},
         "pad_token": tokens[source.template.pad],
         "model_max_length": length,
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],

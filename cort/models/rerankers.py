@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.models.cross_encoder import CrossEncoder, load_cross_encoder, new_cross_encoder
+from cort.models.loading import read_settings
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
-from cort.models.transformer import read_settings
 from cort.system.errors import input_error
 
 

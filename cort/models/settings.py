@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from cort.system.options import optional
+
+#: What names one state of a hub's model: a commit, no branch. Or a numbered proposal: where only pickles are published,
+#: the hub's own conversion of them is one.
+REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cort.system.errors import input_error
+from cort.formats.artifacts import read_json
+from cort.system.errors import input_error, shorten
+from cort.system.interruption import Interrupted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -29,6 +33,8 @@ class Template:
     between: tuple[int, ...]
     second_segment: int
     pad: int
+    #: token ids are below it
+    vocabulary: int = field(default=sys.maxsize, compare=False)
 
     @property
     def extra(self) -> int:
@@ -46,10 +52,11 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     from tokenizers import Tokenizer
 
     path = Path(folder) / "tokenizer.json"
-    if not path.exists():
+    if not path.is_file():
         expected = "a model folder with a fast tokenizer"
         raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
-    tokenizer = Tokenizer.from_file(str(path))
+    with refusing(folder):
+        tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     # A text that says "[SEP]" means these letters, not the end of a segment.
@@ -57,28 +64,65 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     return tokenizer
 
 
+@contextmanager
+def refusing(folder: str | Path) -> Iterator[None]:
+    """Blame the tokenizer of a folder for errors of its library, which has no class for them."""
+    try:
+        yield
+    except BaseException as error:  # the library's panics are no `Exception`
+        ours = isinstance(error, Interrupted) or not isinstance(error, Exception)
+        if ours and type(error).__name__ != "PanicException":
+            raise
+        reason = f"no whole tokenizer ({shorten(str(error), 120)})"
+        path = Path(folder) / "tokenizer.json"
+        raise input_error(path, reason, "the tokenizer of the model", "build the model again") from error
+
+
 def fingerprint(folder: str | Path) -> str:
     """Identify a tokenizer by the bytes of its ``tokenizer.json``."""
     return hashlib.sha256((Path(folder) / "tokenizer.json").read_bytes()).hexdigest()[:16]
 
 
-def load_template(folder: str | Path) -> Template:
-    """Find out which special tokens the tokenizer of a model folder puts where."""
+def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
+    """Find out which special tokens the tokenizer of a model folder puts where.
+
+    :param most: tokens that the model has embeddings for.
+    """
     tokenizer = load_tokenizer(folder)
-    count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)
-    single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
-    # Special tokens belong to no text.
-    start, second = (pair.sequence_ids.index(text) for text in (0, 1))
-    before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
-    return Template(tuple(before), tuple(after), tuple(between), pair.type_ids[second], _pad_id(folder, tokenizer))
+    with refusing(folder):
+        count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)
+        single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
+        # Special tokens belong to no text.
+        start, second = (pair.sequence_ids.index(text) for text in (0, 1))
+        before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
+        vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    check_vocabulary(folder, vocabulary, most)
+    pad = _pad_id(folder, tokenizer)
+    return Template(tuple(before), tuple(after), tuple(between), pair.type_ids[second], pad, vocabulary)
+
+
+def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:
+    """Refuse a tokenizer with ids that the model has no embeddings for."""
+    if tokens > most:
+        raise input_error(folder, f"{tokens} tokens", f"at most the model's {most}", "use its own tokenizer")
+
+
+def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
+    """Read what ``tokenizer_config.json`` names, such as ``pad_token``; a name may stand in an object."""
+    path = Path(folder) / "tokenizer_config.json"
+    if not path.exists():
+        return {}
+    node = read_json(path)
+    # Not `add_bos_token` and its like, which are no names.
+    names = [key for key, value in node.of(dict).items() if key.endswith("_token") and not isinstance(value, bool)]
+    values = {key: node[key]["content"] if isinstance(node[key].value, dict) else node[key] for key in names}
+    return {key: value.read(str | None) for key, value in values.items()}
 
 
 def _pad_id(folder: str | Path, tokenizer: Tokenizer) -> int:
-    path = Path(folder) / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    token = settings.get("pad_token", "[PAD]")
-    token = token["content"] if isinstance(token, dict) else token
+    token = read_special_tokens(folder).get("pad_token", "[PAD]")
     found = tokenizer.token_to_id(token) if token else None
     if found is None:
+        path = Path(folder) / "tokenizer_config.json"
         raise input_error(path, f"the padding token {token!r}", "a token of the vocabulary", "set pad_token there")
     return int(found)

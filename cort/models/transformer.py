@@ -1,4 +1,4 @@
-"""What the encoder and the re-ranker share: loading, saving, running on batches of similar length, and fingerprints."""
+"""What the encoder and the re-ranker share: saving, running on batches of similar length, and fingerprints."""
 
 from __future__ import annotations
 
@@ -12,24 +12,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cort.models.batching import Sequences, by_length, pad
+from cort.models.batching import Sequences, by_length
 from cort.models.settings import EncoderSettings, PairSettings
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import input_error
 from cort.system.files import atomic_folder, checksum
 from cort.system.program import program_of
 
 log = logging.getLogger(__name__)
-
-Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 
 #: libraries whose release can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
@@ -39,23 +36,6 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 # (in length order .1 % of SQuAD's passages at 1,024, 2 % at 16,384, 7 % at 65,536; 67 % as they come). Part of the
 # result, as padding changes the last bits: not a setting.
 TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
-
-
-def load_transformer(folder: str | Path, kind: str = "AutoModel", **changes: Any) -> nn.Module:
-    """Load a transformers folder: safetensors only, no remote code, single precision.
-
-    :param kind: transformers' class; `changes` are settings of the model to replace.
-    """
-    import transformers
-
-    options = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True, "dtype": torch.float32}
-    try:
-        model: nn.Module = getattr(transformers, kind).from_pretrained(str(folder), **options, **changes)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        found = f"no whole model ({shorten(str(error), 200)})"
-        expected = "a transformers folder with config.json and model.safetensors"
-        raise input_error(folder, found, expected, "name it, or build it again") from error
-    return model
 
 
 def accepted_inputs(transformer: nn.Module) -> tuple[str, ...]:
@@ -78,8 +58,17 @@ def most_tokens(transformer: nn.Module) -> int:
     return limit - (0 if padding is None else padding + 1)
 
 
+def count_tokens(transformer: nn.Module) -> int:
+    """Count the vocabulary of a model: the rows of its embeddings."""
+    model: Any = transformer
+    return int(model.get_input_embeddings().num_embeddings)
+
+
 def check_length(name: str, length: int, shortest: int, transformer: nn.Module) -> None:
-    """Refuse a length in tokens that leaves no room for text or has no position embeddings."""
+    """Refuse a length in tokens that leaves no room for text or has no position embeddings.
+
+    :param name: of the setting, with the file it is from, if that is not the command line.
+    """
     longest = most_tokens(transformer)
     if not shortest <= length <= longest:
         raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
@@ -100,23 +89,6 @@ def save_model(
             shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
         for name, tensors in (weights or {}).items():
             save_file(tensors, temporary / name)
-
-
-def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
-    """Read back the settings of a model."""
-    try:
-        written = json.loads((Path(folder) / kind.FILE).read_text(encoding="utf-8"))
-        if missing := set(kind.WRITTEN) - set(written):
-            raise TypeError(f"{kind.FILE} without {min(missing)}")
-        return kind(**written)
-    except (OSError, TypeError, json.JSONDecodeError) as error:
-        raise wrong_model(folder, kind, error) from error
-
-
-def wrong_model(folder: str | Path, kind: type[EncoderSettings] | type[PairSettings], error: Exception) -> InputError:
-    """Say that a folder does not hold the model it should."""
-    found, expected = f"no {kind.MODEL} ({error})", f"a folder that `{kind.STAGE}` wrote"
-    return input_error(folder, found, expected, "name it, or train again")
 
 
 def model_fingerprint(folder: str | Path) -> str:
@@ -163,7 +135,7 @@ def forward_by_length(
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
     for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
-        batch = pad([sequences.frame(int(row)) for row in members], sequences.pad_id)
+        batch = sequences.batch(members)
         if device.type == "cuda":
             # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
             batch = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}

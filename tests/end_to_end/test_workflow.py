@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
+from tests.support.common import COMMIT
 from tests.support.workflow import (
     RULES,
     SYSTEMS,
@@ -115,7 +116,7 @@ def write_pretrained(tree):
     """Write the tiny experiment with BM25 as configured, and with a base model that is somebody else's."""
     config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
     del config["bm25"]
-    config["base_models"]["small"] = {"pretrained": "models/small", "revision": "abc0" * 10}
+    config["base_models"]["small"] = {"pretrained": "models/small", "revision": COMMIT}
     (tree / "pretrained.yaml").write_text(yaml.safe_dump(config), "utf-8")
     return "pretrained.yaml"
 

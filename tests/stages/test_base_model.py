@@ -11,6 +11,7 @@ import pytest
 from cort import base_model
 from cort.base_model import ALPHABET, SPECIAL_TOKENS, train_tokenizer
 from cort.formats import tables
+from tests.support.common import COMMIT
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 TINY = {
@@ -142,7 +143,12 @@ def test_texts_and_pairs_are_framed_as_berts():
         ({**TINY, "hidden_size": -4}, "negative dimension -4"),
         ({**TINY, "hidden_act": "nope"}, "(KeyError: "),
         ({**TINY, "vocab_size": 9}, "multiple values for keyword argument 'vocab_size'"),
-        ({"model_type": "t5"}, "found a t5, which has no max_position_embeddings"),
+        ({"model_type": "gpt2"}, "found a gpt2, a decoder, expected an encoder of text like BERT; fix it"),
+        ({"model_type": "vit"}, "found a vit, of another kind, expected an encoder of text like BERT; fix it"),
+        ({**TINY, "is_decoder": True}, "found a bert, a decoder"),
+        ({**TINY, "num_hidden_layers": 10**9}, "found num_hidden_layers 1000000000, expected a number up to 1,000"),
+        ({**TINY, "layer_norm_eps": float("nan")}, "found layer_norm_eps nan, expected a number"),
+        ({"model_type": "t5"}, "found a t5, an encoder-decoder, expected an encoder"),
     ],
 )
 def test_a_wrong_architecture_is_refused(world, tmp_path, complaint, architecture, found):
@@ -230,7 +236,7 @@ def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
         (folder / "adapter.safetensors").unlink()
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
     if decoy:
-        assert line.startswith(f"--pretrained: cannot load '{folder}' at revision None (")
+        assert line.startswith(f"{folder}: found no whole model (")
     else:
         assert line == (
             f"{folder}: found no safetensors weights, expected model.safetensors; "
@@ -239,18 +245,21 @@ def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_hub_name_needs_its_revision(tmp_path, complaint):
-    line = complaint(base_model.main, pretrained("albert/albert-base-v2", tmp_path / "m"), tmp_path / "m")
+@pytest.mark.parametrize("revision", [None, "main", "0123abc", f"{COMMIT}\n", COMMIT.upper(), "refs/heads/main"])
+def test_a_hub_name_needs_its_revision(tmp_path, complaint, revision):
+    options = ["--revision", revision] if revision else []
+    line = complaint(base_model.main, pretrained("albert/albert-base-v2", tmp_path / "m", *options), tmp_path / "m")
+    found = f"at revision {revision!r}" if revision else "without a revision"
     assert line == (
-        "--pretrained: found 'albert/albert-base-v2', no folder, without a revision, "
-        "expected a folder, or a hub name with its revision; name the commit to use"
+        f"--pretrained: found 'albert/albert-base-v2', no folder, {found}, "
+        "expected a folder, or a hub name with its revision; name the commit to use, 40 hexadecimal digits"
     )
 
 
 def test_a_hub_that_cannot_be_reached(tmp_path, complaint):
-    options = pretrained("example/no-such-model", tmp_path / "m", "--revision", "0123abc")
+    options = pretrained("example/no-such-model", tmp_path / "m", "--revision", COMMIT)
     line = complaint(base_model.main, options, tmp_path / "m")
-    assert line.startswith("--pretrained: cannot load 'example/no-such-model' at revision 0123abc (")
+    assert line.startswith("example/no-such-model: found no whole tokenizer (")
     assert line.endswith("check name, revision and network, or name a local folder")
 
 
@@ -260,7 +269,9 @@ def test_damaged_files_are_refused(folder, tmp_path, complaint, name, kept):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: min(kept, len(content) - 10)])
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line.startswith(f"--pretrained: cannot load '{folder}' at revision None (")
+    assert line.startswith(f"{folder}{'/config.json' if name == 'config.json' else ''}: found ")
+    # There is no network to check.
+    assert "revision" not in line
 
 
 def test_a_folder_without_tokenizer_is_refused(folder, tmp_path, complaint):
@@ -281,21 +292,21 @@ def test_missing_weights_are_refused(folder, tmp_path, complaint):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line.startswith(f"{folder}: found no weights 'encoder.layer.2.attention.output.LayerNorm.bias', expected")
+    assert line.startswith(f"{folder}: found no tensor 'encoder.layer.2.attention.output.LayerNorm.bias' (16 such), ")
 
 
 def test_weights_of_another_shape_are_refused(folder, tmp_path, complaint):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line.startswith(f"--pretrained: cannot load '{folder}'")
+    assert line.startswith(f"{folder}: found encoder.layer.0.intermediate.dense.bias of shape (64,), expected (48,); ")
 
 
 def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):
     import torch
     from transformers import AutoModel
 
-    from cort.models.transformer import load_transformer
+    from cort.models.loading import load_transformer
 
     AutoModel.from_pretrained(folder).half().save_pretrained(folder)
     assert base_model.main(pretrained(folder, tmp_path / "m")) == 0

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: of a hub, as a config names it
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 #: what tokenizers, analysers and file formats stumble over
 TEXTS = [
     "lists of files, in a directory",

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from scripts.sandbox import copy_with_tiny, mark_as_built
+from tests.support.common import COMMIT
 from tests.support.planning import REFERENCE, write_benchmark
 from workflow import plan, why
 from workflow.experiment.checks import load
@@ -178,7 +179,7 @@ def test_a_hub_that_cannot_be_reached_refuses(refused, fresh, tmp_path, monkeypa
     from huggingface_hub import constants
 
     config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc0" * 10}
+    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": COMMIT}
     (tmp_path / "hub.yaml").write_text(yaml.safe_dump(config), "utf-8")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

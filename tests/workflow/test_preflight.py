@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.support.common import COMMIT
 from tests.support.jobs import job
 from tests.tiny.generate import write_experiment
 from workflow.experiment.checks import load
@@ -276,7 +277,7 @@ def fetching(config, folder, monkeypatch):
     """Ask for a model of a hub with nothing in the cache; the lines, given the hub's address."""
     from huggingface_hub import constants
 
-    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": COMMIT}
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -292,14 +293,14 @@ def fetching(config, folder, monkeypatch):
 def test_a_hub_that_has_the_model_is_no_problem(fetching):
     with hub(200) as (address, asked):
         assert fetching(address) == []
-    assert asked == ["/somebody/model/resolve/abc/config.json"]
+    assert asked == [f"/somebody/model/resolve/{COMMIT}/config.json"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_hub_that_refuses_the_model_is_refused(fetching, status):
     with hub(status) as (address, _):
         line = one(fetching(address))
-    assert f"base_models.small: found somebody/model at abc: status {status} of {address}" in line
+    assert f"base_models.small: found somebody/model at {COMMIT}: status {status} of {address}" in line
     assert "fix name and revision" in line
 
 
@@ -328,7 +329,7 @@ def test_no_hub_is_asked_offline_or_for_what_no_job_fetches(fetching, monkeypatc
 
 
 def test_no_hub_is_asked_for_a_model_in_the_cache(fetching, folder):
-    snapshot = folder / "cache" / "models--somebody--model" / "snapshots" / "abc"
+    snapshot = folder / "cache" / "models--somebody--model" / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text(json.dumps({"hidden_size": 64}), "utf-8")
     (snapshot / "model.safetensors").write_bytes(b"weights")

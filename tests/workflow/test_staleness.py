@@ -18,6 +18,7 @@ import yaml
 
 from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
+from tests.support.common import COMMIT
 from tests.support.imports import MODULES, program
 from tests.support.workflow import RULES, module_of, released_config
 from workflow import why
@@ -79,7 +80,7 @@ def tree(built, tmp_path_factory):
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
     without_tuning = {key: value for key, value in config.items() if key != "bm25"}
-    pretrained = {"small": {"pretrained": "tiny/model", "revision": "abc0" * 10}}
+    pretrained = {"small": {"pretrained": "tiny/model", "revision": COMMIT}}
     pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     pretend(folder, released_config(config) | {"dataset": "released", "base_models": pretrained})

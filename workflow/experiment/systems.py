@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cort.formats.schemas import check_name
+from cort.models.settings import REVISION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
+from cort.system.errors import shorten
 from cort.training.settings import needs_teacher
 from workflow.experiment.config import KINDS, LEARNERS, TRAINING_SPLITS, Config, is_trained, parts_of, ranked_splits
 
@@ -56,6 +58,9 @@ def check_base_models(config: Config) -> Iterator[str]:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
         elif "revision" in model and "architecture" in model:
             yield f"{place}: found revision, expected it with pretrained alone; remove it"
+        elif not REVISION.fullmatch(revision := model.get("revision", "refs/pr/0")):
+            expected = "a commit, 40 hexadecimal digits"
+            yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
 
 
 def check_models(config: Config) -> Iterator[str]:

@@ -168,7 +168,7 @@ def test_a_folder_that_is_no_reranker(make_reranker, tmp_path, lm):
     folder = tmp_path / "m"
     shutil.copytree(make_reranker(), folder)
     (folder / "reranker.json").write_text('{"query_length": 3}')
-    with pytest.raises(InputError, match="found no re-ranker"):
+    with pytest.raises(InputError, match=r"reranker.json: found no 'max_length', expected"):
         load_cross_encoder(folder)
     (folder / "reranker.json").write_text('{"query_length": 8, "max_length": 24}')
     (folder / "model.safetensors").write_bytes(b"half")

@@ -1,4 +1,6 @@
+import contextlib
 import json
+import random
 import shutil
 
 import pytest
@@ -117,6 +119,49 @@ def test_the_fingerprint_follows_the_bytes_of_the_tokenizer(lm, tmp_path):
 def test_a_folder_without_tokenizer(tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path}: found no tokenizer.json, expected a model folder with a fast"):
         load_template(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, -20])
+@pytest.mark.parametrize("load", [load_template, load_tokenizer])
+def test_a_cut_tokenizer_is_refused(lm, tmp_path, load, kept):
+    (tmp_path / "tokenizer.json").write_bytes((lm / "tokenizer.json").read_bytes()[:kept])
+    with pytest.raises(
+        InputError, match=rf"^{tmp_path}/tokenizer.json: found no whole tokenizer \(.*build the model again"
+    ):
+        load(tmp_path)
+
+
+def test_flipped_bytes_of_a_tokenizer_are_read_or_refused(tmp_path):
+    whole = (roberta_folder(tmp_path) / "tokenizer.json").read_bytes()
+    generator = random.Random(4)  # noqa: S311
+    for _ in range(100):
+        content = bytearray(whole)
+        for _ in range(generator.randint(1, 3)):
+            content[generator.randrange(len(content))] = generator.randrange(256)
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with contextlib.suppress(InputError):
+            load_template(tmp_path)
+
+
+def test_a_tokenizer_without_words_is_refused(tmp_path):
+    folder = roberta_folder(tmp_path / "r")
+    for vocabulary in ({}, {"<s>": 0, "<pad>": 1, "</s>": 2}):
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["model"]["vocab"] = vocabulary
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match=rf"^{folder}/tokenizer.json: found no whole tokenizer"):
+            load_template(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "5", '{"pad_token": 5}', '{"pad_token": {}}', '{"pad_token": {"content": 5}}', "[" * 10**5],
+)
+def test_a_broken_tokenizer_config_is_named(tmp_path, content):
+    folder = roberta_folder(tmp_path / "r")
+    (folder / "tokenizer_config.json").write_text(content)
+    with pytest.raises(InputError, match=rf"^{folder}/tokenizer_config.json: found "):
+        load_template(folder)
 
 
 def test_a_padding_token_that_is_none(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from cort.models.batching import Sequences
+from cort.models.tokenizer import Template
 from cort.system.errors import InputError
 from cort.system.options import add_options, read_options
 from cort.training.loop import Task, fit, parameter_groups
@@ -248,7 +249,7 @@ class Sums(Record):
 
     def losses(self, chunk, forward):
         frame = np.array([1, 2, 4]), np.zeros(3, dtype=np.int64)
-        outputs = forward(Sequences(np.full(chunk.size, 3), lambda _: frame, 0))
+        outputs = forward(Sequences(np.full(chunk.size, 3), lambda _: frame, Template((), (), (), 0, 0)))
         self.parts.append((outputs.dtype, (outputs @ outputs).dtype))
         return outputs.reshape(len(chunk), -1).mean(1)
 

@@ -1,0 +1,191 @@
+"""Loading a model folder: every weight that its config names and no other, all finite, or one line that says which."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from cort.formats.artifacts import Node, read_json
+from cort.models.settings import EncoderSettings, PairSettings
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.interruption import Interrupted
+
+Settings = TypeVar("Settings", EncoderSettings, PairSettings)
+
+FIX = "name a whole model, or build it again"
+COMPLAINT_LENGTH = 200
+# What a config counts: parts, each of which is built before any weight is read, and numbers of all kinds.
+PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
+# What a setting of ours counts: tokens, or numbers of a vector.
+LONGEST = 100_000
+
+
+def load_transformer(
+    source: str | Path, kind: str = "AutoModel", *, trained: bool = False, fix: str = FIX, **options: Any
+) -> nn.Module:
+    """Load an encoder: safetensors only, no remote code, single precision.
+
+    Its weights are those its config names. Of a model to start from, a head may be missing, to be drawn, or left over:
+    all that is outside of the transformer, and the pooler.
+
+    :param kind: transformers' class; `options` are its own, and settings of the model to replace.
+    :param trained: whether the weights are the model's alone, but for a pooler that an encoder has no use for.
+    """
+    import transformers
+
+    options = {"trust_remote_code": False, "local_files_only": True} | options
+    everything = {"use_safetensors": True, "dtype": torch.float32} | options
+    try:
+        if Path(source).is_dir():
+            check_config(Path(source) / "config.json", read_json(Path(source) / "config.json").of(dict), FIX)
+        _check_kind(source, transformers.AutoConfig.from_pretrained(str(source), **options))
+        load = getattr(transformers, kind).from_pretrained
+        # Without memory for weights: those that are missing or of another shape would be drawn.
+        planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
+        model, found = load(str(source), **everything, **planned)
+        _check_cover(source, model, found, kind, trained)
+        model = load(str(source), **everything)
+    except (InputError, Interrupted):
+        raise
+    except Exception as error:  # transformers, its config classes and safetensors have errors of many kinds
+        reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
+        expected = "a transformers folder with config.json and model.safetensors"
+        raise input_error(source, f"no whole model ({reason})", expected, fix) from error
+    check_numbers(source, model.state_dict(), FIX)
+    return typing.cast(nn.Module, model)
+
+
+def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> None:
+    """Refuse numbers of an architecture that nothing can be built with."""
+    for name, value in settings.items():
+        most = MOST_PARTS if PARTS.search(name) else MOST
+        wrong = isinstance(value, int) and abs(value) > most
+        if wrong or (isinstance(value, float) and not math.isfinite(value)):
+            raise input_error(source, f"{name} {shorten(str(value)).strip(chr(39))}", f"a number up to {most:,}", fix)
+
+
+def check_encoder(source: str | Path, config: Any, fix: str) -> None:
+    """Refuse models whose texts are not read in both directions: those without a masked language model."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    causal = getattr(config, "is_decoder", False)
+    if config.is_encoder_decoder or causal or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        decoder = "a decoder" if causal or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
+        what = "an encoder-decoder" if config.is_encoder_decoder else decoder
+        raise input_error(source, f"a {config.model_type}, {what}", "an encoder of text like BERT", fix)
+
+
+def _check_kind(source: str | Path, config: Any) -> None:
+    import transformers
+
+    check_encoder(source, config, "name another model")
+    for name in config.architectures or ():
+        made_as = getattr(getattr(transformers, str(name), None), "config_class", None)
+        if made_as is not None and made_as.model_type != config.model_type:
+            found = f"the model_type {config.model_type} of a {shorten(str(name))}"
+            raise input_error(source, found, made_as.model_type, FIX)
+
+
+def _check_cover(source: str | Path, model: Any, found: Mapping[str, Any], kind: str, trained: bool) -> None:
+    prefix, parts = f"{model.base_model_prefix}.", {name for name, _ in model.base_model.named_children()} - {"pooler"}
+
+    def is_head(name: str) -> bool:
+        return name.removeprefix(prefix).partition(".")[0] not in parts
+
+    has_own_head = trained and kind != "AutoModel"
+    missing = [name for name in found["missing_keys"] if has_own_head or not is_head(name)]
+    unknown = [name for name in found["unexpected_keys"] if trained or not is_head(name)]
+    check_names(source, missing, unknown, "those of its config.json", FIX)
+    for name, shape, wanted in sorted(found["mismatched_keys"]):
+        if has_own_head or not is_head(name):
+            raise _other_shape(source, name, shape, wanted, FIX)
+    if found["error_msgs"]:
+        raise ValueError(found["error_msgs"][0])
+
+
+def check_names(
+    source: str | Path, missing: Collection[str], unknown: Collection[str], expected: str, fix: str
+) -> None:
+    """Refuse tensors that are missing or too many, by the name of the first."""
+    for names, what in ((missing, "no tensor"), (unknown, "the unknown tensor")):
+        if names:
+            more = f" ({len(names)} such)" if len(names) > 1 else ""
+            raise input_error(source, f"{what} {shorten(min(names), COMPLAINT_LENGTH)}{more}", expected, fix)
+
+
+def check_numbers(source: str | Path, tensors: Mapping[str, Tensor], fix: str) -> None:
+    """Refuse weights that are no numbers or infinite."""
+    for name, value in tensors.items():
+        if value.dtype.is_floating_point and not bool(torch.isfinite(value).all()):
+            raise input_error(source, f"{shorten(name)} with other than finite numbers", "weights", fix)
+
+
+def check_tensors(source: str | Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], fix: str) -> None:
+    """Refuse tensors of a file but for the wanted ones: by name, shape and finite numbers."""
+    expected = f"the {len(wanted)} tensors of this model"
+    check_names(source, wanted.keys() - found, found.keys() - wanted, expected, fix)
+    for name, value in found.items():
+        if value.shape != wanted[name].shape:
+            raise _other_shape(source, name, value.shape, wanted[name].shape, fix)
+        if not value.dtype.is_floating_point:
+            raise input_error(source, f"{name} with other than finite numbers", "weights", fix)
+    check_numbers(source, found, fix)
+
+
+def _other_shape(source: str | Path, name: str, found: Iterable[int], wanted: Iterable[int], fix: str) -> InputError:
+    return input_error(source, f"{shorten(name)[1:-1]} of shape {tuple(found)}", str(tuple(wanted)), fix)
+
+
+def load_tensors(folder: str | Path, name: str, module: nn.Module | None, kind: type[Settings]) -> None:
+    """Load the weights of a part that has a file of its own; without the part, it is empty."""
+    path = Path(folder) / name
+    try:
+        weights = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise wrong_model(folder, kind, error) from error
+    check_tensors(path, weights, module.state_dict() if module else {}, f"train it again with `{kind.STAGE}`")
+    if module:
+        module.load_state_dict(weights)
+
+
+def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
+    """Read back the settings of a model."""
+    path = Path(folder) / kind.FILE
+    try:
+        node = read_json(path)
+    except OSError as error:
+        raise wrong_model(folder, kind, error) from error
+    names, hints = {field.name for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
+    if unknown := node.of(dict).keys() - names:
+        raise node.complain(f"the unknown setting {shorten(min(unknown))}")
+    written = set(kind.WRITTEN) | set(node.of(dict))
+    return kind(**{name: _read(node[name], hints[name]) for name in written})
+
+
+def _read(node: Node, hint: Any) -> Any:
+    choices = typing.get_args(hint)
+    if not choices:
+        value = node.read(hint)
+        if hint is int and not 1 <= value <= LONGEST:
+            raise node.complain(str(value), f"a number from 1 to {LONGEST:,}")
+        return value
+    value = node.read(type(choices[0]))
+    if value not in choices:
+        raise node.complain(shorten(str(value)), f"one of {', '.join(map(str, choices))}")
+    return value
+
+
+def wrong_model(folder: str | Path, kind: type[EncoderSettings] | type[PairSettings], error: Exception) -> InputError:
+    """Say that a folder does not hold the model it should."""
+    found, expected = f"no {kind.MODEL} ({error})", f"a folder that `{kind.STAGE}` wrote"
+    return input_error(folder, found, expected, "name it, or train again")

@@ -1,0 +1,319 @@
+"""Weights, settings and tokenizers that do not belong together are refused by name, before anything is computed."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    GPT2Config,
+    GPT2Model,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5Model,
+)
+
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
+from cort.models.encoder import Texts, load_encoder, new_encoder
+from cort.models.loading import load_transformer
+from cort.models.settings import EncoderSettings, PairSettings
+from cort.models.tokenizer import load_template
+from cort.system.errors import InputError
+
+WEIGHTS = "model.safetensors"
+LAYER = "encoder.layer.1.output.dense.weight"
+ENCODER, PAIRS = EncoderSettings("mean", 8, 12, 16), PairSettings(8, 24)
+
+
+def change_weights(folder, change, name=WEIGHTS):
+    weights = load_file(folder / name)
+    change(weights)
+    save_file(weights, folder / name, metadata={"format": "pt"})
+
+
+def change_json(folder, name, **changes):
+    content = json.loads((folder / name).read_text("utf-8")) | changes
+    (folder / name).write_text(json.dumps(content), "utf-8")
+
+
+def put(name, value):
+    return lambda weights: weights.update({name: value})
+
+
+@pytest.fixture
+def encoder(make_encoder, tmp_path):
+    return shutil.copytree(make_encoder(), tmp_path / "encoder")
+
+
+@pytest.fixture
+def reranker(make_reranker, tmp_path):
+    return shutil.copytree(make_reranker(), tmp_path / "reranker")
+
+
+@pytest.fixture
+def base(lm, tmp_path):
+    return shutil.copytree(lm, tmp_path / "base")
+
+
+def refused(load, *args):
+    """Load; the one line of the complaint."""
+    with pytest.raises(InputError) as caught:
+        load(*args)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+# Weights
+
+
+CHANGES = {
+    "missing": (lambda weights: weights.pop(LAYER), f"no tensor '{LAYER}', expected those of its config.json"),
+    "unexpected": (put("encoder.layer.2.output.dense.weight", torch.ones(2)), "the unknown tensor 'encoder.layer.2."),
+    "mis-shaped": (put(LAYER, torch.ones(32, 63)), f"{LAYER} of shape (32, 63), expected (32, 64)"),
+    "not a number": (put(LAYER, torch.full((32, 64), torch.nan)), f"'{LAYER}' with other than finite numbers"),
+    "infinite": (put(LAYER, torch.full((32, 64), torch.inf)), f"'{LAYER}' with other than finite numbers"),
+}
+
+
+KINDS = {"encoder": CHANGES, "re-ranker": CHANGES}
+KINDS |= dict.fromkeys(("start", "base", "base of a re-ranker"), ("missing",))
+
+
+@pytest.mark.parametrize(("kind", "change"), [(kind, change) for kind, changes in KINDS.items() for change in changes])
+def test_weights_that_are_not_those_of_the_config_are_refused_by_name(request, lm, kind, change):
+    folder, load = {
+        "encoder": ("encoder", lambda folder: load_encoder(folder)),
+        "start": ("encoder", lambda folder: new_encoder(lm, ENCODER, 3, folder)),
+        "base": ("base", lambda folder: new_encoder(folder, ENCODER, 3)),
+        "base of a re-ranker": ("base", lambda folder: new_cross_encoder(folder, PAIRS, 3)),
+        "re-ranker": ("reranker", lambda folder: load_cross_encoder(folder)),
+    }[kind]
+    folder = request.getfixturevalue(folder)
+    alter, words = CHANGES[change]
+    prefix = "bert." if kind == "re-ranker" else ""
+
+    def altered(weights):
+        plain = {name.removeprefix(prefix): value for name, value in weights.items()}
+        alter(plain)
+        heads = {name for name in weights if not name.startswith(prefix)}
+        weights.clear()
+        weights.update({name if name in heads else prefix + name: value for name, value in plain.items()})
+
+    change_weights(folder, altered)
+    line = refused(load, folder)
+    assert line.startswith(f"{folder}: found ")
+    assert words in line.replace("bert.", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": 3}, "no tensor 'encoder.layer.2.attention.output.LayerNorm.bias' (16 such)"),
+        ({"num_hidden_layers": 1}, "the unknown tensor 'encoder.layer.1.attention.output.LayerNorm.bias' (16 such)"),
+        (
+            {"num_hidden_layers": 10**9},
+            "config.json: found num_hidden_layers 1000000000, expected a number up to 1,000",
+        ),
+        ({"num_labels": 10**8}, "config.json: found num_labels 100000000, expected a number up to 1,000"),
+        ({"hidden_size": 1_000_000}, "embeddings.LayerNorm.bias of shape (32,), expected (1000000,)"),
+        ({"vocab_size": 10**12}, "config.json: found vocab_size 1000000000000, expected"),
+        ({"max_position_embeddings": 50}, "embeddings.position_embeddings.weight of shape (48, 32), expected (50, 32)"),
+        ({"layer_norm_eps": float("nan")}, "config.json: found layer_norm_eps nan, expected"),
+        ({"hidden_size": "x"}, "no whole model ("),
+        ({"architectures": 5}, "no whole model ("),
+        ({"pad_token_id": 500}, "no whole model ("),
+        ({"model_type": "distilbert"}, "the model_type distilbert of a 'BertModel', expected bert"),
+        # Tensors of the same names and shapes.
+        ({"model_type": "roberta"}, "the model_type roberta of a 'BertModel', expected bert"),
+        ({"model_type": "roberta", "architectures": None, "num_hidden_layers": 3}, "no tensor 'encoder.layer.2."),
+        ({"model_type": "nope"}, "no whole model ("),
+        ({"is_decoder": True}, "a bert, a decoder, expected an encoder of text like BERT; name another model"),
+    ],
+)
+def test_a_config_that_is_not_that_of_the_weights_is_refused(encoder, changes, words):
+    change_json(encoder, "config.json", **changes)
+    line = refused(load_encoder, encoder)
+    assert line.startswith(str(encoder))
+    assert words in line
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_a_broken_config_is_named(encoder, content):
+    (encoder / "config.json").write_bytes(content)
+    assert refused(load_encoder, encoder).startswith(f"{encoder}/config.json: found ")
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        (
+            lambda: GPT2Model(GPT2Config(vocab_size=160, n_embd=32, n_layer=1, n_head=2, n_positions=48)),
+            "gpt2, a decoder",
+        ),
+        (
+            lambda: T5Model(T5Config(vocab_size=160, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2)),
+            "t5, an encoder-decoder",
+        ),
+    ],
+)
+def test_decoders_are_refused_in_one_line(base, model, found):
+    model().save_pretrained(base)
+    for line in (refused(new_encoder, base, ENCODER, 3), refused(new_cross_encoder, base, PAIRS, 3)):
+        assert line == f"{base}: found a {found}, expected an encoder of text like BERT; name another model"
+
+
+# What a base model may lack, and have
+
+
+SIZES = {"vocab_size": 160, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 64, "max_position_embeddings": 48}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BertForPreTraining(BertConfig(**SIZES)),
+        lambda: BertForPreTraining(BertConfig(**SIZES)).bert,
+        lambda: RobertaModel(RobertaConfig(**SIZES, pad_token_id=0)),
+        lambda: RobertaModel(RobertaConfig(**SIZES, pad_token_id=0), add_pooling_layer=False),
+    ],
+)
+def test_heads_of_a_base_model_may_be_missing_and_left_over(base, make):
+    made = make()
+    made.save_pretrained(base)
+    encoder, reranker = new_encoder(base, ENCODER, 3), new_cross_encoder(base, PAIRS, 3)
+    for name, value in encoder.transformer.state_dict().items():
+        assert torch.equal(value, made.base_model.state_dict()[name])
+        assert torch.equal(value, reranker.classifier.base_model.state_dict()[name])
+
+
+def test_a_trained_model_has_its_heads_and_no_other(encoder, reranker):
+    change_weights(encoder, put("cls.predictions.bias", torch.ones(2)))
+    assert "found the unknown tensor 'cls.predictions.bias'" in refused(load_encoder, encoder)
+    # From where training starts anew it may be left over.
+    load_transformer(encoder)
+    change_weights(
+        reranker, lambda weights: weights.pop("classifier.classifier.weight", weights.pop("classifier.weight", None))
+    )
+    assert "found no tensor 'classifier.weight'" in refused(load_cross_encoder, reranker)
+
+
+def test_a_classifier_of_several_classes_is_no_reranker(reranker):
+    change_json(reranker, "config.json", id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1})
+    change_weights(
+        reranker,
+        lambda weights: weights.update(
+            {
+                "classifier.weight": torch.ones(2, 32),
+                "classifier.bias": torch.ones(2),
+            }
+        ),
+    )
+    assert refused(load_cross_encoder, reranker).startswith(
+        f"{reranker}: found a classifier of 2 classes, expected one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda weights: weights.pop("bias"), "no tensor 'bias', expected the 2 tensors of this model"),
+        (put("more", torch.ones(1)), "the unknown tensor 'more'"),
+        (put("weight", torch.ones(8, 31)), "weight of shape (8, 31), expected (8, 32)"),
+        (put("bias", torch.full((8,), torch.inf)), "'bias' with other than finite numbers"),
+        (put("bias", torch.ones(8, dtype=torch.long)), "bias with other than finite numbers"),
+    ],
+)
+def test_a_projection_is_whole(encoder, lm, change, words):
+    change_weights(encoder, change, "projection.safetensors")
+    for line in (refused(load_encoder, encoder), refused(new_encoder, lm, ENCODER, 3, encoder)):
+        assert line.startswith(f"{encoder}/projection.safetensors: found {words}")
+
+
+def test_an_encoder_without_projection_has_no_weights_of_one(encoder):
+    change_json(encoder, "cort.json", projection=False, dimension=32)
+    assert "found the unknown tensor 'bias' (2 such), expected the 0 tensors" in refused(load_encoder, encoder)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dimension": "8"}, ": found '8' at dimension, expected a whole number"),
+        ({"dimension": 8.5}, ": found 8.5 at dimension, expected a whole number"),
+        ({"dimension": True}, ": found true at dimension, expected a whole number"),
+        ({"dimension": 0}, ": found 0 at dimension, expected a number from 1 to 100,000"),
+        ({"dimension": 10**12}, ": found 1000000000000 at dimension, expected a number from 1 to 100,000"),
+        ({"query_length": float("nan")}, ": found NaN at query_length, expected a whole number"),
+        ({"query_length": -3}, ": found -3 at query_length, expected a number from 0 on"),
+        ({"passage_length": 49}, ": passage_length: found 49, expected 3 to 48 tokens for this model"),
+        ({"query_length": 2}, ": query_length: found 2, expected 3 to 48 tokens for this model"),
+        ({"pooling": "max"}, ": found 'max' at pooling, expected one of cls, mean"),
+        ({"pooling": ["cls"]}, ": found "),
+        ({"query_segment": 2}, ": found '2' at query_segment, expected one of 0, 1"),
+        ({"projection": 1}, ": found 1 at projection, expected true or false"),
+        ({"poolin": "cls"}, ": found the unknown setting 'poolin'"),
+    ],
+)
+def test_settings_of_an_encoder_are_checked(encoder, changes, words):
+    change_json(encoder, "cort.json", **changes)
+    assert refused(load_encoder, encoder).startswith(f"{encoder}/cort.json{words}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_length": None}, ": found null at max_length, expected a whole number"),
+        ({"max_length": 49}, ": max_length: found 49, expected 10 to 48 tokens for this model"),
+        ({"query_length": 10**30}, ": found 1"),
+        ({"kind": 5}, ": found 5 at kind, expected a text"),
+    ],
+)
+def test_settings_of_a_reranker_are_checked(reranker, changes, words):
+    change_json(reranker, "reranker.json", **changes)
+    assert refused(load_cross_encoder, reranker).startswith(f"{reranker}/reranker.json{words}")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+def test_broken_settings_are_named(encoder, content):
+    (encoder / "cort.json").write_bytes(content)
+    assert refused(load_encoder, encoder).startswith(f"{encoder}/cort.json: found ")
+
+
+# Tokenizer and token ids
+
+
+def test_a_tokenizer_beyond_the_embeddings_is_refused(encoder, reranker, base):
+    for folder, load in (
+        (encoder, load_encoder),
+        (reranker, load_cross_encoder),
+        (base, lambda folder: new_encoder(folder, ENCODER, 3)),
+        (base, lambda folder: new_cross_encoder(folder, PAIRS, 3)),
+    ):
+        content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        content["model"]["vocab"]["zebra"] = 170
+        (folder / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+        expected = f"{folder}: found 171 tokens, expected at most the model's 160; use its own tokenizer"
+        assert refused(load, folder) == expected
+
+
+@pytest.mark.parametrize("token", [160, 2**31 - 1, -1])
+def test_token_ids_beyond_the_vocabulary_are_refused(lm, token):
+    encoder, template = new_encoder(lm, ENCODER, 3).eval(), load_template(lm)
+    tokens = Tokens.of_texts([np.array([7, 8], np.int32), np.array([7, token], np.int32)])
+    texts = Texts(tokens, template, 12, 0)
+    with torch.inference_mode():
+        assert len(texts.encode(encoder, np.array([0]), torch.device("cpu"))) == 1
+        line = refused(texts.encode, encoder, np.array([0, 1]), torch.device("cpu"))
+    assert f"found the token id {token}, expected ids below the tokenizer's 160; delete it and tokenize again" in line
+    assert replace(template, vocabulary=5) == template
