@@ -292,7 +292,8 @@ def test_tuning_measures_what_bm25_writes(data, tmp_path, monkeypatch):
         values = evaluate_run(read_run(tmp_path / "run.trec"), judged, ["RR@10"])
         assert entry["value"] == pytest.approx(sum(value["RR@10"] for value in values.values()) / 4)
     assert search(data, tmp_path / "tuned.trec", "--parameters", str(tmp_path / "tuned.json")) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.trec", "tuned.json", "tuned.trec"]
+    made = ["run.trec", "tuned.json", "tuned.trec"]
+    assert {path.name for path in tmp_path.iterdir()} == {*made, *(f".{name}.sum" for name in made)}
 
 
 def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
