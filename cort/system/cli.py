@@ -132,6 +132,6 @@ def _configure_logging(path: str | None) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         # Emptied, then appended to: the processes of one stage may write to it together.
         Path(path).write_bytes(b"")
-        handlers.append(logging.FileHandler(path, mode="a", encoding="utf-8"))
+        handlers.append(logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace"))
     form = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form, datefmt="%H:%M:%S", handlers=handlers, force=True)

@@ -72,7 +72,7 @@ def readers(tree):
 
 def flip(content, _):
     middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    return content[:middle] + bytes(byte ^ 1 for byte in content[middle : middle + 1]) + content[middle + 1 :]
 
 
 def cut(content, _):
