@@ -364,4 +364,5 @@ def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_pa
     path.write_text(path.read_text("utf-8")[:40], "utf-8")
     assert "1.json: found unreadable content" in refused(measures_files=[path])
     (model / "model.safetensors").write_bytes(b"cut off")
+    (model / ".sum").unlink()
     assert "no whole model" in refused()

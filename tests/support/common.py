@@ -31,7 +31,7 @@ def read_curve(path):
 
 def contents(folder):
     """Bytes of all files, but for records of checksums."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".sum"]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".sum")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
