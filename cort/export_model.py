@@ -68,7 +68,7 @@ def stage(options: Options) -> None:
         filters=[read_filter(*pair) for pair in parse_assignments("--counts", options.counts).items()],
         measures=read_measures(options.measures_files),
     )
-    with atomic_folder(options.output) as folder:
+    with atomic_folder(options.output, recorded=False) as folder:
         text = card_text(card, _write_model(kind, model, options.cleaning, folder))
         (folder / CARD).write_text(text, encoding="utf-8", newline="\n")
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]

@@ -101,7 +101,7 @@ class Checkpoint:
 
     def keep(self, work: Path, linked: int) -> None:
         """Put in place of what was kept the files that NGT has just saved in `work`, which it never reads again."""
-        with atomic_folder(self.folder) as folder:
+        with atomic_folder(self.folder, recorded=False) as folder:
             sizes = {}
             for path in sorted(work.iterdir()):
                 sizes[path.name] = path.stat().st_size

@@ -2,7 +2,7 @@
 
 In a terminal it asks for queries until Ctrl-D, and opens the systems while the first one is typed. With --query, or
 with lines on standard input, it prints a JSON line per query and system: query, system, results (rank, doc_id, score,
-text) and milliseconds by part.
+text) and milliseconds by part, or error in the place of the last two; status 1 in the end if there was one.
 
 Reads:  the manifest of an experiment that `snakemake` has built, and what it names
 Writes: nothing
@@ -12,16 +12,18 @@ Usage:  python -m cort.search --experiment config/pydocs.yaml
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -46,6 +48,8 @@ log = logging.getLogger(__name__)
 
 PROMPT = "query> "
 BETWEEN = "  "
+UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+MOST = 1_000_000
 #: what a column needs for rank, score and a word or two
 NARROWEST = 24
 
@@ -69,26 +73,34 @@ def choose_systems(manifest: Manifest) -> list[str]:
     return chosen or list(kinds)[:1]
 
 
-def read_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Yield queries, one per line.
+def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
+    """Answer queries in JSON lines; one that cannot be answered gets the reason for an answer.
 
-    :raises InputError: an empty line.
+    :raises InputError: in the end, names the first of these.
     """
-    for row, line in enumerate(lines, start=1):
-        if not line.strip():
-            raise input_error("standard input", "no word", "a query in each line", "drop the line", row)
-        yield line.strip()
-
-
-def print_lines(searcher: Searcher, queries: Iterable[str], depth: int) -> None:
-    """Answer queries in JSON lines."""
-    for query in queries:
+    wrong: list[tuple[int, str]] = []
+    for row, query in enumerate(map(str.strip, queries), start=1):
+        shown = query.encode(errors="replace").decode()
         for name in searcher.systems:
-            answer, texts = answer_with_texts(searcher, name, query, depth)
+            line: dict[str, object] = {"query": shown, "system": name}
+            try:
+                answer, texts = answer_with_texts(searcher, name, query, depth)
+            except InputError as error:
+                _say(_json(line | {"error": str(error)}))
+                wrong.append((row, str(error)))
+                continue
             results = [one._asdict() | {"text": text} for one, text in zip(answer.results, texts, strict=True)]
             milliseconds = {part: round(value, 3) for part, value in answer.milliseconds.items()}
-            line = {"query": query, "system": name, "results": results, "milliseconds": milliseconds}
-            _say(json.dumps(line, ensure_ascii=False))
+            _say(_json(line | {"results": results, "milliseconds": milliseconds}))
+    if wrong:
+        (first, why), count = wrong[0], len({row for row, _ in wrong})
+        raise input_error(source, f"{count} that cannot be answered ({why})", "queries", "fix them", first)
+
+
+def _json(line: Mapping[str, object]) -> str:
+    """Write a line that moves no cursor: controls that JSON allows, and turns of the direction, are escaped, too."""
+    text = json.dumps(line, ensure_ascii=False)
+    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def answer_with_texts(searcher: Searcher, system: str, query: str, depth: int) -> tuple[Answer, list[str]]:
@@ -169,12 +181,16 @@ def stage(options: Options) -> None:
     if (options.experiment is None) == (options.manifest is None):
         found = "neither" if options.manifest is None else "both"
         raise input_error("--experiment, --manifest", found, "one of the two", "name what is to be searched")
-    if options.query is not None and not options.query.strip():
-        raise input_error("--query", "no word", "a query", "write one")
     check_positive(options, "depth", "threads")
+    if options.depth > MOST:
+        raise input_error("--depth", str(options.depth), f"{MOST} at most", "ask for fewer")
     manifest = read_manifest(options.manifest or manifest_of(str(options.experiment)))
     systems = options.systems or choose_systems(manifest)
 
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            # Bytes that are no UTF-8 are the mistake of one query.
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     devices, threads, memory_mb = [options.device], options.threads, options.memory_mb
     open_systems = partial(open_searcher, manifest, systems, devices=devices, threads=threads, memory_mb=memory_mb)
     with lease(int(options.device == "cuda")):
@@ -184,8 +200,10 @@ def stage(options: Options) -> None:
         started = time.perf_counter()
         with closing(open_systems()) as searcher:
             log.info("%s open after %.1f s", ", ".join(systems), time.perf_counter() - started)
-            queries = read_lines(sys.stdin) if options.query is None else [options.query.strip()]
-            print_lines(searcher, queries, options.depth)
+            if options.query is None:
+                print_lines(searcher, sys.stdin, options.depth, "standard input")
+            else:
+                print_lines(searcher, [options.query], options.depth, "--query")
 
 
 def interact(open_systems: Callable[[], Searcher], depth: int) -> None:

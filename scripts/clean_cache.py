@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from cort.system.checksums import record_of
 from cort.system.files import remove_leftovers
 from scripts.sandbox import size_of
 from workflow.lock import is_owned
@@ -40,6 +41,7 @@ def clean(root: Path) -> Iterator[tuple[Path, int]]:
         for shard in old_shards(dataset):
             size = size_of(shard)
             shard.unlink()
+            record_of(shard).unlink(missing_ok=True)
             yield shard, size
 
 

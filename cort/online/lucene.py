@@ -137,8 +137,12 @@ class Lucene:
         """Start Java, if this process has none yet, and open the index; the first one decides on the heap."""
         self.form = anserini.check_manifest(index)
         java = self._java = _start(memory_mb)
+        self._index = index
         path = java.File(str(Path(index).resolve())).toPath()
-        self._reader = java.DirectoryReader.open(java.FSDirectory.open(path))
+        try:
+            self._reader = java.DirectoryReader.open(java.FSDirectory.open(path))
+        except java.JavaException as error:
+            raise anserini.unreadable(index, str(error)) from None
         self._analyzer = java.DefaultEnglishAnalyzer.newDefaultInstance()
         self._generator = java.BagOfWordsQueryGenerator()
         self._sort = java.Sort([java.SortField.FIELD_SCORE, java.SortField("id", java.Type.STRING_VAL)])
@@ -171,11 +175,23 @@ class Lucene:
         except java.JavaException as error:
             if "TooManyClauses" in str(error):
                 raise input_error("query", "too many words", "1,024 different words at most", "shorten it") from None
-            raise
+            raise anserini.unreadable(self._index, str(error)) from None
         found = RESULT.findall(listed)
-        # All at once, as Python's lock is held meanwhile; an id has no line break.
-        doc_ids = bytes.fromhex(BREAK.join(name for _, name in found)).decode().split("\n") if found else []
-        return printed(doc_ids, adjusted(np.array([score for score, _ in found], dtype=np.float32)))
+        scores = np.array([score for score, _ in found], dtype=np.float32)
+        return printed(decoded([name for _, name in found]), adjusted(scores))
+
+
+def decoded(names: list[str]) -> list[str]:
+    """Read ids that are given as hexadecimal bytes."""
+    try:
+        # All at once, as Python's lock is held meanwhile.
+        found = bytes.fromhex(BREAK.join(names)).decode().split("\n") if names else []
+    except ValueError:
+        found = []
+    # Java writes bytes below 0x10, of which a line break is one, with one digit.
+    if len(found) == len(names):
+        return found
+    return [bytes(int(byte, 16) for byte in name.split()).decode(errors="replace") for name in names]
 
 
 def adjusted(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -13,8 +13,9 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -37,9 +38,13 @@ KEYS: Mapping[str, set[tuple[str, ...]]] = {
 }
 #: keys whose value is a path
 PATHS = ("index", "parameters", "audit")
+#: keys whose value is the name of a model, and where that is
+SECTIONS = (("encoders", "encoder"), ("rerankers", "reranker"))
+#: keys whose value is a number
+NUMBERS = ("k1", "b", "width", "recall", "depth")
 REMEDY = "run `snakemake` again"
 #: what reading a manifest of another form ends with
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,18 @@ class Manifest:
         for name in names:
             found |= self.needed(self.parts_of(name)) | {name: self.systems[name]}
         return found
+
+    def opened(self, needed: Mapping[str, System]) -> Iterator[Path]:
+        """Files and folders that are opened for systems."""
+        yield self.passages
+        for system in needed.values():
+            yield from (system[key] for key in PATHS if key in system)
+            if system["kind"] == "bm25":
+                yield self.bm25_index
+            for section, key in SECTIONS:
+                if key in system:
+                    model = getattr(self, section)[system[key]]
+                    yield from (model.model, *model.files)
 
     def check_names(self, names: Iterable[str]) -> None:
         """Refuse names of systems that are not there."""
@@ -138,9 +155,22 @@ def models_of(found: Mapping[str, Any], folder: Path) -> dict[str, Model]:
 def systems_of(found: Mapping[str, Any], folder: Path) -> dict[str, System]:
     """Read systems by name; their paths are relative to `folder`."""
     return {
-        name: {key: folder / value if key in PATHS else value for key, value in system.items()}
+        name: {key: folder / value if key in PATHS else _checked(key, value) for key, value in system.items()}
         for name, system in found.items()
     }
+
+
+def _checked(key: str, value: Any) -> Any:
+    """Return the value of a key that is no path, if it is of the right kind."""
+    if key in NUMBERS:
+        right = isinstance(value, int | float) and math.isfinite(value)
+    elif key == "parts":
+        right = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    else:
+        right = isinstance(value, str)
+    if not right:
+        raise TypeError(f"{key}: {value!r}")
+    return value
 
 
 def check_systems(manifest: Manifest, source: str | Path) -> None:
@@ -154,7 +184,7 @@ def check_systems(manifest: Manifest, source: str | Path) -> None:
         if kind not in KEYS or not any(set(keys) == set(known) for known in KEYS[kind]):
             found = f"the system {shorten(name)} of kind {kind} with {', '.join(keys) or 'nothing'}"
             raise input_error(source, found, f"one of {', '.join(KEYS)} with all it needs", REMEDY)
-        for section, key in (("encoders", "encoder"), ("rerankers", "reranker")):
+        for section, key in SECTIONS:
             if key in system and system[key] not in getattr(manifest, section):
                 raise input_error(source, f"no {key} {shorten(system[key])}", f"that of {shorten(name)}", REMEDY)
         missing = [part for part in manifest.parts_of(name) if part not in manifest.systems]

@@ -28,11 +28,16 @@ class Passages:
         ids = tables.read_table(path, IDS)["doc_id"].combine_chunks()
         self._rows = pc.sort_indices(ids)
         self._ids = ids.take(self._rows)
-        self._file = pq.ParquetFile(path, memory_map=True)
+        with tables.refuse_damage(path, *tables.WHOLE):
+            self._file = pq.ParquetFile(path, memory_map=True)
         groups = range(self._file.num_row_groups)
         #: of each row group, the first row behind it
         self._ends = list(accumulate(self._file.metadata.row_group(one).num_rows for one in groups))
-        self._texts = lru_cache(KEPT)(lambda group: self._file.read_row_group(group, columns=["text"])["text"])
+        self._texts = lru_cache(KEPT)(self._read)
+
+    def _read(self, group: int) -> pa.ChunkedArray:
+        with tables.refuse_damage(self.path, *tables.WHOLE):
+            return self._file.read_row_group(group, columns=["text"])["text"]
 
     def rows(self, doc_ids: Sequence[str]) -> list[int]:
         """Rows of the given ids.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from cort.retrieval.fusion import FUSIONS, fuse
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import HEAP_MB
 from cort.retrieval.rerank import rerank
+from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 SWITCH = 0.0005
 # Java compiles what runs often, and the first search of any kind reads what later ones find in memory.
 WARM_UP = ("warm up",) * 3
+# What stands for bytes that are no UTF-8, or is half of a pair.
+LONE = re.compile("[\ud800-\udfff]+")
 
 
 class Result(NamedTuple):
@@ -100,8 +104,8 @@ class Searcher:
         """Search for several queries together: their rankings, and the milliseconds of all together."""
         if system not in self._known:
             raise input_error("system", shorten(system), f"one of {', '.join(self.systems)}", "name one of these")
-        if any(not text.strip() for text in texts):
-            raise input_error("query", "no word", "a query", "write one")
+        for text in texts:
+            check_query(text)
         if depth < 1:
             raise input_error("depth", str(depth), "1 or more", "give the number of results")
         times: dict[str, float] = {}
@@ -199,6 +203,14 @@ class Searcher:
         return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in rankings]
 
 
+def check_query(text: str) -> None:
+    """Refuse a query without a word, and one that is no text: half a character of UTF-16, bytes that are no UTF-8."""
+    if not text.strip():
+        raise input_error("query", "no word", "a query", "write one")
+    if wrong := LONE.search(text):
+        raise input_error("query", f"{shorten(wrong[0])} in it, no character", "text in UTF-8", "write it anew")
+
+
 def open_searcher(
     manifest: Manifest,
     systems: Sequence[str],
@@ -218,6 +230,7 @@ def open_searcher(
     manifest.check_names(systems)
     sys.setswitchinterval(SWITCH)
     needed = manifest.needed(systems)
+    verify(manifest.opened(needed))
     kinds = {system["kind"] for system in needed.values()}
     try:
         with ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cort.system.errors import input_error, shorten
+from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import write_text
 from cort.system.machine import java_home
 
@@ -33,10 +33,15 @@ MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
 # Lucene's limit of different words in a query, and its complaint.
 MOST_WORDS, TOO_MANY = 1024, "TooManyClauses"
+REBUILD = "delete the index and build it again"
 # What a user can fix: words in Java's output -> the remedy.
 REMEDIES = (
     (re.compile(r"OutOfMemoryError|Too small maximum heap|GC overhead"), "raise mem_mb (--memory-mb)"),
     (re.compile(r"reserve enough space|Invalid maximum heap"), "lower mem_mb (--memory-mb) to what the machine has"),
+    (
+        re.compile(r"CorruptIndexException|IndexFormatTooNew|IndexFormatTooOld|IndexNotFoundException|EOFException"),
+        REBUILD,
+    ),
     (re.compile(TOO_MANY), f"shorten the queries that have more than {MOST_WORDS} different words"),
     (re.compile(r"No space left on device|Disk quota exceeded"), "free disk space, or write to another disk"),
 )
@@ -120,12 +125,21 @@ def _failure(main_class: str, status: int, words: Sequence[str], memory_mb: int)
     text = " | ".join(line.strip() for line in words)
     state = f"signal {-status}" if status < 0 else f"exit status {status}"
     source = f"java {main_class} (heap of {memory_mb} MB)"
-    for pattern, remedy in REMEDIES:
-        if pattern.search(text):
-            return input_error(source, f"{state}: {shorten(text, 400)}", "success", remedy)
+    if remedy := _remedy(text):
+        return input_error(source, f"{state}: {shorten(text, 400)}", "success", remedy)
     if status == -signal.SIGKILL:
         return input_error(source, state, "success", "give the job more memory than the heap, or lower --memory-mb")
     return RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
+
+
+def unreadable(index: str | Path, words: str) -> InputError:
+    """Say what Lucene said of an index, or of this machine, when it opened or searched it."""
+    fix = _remedy(words) or REBUILD
+    return input_error(index, f"what Lucene cannot read ({shorten(words, 200)})", "the index that was built", fix)
+
+
+def _remedy(words: str) -> str | None:
+    return next((remedy for pattern, remedy in REMEDIES if pattern.search(words)), None)
 
 
 def write_manifest(index: Path, passages: int, form: str) -> None:

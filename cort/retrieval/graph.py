@@ -113,10 +113,11 @@ def read_meta(folder: Path, kind: str) -> Meta:
         found = json.loads(path.read_text(encoding="utf-8"))
         if set(found) != {"model", "count", "dimension", *GRAPHS[kind].settings, "bytes"}:
             raise ValueError(f"the fields {', '.join(found)}")
-        meta, sizes = Meta(found["model"], found["count"], found["dimension"]), found["bytes"].items()
-    except (ValueError, TypeError, AttributeError) as error:
+        meta = Meta(str(found["model"]), int(found["count"]), int(found["dimension"]))
+        sizes = {name: int(found["bytes"][name]) for name in (*GRAPHS[kind].files, IDS_FILE)}
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise input_error(path, f"({error})", f"what `{kind}` wrote", FIX) from error
-    for name, size in sizes:
+    for name, size in sizes.items():
         file = folder / name
         if not file.exists() or file.stat().st_size != size:
             found = f"{file.stat().st_size} bytes" if file.exists() else "no such file"

@@ -21,8 +21,8 @@ import pyarrow as pa
 from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Ranking
 from cort.formats.runs import order
-from cort.formats.tables import open_arrow
-from cort.retrieval.graph import FIX, HNSW_SPACE, IDS_FILE, Meta, Vectors, library, read_meta
+from cort.formats.tables import open_arrow, refuse_damage
+from cort.retrieval.graph import FIX, HNSW_SPACE, IDS, IDS_FILE, Meta, Vectors, library, read_meta
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
 
@@ -83,10 +83,7 @@ class Hnsw(Graph):
         """Open hnswlib's index."""
         (file,) = GRAPHS["hnsw"].files
         index = library().Index(space=HNSW_SPACE, dim=dimension)
-        try:
-            index.load_index(str(folder / file))
-        except RuntimeError as error:
-            raise input_error(folder / file, f"an index that cannot be read ({error})", "a whole one", FIX) from error
+        index.load_index(str(folder / file))
         return index, index.get_current_count()
 
     def search(self, query: Vectors, width: float, depth: int) -> Found:
@@ -117,11 +114,25 @@ def open_index(kind: str, folder: str | Path) -> Graph:
     """
     folder = Path(folder)
     meta = read_meta(folder, kind)
-    index, vectors = KINDS[kind].load(folder, meta.dimension)
-    ids = open_arrow(folder / IDS_FILE, "list of ids", FIX)["id"].combine_chunks()
+    try:
+        index, vectors = KINDS[kind].load(folder, meta.dimension)
+    except (RuntimeError, TypeError, MemoryError) as error:
+        files = GRAPHS[kind].files
+        place = folder / files[0] if len(files) == 1 else folder
+        raise input_error(place, f"an index that cannot be read ({error})", "a whole one", FIX) from error
+    ids = _read_ids(folder / IDS_FILE)
     if not len(ids) == vectors == meta.count:
         raise input_error(folder, f"{len(ids)} ids and {vectors} vectors", f"{meta.count} of each", FIX)
     return KINDS[kind](index, ids, meta)
+
+
+def _read_ids(path: Path) -> pa.Array:
+    with refuse_damage(path, "list of ids", FIX):
+        table = open_arrow(path, "list of ids", FIX)
+        if table.schema != IDS:
+            raise pa.ArrowInvalid(f"columns {', '.join(table.schema.names)}")
+        table.validate(full=True)
+        return table["id"].combine_chunks()
 
 
 def rank(index: Graph, queries: Sequence[Shard], width: float, depth: int, threads: int) -> Iterator[Ranking]:

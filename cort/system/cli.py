@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cort import __version__
+from cort.system.checksums import verify
 from cort.system.errors import InputError, input_error
-from cort.system.files import DISK_IS_FULL
+from cort.system.files import DISK_IS_FULL, record_checksums
 from cort.system.interruption import Interrupted, unwind_on_signals
-from cort.system.options import add_options, read_options
+from cort.system.options import add_options, read_options, texts_of
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,19 @@ def parser_of(options: type[Any]) -> argparse.ArgumentParser:
 
 
 def main_of(options: type[Options], stage: Callable[[Options], None]) -> Callable[..., int]:
-    """Make a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status."""
+    """Make a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status.
+
+    What the options name must be as its record has it; what they name for output gets a record.
+    """
+
+    def checked(args: argparse.Namespace) -> None:
+        found = read_options(options, args)
+        verify(texts_of(found, outputs=False))
+        stage(found)
+        record_checksums(texts_of(found, outputs=True))
 
     def main(argv: Sequence[str] | None = None) -> int:
-        return run(parser_of(options), lambda args: stage(read_options(options, args)), argv)
+        return run(parser_of(options), checked, argv)
 
     return main
 
@@ -122,6 +132,6 @@ def _configure_logging(path: str | None) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         # Emptied, then appended to: the processes of one stage may write to it together.
         Path(path).write_bytes(b"")
-        handlers.append(logging.FileHandler(path, mode="a", encoding="utf-8"))
+        handlers.append(logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace"))
     form = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form, datefmt="%H:%M:%S", handlers=handlers, force=True)

@@ -25,6 +25,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 
+from cort.system.checksums import SUFFIX, describe, describe_folder, record_of
 from cort.system.errors import InputError
 
 LOCK = "lock"
@@ -36,6 +37,8 @@ OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 # Longest name of a file is 255 bytes; host, process id, random part and suffix take 54 at most.
 NAME_BYTES, HOST_CHARACTERS = 200, 24
 SECONDS_BETWEEN_FLUSHES = 1.0
+#: what this process put in place with `atomic_file`
+written: set[Path] = set()
 log = logging.getLogger(__name__)
 
 
@@ -50,13 +53,18 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary = own / target.name
         yield temporary
         _fsync(temporary)
+        # Of what was there before: better none than a wrong one.
+        record_of(target).unlink(missing_ok=True)
         os.replace(temporary, target)
         _fsync(target.parent)
+        written.add(target)
 
 
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
+def atomic_folder(path: str | Path, recorded: bool = True) -> Iterator[Path]:
     """Yield a temporary folder; on success it replaces `path` as a whole, on failure it is deleted.
+
+    It gets a record of its files' checksums, if that is wanted.
 
     Several processes may write one target at once: it is always a whole folder of one of them. Between the renames that
     replace an old folder there is none for an instant.
@@ -66,6 +74,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary = own / target.name
         temporary.mkdir()
         yield temporary
+        if recorded:
+            record_of(temporary).write_text(describe_folder(temporary), encoding="utf-8")
         for part in [*sorted(temporary.rglob("*")), temporary]:
             if part.is_dir() or part.is_file():
                 _fsync(part)
@@ -104,6 +114,19 @@ def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def record_checksums(outputs: Iterable[str]) -> None:
+    """Write the records of outputs: files, and folders, of which what this process wrote into them counts.
+
+    A file that another process replaced meanwhile is read again: the last one to write a record has seen the last file.
+    """
+    tops = [Path(output) for output in outputs]
+    inside = [path for path in written if path.suffix != SUFFIX and any(top in path.parents for top in tops)]
+    for path in filter(Path.is_file, {*tops, *inside}):
+        seen = None
+        while seen != (seen := (path.stat().st_ino, path.stat().st_mtime_ns)):
+            write_text(record_of(path), describe([path], path.parent))
 
 
 def checksum(path: str | Path) -> str:

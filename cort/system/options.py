@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
@@ -37,6 +38,14 @@ def read_options(settings: type[Settings], args: argparse.Namespace | object) ->
     """Take the values of a dataclass from parsed arguments, or from options that have more fields."""
     values = {field.name: getattr(args, field.name) for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     return settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def texts_of(options: Any, outputs: bool) -> Iterator[str]:
+    """Values that are text: of the options that name outputs, or of all others."""
+    for field in dataclasses.fields(options):
+        if field.name.startswith("output") == outputs:
+            value = getattr(options, field.name)
+            yield from (one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str))
 
 
 def to_words(options: Any) -> list[str]:

@@ -25,7 +25,7 @@ TINY = {
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("[!.]*"))}
 
 
 def scratch(world, output, architecture=TINY, *options):

@@ -42,7 +42,7 @@ def test_the_folder_says_what_it_is(folder):
         "ef_construction": 200,
         "space": "ip",
     }
-    files = {path.name: path.stat().st_size for path in (folder / "index").iterdir()}
+    files = {path.name: path.stat().st_size for path in (folder / "index").glob("[!.]*")}
     assert files.pop("meta.json") > 0
     assert sizes == files
 

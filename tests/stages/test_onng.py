@@ -46,7 +46,7 @@ def test_the_folder_says_what_it_is(folder):
         "incoming": 120,
         "distance": "Normalized L2",
     }
-    files = {path.name: path.stat().st_size for path in (folder / "index").iterdir()}
+    files = {path.name: path.stat().st_size for path in (folder / "index").glob("[!.]*")}
     assert set(files) == {"grp", "obj", "prf", "robj", "tre", "ids.arrow", "meta.json"}
     assert sizes == {name: size for name, size in files.items() if name != "meta.json"}
 

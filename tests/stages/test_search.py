@@ -71,17 +71,11 @@ def test_of_an_experiment_only_the_dataset_is_read(tmp_path):
     assert search.manifest_of(tmp_path / "a.yaml") == Path("results/toy/manifest.json")
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only"])
+@pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 20_000])
 def test_another_file_is_no_experiment(tmp_path, text):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match="expected the file of an experiment"):
         search.manifest_of(tmp_path / "a.yaml")
-
-
-def test_an_empty_line_is_refused_by_its_row():
-    assert list(search.read_lines([" a \n", "b"])) == ["a", "b"]
-    with pytest.raises(InputError, match="standard input: row 2: found no word"):
-        list(search.read_lines(["a\n", " \n"]))
 
 
 class Scripted:
@@ -142,8 +136,8 @@ def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--query", " "], "--query: found no word"),
         (["--depth", "0"], "--depth: found 0"),
+        (["--depth", "9999999999"], "--depth: found 9999999999, expected 1000000 at most"),
         (["--experiment", "y"], "--experiment, --manifest: found both, expected one of the two"),
     ],
 )
@@ -187,9 +181,61 @@ def test_lines_of_the_input_are_queries(built):
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["balune", "baluko"]
     done = run(built, "--manifest", "results/tiny/manifest.json", "--systems", "bm25", input="balune\n\nbaluko\n")
-    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
-    assert "ERROR standard input: row 2: found no word" in done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, [line["query"] for line in lines]) == (1, ["balune", "", "baluko"])
+    assert lines[1] == {"query": "", "system": "bm25", "error": "query: found no word, expected a query; write one"}
+    error = "standard input: row 2: found 1 that cannot be answered (query: found no word, expected a query; write one)"
+    assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# Of a million letters, of no text, of half a character, with what moves a cursor, too many words, Lucene's own syntax.
+ODD = {
+    "empty": b"",
+    "blank": b" \t ",
+    "stop words": b"the of",
+    "nul": b"a\0neriga",
+    "control": b"\x1b[2J\x07 neriga",
+    "bytes": b"\xff\xfe neriga",
+    "surrogate": b"\xed\xa0\x80",
+    "long": b"word " * 100_000,
+    "different": b" ".join(b"w%d" % number for number in range(100_000)),
+    "letters": b"a" * 1_000_000,
+    "syntax": b'"} OR * : ~ \\ ^ [ AND (((',
+    "invisible": "\u200b\u2028\u202e".encode(),
+    "emoji": "\U0001f642\u200d".encode(),
+    "last": b"neriga",
+}
+WRONG = {"empty", "blank", "bytes", "surrogate", "different"}
+
+
+@pytest.mark.slow
+def test_any_query_is_answered_or_refused_in_its_line_and_the_next_one_answered(built):
+    command = [sys.executable, "-m", "cort.search", "--manifest", "results/tiny/manifest.json", "--depth", "2"]
+    command += ["--systems", "bm25", "cort", "cort+bm25-cross"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    lines = b"\n".join(ODD.values())
+    done = subprocess.run(
+        command, cwd=built, input=lines, capture_output=True, timeout=PATIENCE, check=False, env=environment
+    )
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+    assert b"standard input: row 1: found 5 that cannot be answered (query: found no word, " in done.stderr
+    answers = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    assert len(answers) == 3 * len(ODD)
+    wrong = {list(ODD)[place // 3] for place, answer in enumerate(answers) if "error" in answer}
+    assert wrong == WRONG
+    assert all(answer["results"] for answer in answers[-3:])
+    assert set(re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", done.stdout.decode())) == set()
+
+
+@pytest.mark.slow
+def test_a_query_of_no_text_on_the_command_line_gets_its_error(built):
+    options = ["--manifest", "results/tiny/manifest.json", "--systems", "bm25", "--query", b"\xff neriga"]
+    done = run(built, *options)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert json.loads(done.stdout)["error"].startswith("query: found '\\udcff' in it, no character")
+    assert "--query: row 1: found 1 that cannot be answered" in done.stderr
 
 
 @pytest.mark.slow

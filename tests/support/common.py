@@ -32,7 +32,9 @@ def read_curve(path):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Bytes of all files, but for records of checksums."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".sum")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def command_line(named, changes):

@@ -34,7 +34,8 @@ def write_world(folder):
 
 
 def copy(folder, target):
+    """Copy an index without the record of its checksums."""
     target.mkdir()
-    for path in (folder / "index").iterdir():
+    for path in (folder / "index").glob("[!.]*"):
         (target / path.name).write_bytes(path.read_bytes())
     return target

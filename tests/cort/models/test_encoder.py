@@ -225,7 +225,7 @@ def test_the_folder_is_a_transformers_folder_with_two_files_more(make_encoder, l
     from transformers import AutoModel, AutoTokenizer
 
     folder = make_encoder("cls")
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.glob("[!.]*")}
     assert names == {path.name for path in lm.iterdir()} | {"cort.json", "projection.safetensors"}
     assert json.loads((folder / "cort.json").read_text()) == {
         "pooling": "cls",

@@ -3,6 +3,8 @@
 Anserini and pyjnius are the real ones: Java starts once in this process.
 """
 
+import json
+import shutil
 import threading
 import time
 
@@ -13,7 +15,7 @@ import pytest
 from cort import bm25, bm25_index
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
-from cort.online.lucene import Lucene, LuceneProcess, adjusted, printed
+from cort.online.lucene import Lucene, LuceneProcess, adjusted, decoded, printed
 from cort.retrieval.bm25 import Parameters
 from cort.system.errors import InputError
 from tests.support.common import TEXTS
@@ -56,6 +58,26 @@ def test_ties_are_lowered_as_anserini_does(base, spread):
         steps = generator.integers(1, spread + 1, count) * 1e-4 + generator.choice([0, 1e-5, 4.9e-5])
         scores = np.sort((base + steps).astype(np.float32))[::-1]
         assert adjusted(scores).tolist() == adjusted_one_by_one(scores).tolist()
+
+
+@pytest.mark.parametrize("ids", [[], ["d1"], ["a", "\x00"], ["\t", "a\nb", "\n"], ["ö\x0f", "\U0001f642"], ["\n"] * 3])
+def test_any_id_is_read_as_java_writes_its_bytes(ids):
+    assert decoded([" ".join(f"{byte:x}" for byte in name.encode()) for name in ids]) == ids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["segments_1", "_0.si", "_0.fnm"])
+@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_a_damaged_index_is_told_in_a_line(indexes, tmp_path, name, damage):
+    copy = shutil.copytree(indexes / "raw", tmp_path / "index")
+    content = (copy / name).read_bytes()
+    (copy / name).write_bytes(content[:-9] if damage == "cut" else bytes([content[0] ^ 1]) + content[1:])
+    # A copy of which nobody knows what was written.
+    sizes = {path.name: path.stat().st_size for path in copy.glob("_*")}
+    (copy / "manifest.json").write_text(json.dumps({"text": "raw", "files": sizes}))
+    words = "found what Lucene cannot read (.*), expected the index that was built; delete the index and build it again"
+    with pytest.raises(InputError, match=words):
+        Lucene(copy)
 
 
 @pytest.mark.slow

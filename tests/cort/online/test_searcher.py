@@ -46,6 +46,11 @@ def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
         ({"dense": {"kind": "exact", "encoder": "x"}}, "no encoder 'x'"),
         ({"both": {"kind": "interleave", "parts": ["bm25", "x"]}}, "no system 'x'"),
         ({"both": {"kind": "interleave", "parts": ["bm25", "reranked"]}}, "made of itself"),
+        ({"both": {"kind": "interleave", "parts": "bm25"}}, "TypeError \"parts: 'bm25'\""),
+        ({"both": {"kind": "interleave", "parts": [["bm25"]]}}, "TypeError"),
+        ({"bm25": {"kind": "bm25", "k1": "high", "b": 1}}, "TypeError \"k1: 'high'\""),
+        ({"bm25": {"kind": "bm25", "k1": float("nan"), "b": 1}}, "TypeError 'k1: nan'"),
+        ({"dense": {"kind": "exact", "encoder": []}}, "TypeError"),
     ],
 )
 def test_a_manifest_that_cannot_be_searched_is_refused(tmp_path, changes, words):
@@ -55,7 +60,7 @@ def test_a_manifest_that_cannot_be_searched_is_refused(tmp_path, changes, words)
         read_manifest(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"dataset": 1, "systems": 5}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"dataset": 1, "systems": 5}', '{"depth": 1e999}', "[" * 100_000])
 def test_another_file_is_no_manifest(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InputError, match="expected what the stage `manifest` wrote"):
@@ -284,6 +289,7 @@ def test_a_batch_gives_what_its_queries_give_alone(built, tiny):
 def test_a_model_that_changed_since_is_noticed(built, tmp_path, file, system, words):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     (results / file).chmod(0o644)
+    (results / file).with_name(".sum").unlink()
     (results / file).write_bytes((results / file).read_bytes() + b"\n")
     with pytest.raises(InputError, match=words):
         open_searcher(read_manifest(results / "manifest.json"), [system])

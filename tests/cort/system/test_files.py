@@ -135,7 +135,7 @@ def test_success_replaces_the_whole_old_folder(tmp_path):
     (path / "old.txt").write_text("old")
     with atomic_folder(path) as temporary:
         (temporary / "new.txt").write_text("new")
-    assert names(path) == ["new.txt"]
+    assert names(path) == [".sum", "new.txt"]
     assert names(tmp_path) == ["model"]
 
 
@@ -157,7 +157,7 @@ def test_a_folder_that_stands_where_a_file_was_replaces_it(tmp_path):
     (tmp_path / "model").write_text("old")
     with atomic_folder(tmp_path / "model") as temporary:
         (temporary / "new.txt").write_text("new")
-    assert names(tmp_path / "model") == ["new.txt"]
+    assert names(tmp_path / "model") == [".sum", "new.txt"]
     assert names(tmp_path) == ["model"]
 
 
@@ -220,7 +220,7 @@ def read_folder(path):
         return None
     try:
         for folder, _, files, descriptor in os.fwalk(".", dir_fd=top, onerror=raise_it):
-            for name in files:
+            for name in set(files) - {".sum"}:
                 handle = os.open(name, os.O_RDONLY, dir_fd=descriptor)
                 with open(handle) as text:
                     found.append((os.path.join(folder, name), text.read()))

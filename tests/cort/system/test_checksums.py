@@ -1,0 +1,167 @@
+"""Records of checksums: written beside outputs, checked before inputs are read, renewed with the file."""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cort.system import checksums, cli
+from cort.system.checksums import record_of, verify
+from cort.system.errors import InputError
+from cort.system.files import atomic_folder, record_checksums, write_text
+from cort.system.options import optional, required
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a stage that copies a file into a file, a folder of files, and a folder that is whole."""
+
+    source: str = required()
+    named: tuple[str, ...] = optional(())
+    output: str | None = optional(None)
+    output_folder: str | None = optional(None)
+    output_model: str | None = optional(None)
+
+
+def stage(options):
+    text = Path(options.source).read_text()
+    if options.output:
+        write_text(options.output, text)
+    if options.output_folder:
+        write_text(Path(options.output_folder) / "part" / "a.txt", text)
+    if options.output_model:
+        with atomic_folder(options.output_model) as folder:
+            (folder / "deep").mkdir()
+            (folder / "deep" / "a.txt").write_text(text)
+
+
+main = cli.main_of(Options, stage)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A file, a file in a folder, and a whole folder that a stage made."""
+    write_text(tmp_path / "source.txt", "some text")
+    paths = SimpleNamespace(file=tmp_path / "out.txt", folder=tmp_path / "report", model=tmp_path / "model")
+    options = ["--output", paths.file, "--output-folder", paths.folder, "--output-model", paths.model]
+    assert main(["--source", str(tmp_path / "source.txt"), *map(str, options)]) == 0
+    paths.part, paths.inside = paths.folder / "part" / "a.txt", paths.model / "deep" / "a.txt"
+    return paths
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "flip": (flip, "found other bytes than were written (checksum "),
+    "cut": (lambda path: os.truncate(path, 3), "found 3 bytes, expected 9 bytes, as were written; delete "),
+    "swap": (lambda path: path.write_text("some test"), "found other bytes than were written (checksum "),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", ["file", "part", "inside"])
+def test_damaged_bytes_are_refused_in_a_line_and_accepted_without_their_record(made, complaint, kind, damage):
+    path = getattr(made, kind)
+    change, words = DAMAGE[damage]
+    change(path)
+    named = made.model if kind == "inside" else path
+    for options in (["--source", named], ["--source", __file__, "--named", __file__, f"name={named}"]):
+        line = complaint(main, options)
+        assert line.startswith(f"{path}: {words}")
+    record = made.model / ".sum" if kind == "inside" else path.with_name(f".{path.name}.sum")
+    assert f"(or {record} alone, to take it as it is)" in line
+    record.unlink()
+    verify([path, made.model])
+
+
+def test_whole_files_are_taken_also_when_copied_elsewhere(made, tmp_path):
+    shutil.copytree(made.folder, tmp_path / "copy")
+    shutil.copytree(made.model, tmp_path / "model2")
+    verify([made.file, made.folder, made.model, made.inside, f"x={made.part}", tmp_path / "copy", "no such", "\0", ""])
+    flip(tmp_path / "copy" / "part" / "a.txt")
+    flip(tmp_path / "model2" / "deep" / "a.txt")
+    for path in (tmp_path / "copy" / "part" / "a.txt", tmp_path / "model2"):
+        with pytest.raises(InputError, match="other bytes"):
+            verify([path])
+
+
+def test_a_missing_file_of_a_whole_folder_is_named(made):
+    made.inside.unlink()
+    with pytest.raises(InputError, match=r"a\.txt: found no such file, expected 9 bytes"):
+        verify([made.model])
+
+
+def test_a_file_written_again_gets_a_new_record_and_by_another_hand_none(made, tmp_path):
+    write_text(tmp_path / "source.txt", "another text")
+    assert main(["--source", str(tmp_path / "source.txt"), "--output", str(made.file)]) == 0
+    verify([made.file])
+    write_text(made.file, "a third")
+    assert not record_of(made.file).exists()
+    verify([made.file])
+
+
+def test_a_stage_that_fails_leaves_no_record_of_what_it_replaced(made):
+    def fail(options):
+        write_text(options.output, "new")
+        raise InputError("it fails")
+
+    assert cli.main_of(Options, fail)(["--source", __file__, "--output", str(made.file)]) == 1
+    verify([made.file])
+
+
+def test_only_outputs_get_records(made, tmp_path):
+    names = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.sum")}
+    assert names == {".out.txt.sum", "report/part/.a.txt.sum", "model/.sum"}
+
+
+def test_a_file_replaced_while_it_was_read_is_read_again(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("mine")
+    describe = checksums.describe
+
+    def slow(paths, folder):
+        found = describe(paths, folder)
+        if path.read_text() == "mine":
+            write_text(path, "theirs")
+        return found
+
+    monkeypatch.setattr(sys.modules["cort.system.files"], "describe", slow)
+    record_checksums([str(path)])
+    verify([path])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"a.txt": 1}', '{"a.txt": ["x", 1]}', "[" * 100_000, "\ud800"])
+def test_a_damaged_record_is_told_in_a_line(tmp_path, text):
+    (tmp_path / "a.txt").write_text("a")
+    record_of(tmp_path / "a.txt").write_text(text, encoding="utf-8", errors="surrogatepass")
+    with pytest.raises(InputError, match=r"\.a\.txt\.sum: found a damaged record, .*; delete it"):
+        verify([tmp_path / "a.txt"])
+
+
+def test_of_a_large_file_the_size_alone_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(checksums, "LIMIT", 10)
+    path = tmp_path / "a.txt"
+    path.write_text("x" * 11)
+    record_checksums([str(path)])
+    path.write_text("y" * 11)
+    verify([path])
+    path.write_text("y" * 12)
+    with pytest.raises(InputError, match="found 12 bytes, expected 11 bytes"):
+        verify([path])
+
+
+def test_the_longest_name_has_a_record(tmp_path):
+    path = tmp_path / ("é" * 127)
+    path.write_text("a")
+    record_checksums([str(path)])
+    path.write_text("b")
+    with pytest.raises(InputError, match="other bytes"):
+        verify([path])
