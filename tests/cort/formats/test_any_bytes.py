@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cort.evaluation.measures import read_recall, write_recall
+from cort.evaluation.values import read_recall, write_recall
 from cort.formats import embeddings, lines, raw, tables, tokens
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.blocks import FinishedBlocks
