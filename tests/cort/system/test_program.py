@@ -88,13 +88,17 @@ def test_another_version_is_no_other_program(edited):
 @pytest.mark.parametrize(
     ("module", "path"),
     [
-        ("cort.download", "cort/downloads/catalog.yaml"),
+        ("cort.reproduction", "cort/reporting/reproduction/paper.schema.yaml"),
         ("cort.report", "cort/reporting/templates/report.html.jinja"),
     ],
 )
 def test_data_belongs_to_the_modules_that_name_it(edited, module, path):
     assert differing(edited(module), edited(module, path, lambda text: f"{text}\n")) == {path}
     assert path not in program_of("cort.encode")
+
+
+def test_mirrors_are_no_part_of_a_program():
+    assert "cort/downloads/catalog.yaml" not in program_of("cort.download")
 
 
 def test_what_is_known_of_sources_is_kept_by_their_content(edited, tmp_path):
