@@ -210,17 +210,17 @@ def test_nothing_of_the_default_experiment_leaks_into_another(tree):
 
 def test_bad_input_stops_the_build_with_one_line_and_leaves_nothing(tree):
     lines = (tree / "tiny" / "data" / "collection.tsv").read_bytes().split(b"\n")
-    lines[6] += b"\r"
-    (tree / "crlf.tsv").write_bytes(b"\n".join(lines))
+    lines[6] += b"\tmore"
+    (tree / "tabs.tsv").write_bytes(b"\n".join(lines))
     config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config |= {"dataset": "crlf", "collection": {"passages": "crlf.tsv"}}
-    (tree / "crlf.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(tree, "--cores", 1, "--configfile", "crlf.yaml")
-    line = "crlf.tsv: row 7: found a CRLF line end, expected LF line ends; convert the file (`dos2unix`)"
+    config |= {"dataset": "tabs", "collection": {"passages": "tabs.tsv"}}
+    (tree / "tabs.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--cores", 1, "--configfile", "tabs.yaml")
+    line = "tabs.tsv: row 7: found 3 TAB-separated fields, expected 2 fields (doc_id TAB text); separate id and text"
     assert status == 1
     assert line in output
     assert "Traceback" not in output
-    assert line in (tree / "logs" / "crlf" / "collection.log").read_text("utf-8")
+    assert line in (tree / "logs" / "tabs" / "collection.log").read_text("utf-8")
     # The manifest says what will be where, and waits for nothing.
     made = [path for path in (tree / "results").rglob("*") if path.is_file() and "manifest.json" not in path.name]
     assert made == []

@@ -302,7 +302,8 @@ def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
     files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]
     assert bm25_tune.main([*files, "--k1", "1", "--b", "1", "--output", str(tmp_path / "tuned.json")]) == 1
     assert last_error(capsys) == (
-        f"{qrels}: found no query with a relevant document, expected some; name the qrels of these queries"
+        f"{qrels}: found no relevant passage, expected one of grade 1 or higher; "
+        "lower relevance_level or name other qrels"
     )
     assert list(tmp_path.iterdir()) == []
 

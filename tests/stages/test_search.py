@@ -74,7 +74,7 @@ def test_of_an_experiment_only_the_dataset_is_read(tmp_path):
 @pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 20_000])
 def test_another_file_is_no_experiment(tmp_path, text):
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(InputError, match="expected the file of an experiment"):
+    with pytest.raises(InputError, match=r"expected the file of an experiment|more than 32 levels"):
         search.manifest_of(tmp_path / "a.yaml")
 
 

@@ -49,10 +49,15 @@ def _passages(path):
 
 
 SCORES = st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=5)
+DOC_IDS = st.lists(WORD, min_size=5, max_size=5, unique=True)
 
 
 @fuzzed
-@given(st.dictionaries(WORD, st.tuples(st.lists(WORD, min_size=5, max_size=5, unique=True), SCORES), max_size=3))
+@given(
+    st.dictionaries(
+        WORD, st.tuples(st.lists(WORD, min_size=5, max_size=5, unique=True), SCORES), min_size=1, max_size=3
+    )
+)
 def test_runs_come_back(results):
     rankings = [
         Ranking(query_id, doc_ids[: len(scores)], np.array(sorted(scores, reverse=True)))

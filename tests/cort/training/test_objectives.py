@@ -213,7 +213,7 @@ def test_a_second_round_starts_from_the_first_ones_weights(options, tmp_path):
 def test_a_start_of_other_dimensions_is_refused(options, tmp_path, complaint):
     assert train.main(options()) == 0
     line = complaint(train.main, options(start=tmp_path / "model" / "last", dimension=8, output=tmp_path / "again"))
-    assert "model/last: found no CoRT encoder (" in line
+    assert "model/last/projection.safetensors: found bias of shape (16,), expected (8,);" in line
     assert not (tmp_path / "again").exists()
 
 
