@@ -178,7 +178,8 @@ def parse_block(
 
     None where reading line by line might tell something else.
     """
-    if block.find(b"\r", 0, length) >= 0 or block.find(b"\x00", 0, length) >= 0:
+    # Arrow takes a lone CR for the end of a line, and leaves out a byte order mark.
+    if block.startswith(BYTE_ORDER_MARK) or any(block.find(one, 0, length) >= 0 for one in (b"\r", b"\x00")):
         return None
     data = pa.py_buffer(memoryview(block)[:length])
     read = pa.csv.ReadOptions(column_names=names, block_size=ARROW_BLOCK)

@@ -12,9 +12,8 @@
 Each may end in ``.gz``. Readers stream (row, record), rows counted from 1 and one record to a line, and change nothing
 but the whitespace around a text. Whatever could corrupt ids or scores later is refused with its row.
 
-Large TSV files of passages are parsed by Arrow, which takes a lone carriage return for the end of a line, and knows
-none of our complaints. So a block of lines that holds anything but plain rows is read again line by line: for the same
-records, or for its error.
+Large TSV files of passages are parsed by Arrow, which knows none of our complaints. So a block of lines that holds
+anything but plain rows is read again line by line: for the same records, or for its error.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ BAD = [
     b"j\tNUL \x00 inside",
     b"DOC_ID\tText",
     b"zero\xe2\x80\x8bwidth\ttext",
+    b"\xef\xbb\xbfmarked\ttext",
     b"escape\x1b\ttext",
     b"j\tbad \xff byte",
     b"no\xc2\xa0break\ttext",
