@@ -5,11 +5,13 @@ all passages of a batch that are judged relevant count as such. InfoNCE takes al
 ones as negatives; margin MSE learns from the scores of a cross-encoder.
 
 Reads triples in training order, validation triples, token caches and a base model; writes the best encoder, by
-validation loss or by a measure, and the last one, and the training curve.
+validation loss or by a measure, and the last one, the training curve, and
+what was gained. The start takes part in the choice.
 
 Usage: python -m cort.train --base-model base_models/small --triples triples.parquet --validation-triples ...
               --passages passages.arrow --queries queries.train.arrow --validation-queries queries.validation.arrow
               --output encoders/cort --output-curve encoders/cort/curve.csv
+              --output-selection encoders/cort/selection.json
 """
 
 from __future__ import annotations

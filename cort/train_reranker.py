@@ -6,6 +6,7 @@ validation loss and the last one, and the training curve.
 Usage: python -m cort.train_reranker --base-model base_models/small --pairs pairs.parquet --validation-pairs ...
               --passages passages.arrow --queries queries.train.arrow --validation-queries queries.validation.arrow
               --output rerankers/small --output-curve rerankers/small/curve.csv
+              --output-selection rerankers/small/selection.json
 """
 
 from __future__ import annotations

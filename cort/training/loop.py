@@ -20,7 +20,7 @@ from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
 from cort.training.preemption import PreemptionHandler
-from cort.training.selection import Validation
+from cort.training.selection import Selection, Validation, report_gain
 from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint, Progress, TrainingState
 
@@ -44,6 +44,7 @@ class Task:
 
     `split` joins the mini-batches of an update, given as the positions of their examples, up to so many tokens;
     `losses` are one number per mini-batch of a micro-batch, `validate` is about held-out ones; `save` writes a model.
+    `unranked` is what the measure gives the candidates of the validation as they came, which a re-ranker should beat.
     """
 
     model: nn.Module
@@ -53,6 +54,7 @@ class Task:
     losses: Callable[[MicroBatch, Forward], Tensor]
     validate: Callable[[Forward], Validation]
     save: Callable[[str], None]
+    unranked: float | None = None
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
@@ -66,14 +68,15 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
 
 def fit(
     task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None, events: str | None = None
-) -> list[CurvePoint]:
-    """Train over the examples in their order, once; save "best" and "last".
+) -> tuple[list[CurvePoint], Selection]:
+    """Train over the examples in their order, once; save "best" and "last" at the end. The start may be the best.
 
     An incomplete last mini-batch is left out: its loss would count fewer terms than all others. With `checkpoints`
-    the training goes on where the newest one was taken, and both models are saved at its end.
+    the training goes on where the newest one was taken.
 
     :param events: folder for TensorBoard.
     :raises Interrupted: it was asked to end and wrote a checkpoint.
+    :raises InputError: it diverged, or gained nothing and a gain is required.
     """
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise input_error("precision", "fp16 on a CPU", "fp32 or bf16", "change it")
@@ -113,25 +116,33 @@ class _Loop:
     def progress(self) -> Progress:
         return self.state.progress
 
-    def run(self) -> list[CurvePoint]:
+    def run(self) -> tuple[list[CurvePoint], Selection]:
         device, precision = self.accelerator.device, self.settings.precision
         log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, precision)
         preemption = self.preemption.answering() if self.preemption else nullcontext()
         with preemption, self._open_events() as self.events:
             self._train()
+        chosen = self._selection()
+        report_gain(chosen, self.settings.require_gain)
         if self.first:
             self.task.save("last")
-            if self.preemption:
-                self.task.model.load_state_dict(self.state.best)
-                self.task.save("best")
+            self.task.model.load_state_dict(self.state.best)
+            self.task.save("best")
         self.accelerator.end_training()
-        return self.progress.curve
+        return self.progress.curve, chosen
+
+    def _selection(self) -> Selection:
+        """Say what the best model was chosen by, and what it gained."""
+        now, metric = self.progress, self.settings.best_model_metric
+        sign = -1.0 if self.settings.by_measure else 1.0
+        start, best = (sign * (value or 0.0) for value in (now.start, now.best))
+        return Selection(metric, start, best, now.best_step, self.task.unranked)
 
     def _train(self) -> None:
         done = self.progress.step
         steps: Iterable[int] = range(done + 1, self.updates + 1)
         self.since = time.perf_counter()
-        self._close_row()  # one that an interruption left open
+        self._close_row()  # the one before the first update, or one that an interruption left open
         for step in track(steps, self.updates, "updates", done, note=self._note) if self.first else steps:
             if 0 < self.settings.patience <= self.progress.stale:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
@@ -198,12 +209,14 @@ class _Loop:
         return SummaryWriter(logdir=self.events_folder, purge_step=self.progress.step + 1, write_to_disk=True)
 
     def _close_row(self) -> None:
-        """Validate and add a row to the curve where one is due."""
-        step = self.progress.step
+        """Validate and add a row to the curve where one is due: before the first update, and then now and again."""
+        step, begun = self.progress.step, self.progress.losses or not self.progress.curve
         validate = step % self.settings.validate_every == 0 or step == self.updates
-        if not self.progress.losses or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
+        if not begun or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
         validation = self._validate(step) if validate else None
+        if not step:
+            self.state.rewind()  # as if the start had not been validated
         seen = min(step * self.per_update, self.task.examples)
         point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
         if self.events:
@@ -235,14 +248,13 @@ class _Loop:
 
     def _judge(self, value: float) -> None:
         """Keep the model of the lowest value."""
-        self.progress.stale += 1
-        if self.progress.best is None or value < self.progress.best:
-            self.progress.best, self.progress.stale = value, 0
-            # A job that resumes may find its outputs deleted: with checkpoints, the best model is kept with them.
-            if self.first and self.preemption:
+        now = self.progress
+        now.stale += 1
+        if now.best is None or value < now.best:
+            now.best, now.best_step, now.stale = value, now.step, 0
+            now.start = value if now.start is None else now.start
+            if self.first:
                 self.state.keep_best()
-            elif self.first:
-                self.task.save("best")
 
 
 @contextmanager

@@ -87,4 +87,5 @@ def make_task(options: RerankerTraining) -> Task:
         save_cross_encoder(model, options.base_model, Path(options.output) / name)
 
     per_epoch = len(training) // tables.count_epochs(options.pairs)
-    return Task(model, len(training), per_epoch, training.split, training.losses, validate, save)
+    unranked = candidates.value(candidates.run) if candidates else None
+    return Task(model, len(training), per_epoch, training.split, training.losses, validate, save, unranked)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cort.formats.artifacts import write_artifact
 from cort.models.transformer import identity, model_fingerprint
 from cort.system.files import atomic_file
 from cort.system.options import read_options
@@ -20,7 +21,10 @@ from cort.training.settings import TrainingOptions, TrainingSettings
 from cort.training.state import CurvePoint
 
 # Options that say where things are, how fast they go and what is remembered.
-NOT_DECISIVE = ("output", "output_curve", "events", "threads", "processes", "checkpoints", "checkpoint_every")
+NOT_DECISIVE = (
+    *("output", "output_curve", "output_selection", "events", "threads", "processes"),
+    *("checkpoints", "checkpoint_every", "require_gain"),
+)
 
 
 def train(module: str, options: TrainingOptions, make_task: Callable[[Any], Task]) -> None:
@@ -36,9 +40,10 @@ def train(module: str, options: TrainingOptions, make_task: Callable[[Any], Task
     if options.checkpoints is not None:
         identify = partial(_identity, module, options, task.examples)
         checkpoints = Checkpoints(options.checkpoints, identify, options.checkpoint_every)
-    curve = fit(task, read_options(TrainingSettings, options), checkpoints, options.events)
+    curve, selection = fit(task, read_options(TrainingSettings, options), checkpoints, options.events)
     if PartialState().is_main_process:
         write_curve(options.output_curve, curve)
+        write_artifact(options.output_selection, selection)
         if checkpoints:
             checkpoints.remove()
 

@@ -39,6 +39,7 @@ class TrainingSettings:
     adam_epsilon: float = optional(1e-6)
     best_model_metric: str = optional(LOSS, "best model by: loss, RR@10, ...", "MEASURE")
     patience: int = optional(0, "validations without a better model that end the training; 0: any number", "N")
+    require_gain: bool = optional(False, "fail if the best model is no better than its start, or than not re-ranking")
     compile: bool = optional(False, "with torch.compile")
 
     @property
@@ -75,6 +76,7 @@ class TrainingOptions(TrainingSettings):
     checkpoint_every: float = optional(600.0, "time between two checkpoints", "SECONDS")
     output: str = required("FOLDER", "gets best/ and last/")
     output_curve: str = required("CSV")
+    output_selection: str = required("JSON", "how the best model was chosen, and what it gained")
     events: str | None = optional(None, "gets the curve for TensorBoard, while it grows", "FOLDER")
 
     def files(self) -> list[str]:

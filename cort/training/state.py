@@ -18,7 +18,10 @@ MODEL, OPTIMIZER, BEST = "model", "optimizer", "best"
 
 
 class CurvePoint(NamedTuple):
-    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations."""
+    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations.
+
+    The row of step 0, before the first update, has neither loss nor speed.
+    """
 
     step: int
     epoch: float
@@ -33,7 +36,8 @@ class CurvePoint(NamedTuple):
 class Progress:
     """How far a training is; `losses`, `examples` and `seconds` are of the updates since the last row of the curve.
 
-    `best` is the loss or measure of the best model, `stale` the number of validations since.
+    `start` is the loss, or the measure with a minus, before the first update, `best` that of the best model, which was
+    found after `best_step` updates, `stale` the number of validations since.
     """
 
     step: int = 0
@@ -41,7 +45,9 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     examples: int = 0
     seconds: float = 0.0
+    start: float | None = None
     best: float | None = None
+    best_step: int = 0
     stale: int = 0
 
 
@@ -70,7 +76,9 @@ class TrainingState:
     def close_row(self, epoch: float, validation: Validation | None) -> CurvePoint:
         """Add a row to the curve and begin the next one."""
         now = self.progress
-        loss, speed = sum(now.losses) / len(now.losses), now.examples / now.seconds
+        loss, speed = None, None
+        if now.losses:
+            loss, speed = sum(now.losses) / len(now.losses), now.examples / now.seconds
         found, measure = validation or (None, None)
         point = CurvePoint(now.step, epoch, loss, found, measure, self.schedule.get_last_lr()[0], speed)
         now.curve.append(point)
@@ -81,6 +89,10 @@ class TrainingState:
     def mark(self) -> None:
         """Remember the random states of this moment."""
         self._random = random_states(self.accelerator.device)
+
+    def rewind(self) -> None:
+        """Go back to the random states that were marked."""
+        restore_random_states(self._random, self.accelerator.device)
 
     def keep_best(self) -> None:
         """Remember the weights of this moment as the best so far."""
@@ -145,12 +157,12 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
     """Put back what `random_states` returned, by way of JSON; a GPU's state is left out where there is none."""
-    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
+    torch.set_rng_state(torch.as_tensor(states["torch"], dtype=torch.uint8))
     np.random.set_state(states["numpy"])  # noqa: NPY002
     version, words, normal = states["python"]
     random.setstate((version, tuple(words), normal))
     if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8), device)
+        torch.cuda.set_rng_state(torch.as_tensor(states["cuda"], dtype=torch.uint8), device)
 
 
 def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -78,7 +78,11 @@ def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], option
     files |= {"passages": folder / "passages.arrow", "base_model": folder / "lm", "output": folder / "model"}
     files |= {"queries": folder / "queries.arrow", "validation_queries": folder / "queries.arrow"}
     how = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": RATE, "warmup_updates": 0, **options}
-    curve = {"output_curve": folder / "curve.csv", "threads": torch.get_num_threads()}
+    curve = {
+        "output_curve": folder / "curve.csv",
+        "output_selection": folder / "selection.json",
+        "threads": torch.get_num_threads(),
+    }
     common.run(sys.executable, *program, *common.words({**files, **how, **curve}))
     with open(folder / "curve.csv", encoding="utf-8", newline="") as lines:
         speeds = {int(row["step"]): row["examples_per_second"] for row in csv.DictReader(lines)}

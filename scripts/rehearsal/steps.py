@@ -89,7 +89,7 @@ def _neural_steps(folder: Path, passages: int, size: Fraction, model: Path, thre
     def write() -> None:
         tables.write_table(few, tables.read_table(folder / "triples.train.parquet", tables.TRIPLES).slice(0, TRIPLES))
 
-    outputs = {"output": trained, "output_curve": trained / "curve.csv"}
+    outputs = {"output": trained, "output_curve": trained / "curve.csv", "output_selection": trained / "selection.json"}
     yield Step("train", TRIPLES, "triples", note, write, **files, **shape, threads=threads, **outputs)
     shards = max(passages // ENCODED, 1)
     options = {"model": trained / "last", "tokens": tokens, "kind": "passage", "shard": f"1-of-{shards}"}

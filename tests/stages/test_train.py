@@ -61,7 +61,9 @@ def triplet(margin):
 
 def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
     assert train.main(options()) == 0
-    curve = read_curve(tmp_path / "curve.csv")
+    start, *curve = read_curve(tmp_path / "curve.csv")
+    assert start["step"] == 0
+    assert start["loss"] is None
     updates = 20 * 6 // 5
     assert [point["step"] for point in curve] == list(range(1, updates + 1))
     assert [point["epoch"] for point in curve] == pytest.approx([step * 5 / 20 for step in range(1, updates + 1)])
@@ -136,7 +138,7 @@ def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, 
     as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
     texts = training_triples.TripleTexts(rows, as_query, as_passage, triplet(0.3))
     losses = [texts.losses(np.arange(start, start + 5)[None], alone(encoder)) for start in (0, 5)]
-    assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(sum(losses).item() / 2, rel=1e-5)
+    assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(sum(losses).item() / 2, rel=1e-5)
 
 
 def alone(model):
@@ -155,7 +157,7 @@ def repbert(options, examples, **changes):
 
 def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, examples, caches, world):
     assert train.main(repbert(options, examples)) == 0
-    curve = read_curve(tmp_path / "curve.csv")
+    _, *curve = read_curve(tmp_path / "curve.csv")
     early, late = (np.mean([point["loss"] for point in part]) for part in (curve[:6], curve[-6:]))
     assert late < 0.85 * early
     encoder, template = load_encoder(tmp_path / "model" / "last")
@@ -240,7 +242,7 @@ def test_triples_are_looked_up_by_id(caches, examples, world):
 
 def test_bf16_trains_too(options, tmp_path):
     assert train.main(options(precision="bf16")) == 0
-    curve = read_curve(tmp_path / "curve.csv")
+    _, *curve = read_curve(tmp_path / "curve.csv")
     assert curve[-1]["loss"] < curve[0]["loss"]
     encoder, _ = load_encoder(tmp_path / "model" / "best")
     assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
@@ -298,7 +300,7 @@ def test_a_length_over_the_positions_is_refused(options, tmp_path, complaint):
 @pytest.mark.parametrize(("batch_size", "counted"), [(11, 10), (4, 4)])
 def test_validation_is_in_whole_batches_or_in_one_smaller(options, tmp_path, examples, caches, batch_size, counted):
     assert train.main(options(batch_size=batch_size, validate_every=100)) == 0
-    (point,) = (point for point in read_curve(tmp_path / "curve.csv") if point["validation_loss"] is not None)
+    _, point = (point for point in read_curve(tmp_path / "curve.csv") if point["validation_loss"] is not None)
     expected = validation_loss(tmp_path / "model" / "last", examples, caches, margin=0.1, batch_size=counted)
     assert point["validation_loss"] == pytest.approx(expected, rel=1e-4)
 

@@ -97,6 +97,7 @@ def _shared_options(lm, caches, output):
         "seed": 1,
         "output": output / "model",
         "output-curve": output / "curve.csv",
+        "output-selection": output / "selection.json",
     }
 
 

@@ -38,6 +38,7 @@ rule train:
         best=guarded(multiext(f"{paths.ENCODER}best/", *ENCODER_FILES)),
         last=guarded(multiext(f"{paths.ENCODER}last/", *ENCODER_FILES)),
         curve=f"{paths.ENCODER}curve.csv",
+        selection=f"{paths.ENCODER}selection.json",
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=True),
     threads: 8
@@ -68,7 +69,7 @@ rule train:
         " --validation-qrels {input.validation_qrels:q} {params.options:q} --validation-run {input.validation_run:q}"
         " --teacher-scores {input.teacher_scores:q} --validation-teacher-scores {input.validation_teacher_scores:q}"
         " --start {params.start:q} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q} --checkpoints {params.checkpoints:q}"
+        " --output-curve {output.curve:q} --output-selection {output.selection:q} --checkpoints {params.checkpoints:q}"
         " --checkpoint-every {resources.checkpoint_seconds}"
         " --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q} --log {log:q}"
 

@@ -34,6 +34,7 @@ rule train_reranker:
         best=guarded(multiext(f"{paths.RERANKER}best/", *RERANKER_FILES)),
         last=guarded(multiext(f"{paths.RERANKER}last/", *RERANKER_FILES)),
         curve=f"{paths.RERANKER}curve.csv",
+        selection=f"{paths.RERANKER}selection.json",
     threads: 8
     resources:
         gpu=gpus("rerankers.{reranker}.training.gpus"),
@@ -59,6 +60,7 @@ rule train_reranker:
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
         " --validation-qrels {input.validation_qrels:q} {params.options:q} --threads {threads}"
         " --processes {resources.processes} --output {params.folder:q} --output-curve {output.curve:q}"
+        " --output-selection {output.selection:q}"
         " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
         " --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q} --log {log:q}"
 

@@ -213,6 +213,7 @@ def options(lm, caches, examples, tmp_path, training_process):
             "seed": 1,
             "output": tmp_path / "model",
             "output-curve": tmp_path / "curve.csv",
+            "output-selection": tmp_path / "selection.json",
         }
         return command_line(named, changes)
 
@@ -221,15 +222,19 @@ def options(lm, caches, examples, tmp_path, training_process):
 
 def test_training_lowers_the_loss_and_keeps_the_best_model(options, tmp_path, examples, caches):
     assert train_reranker.main(options()) == 0
-    curve = read_curve(tmp_path / "curve.csv")
+    start, *curve = read_curve(tmp_path / "curve.csv")
     # 20 queries of 3 pairs, 4 epochs, 12 pairs an update.
     assert [point["step"] for point in curve] == list(range(1, 21))
     assert curve[-1]["epoch"] == 4
     assert np.mean([point["loss"] for point in curve[-5:]]) < np.mean([point["loss"] for point in curve[:5]])
     validated = [point["validation_loss"] for point in curve if point["validation_loss"] is not None]
     assert len(validated) == 4
+    selection = json.loads((tmp_path / "selection.json").read_text())
+    assert selection["start"] == start["validation_loss"]
+    # The start takes part.
+    assert selection["best"] == min(start["validation_loss"], *validated)
     table = tables.read_table(examples / "validation.parquet", tables.PAIRS)
-    for name, expected in (("best", min(validated)), ("last", validated[-1])):
+    for name, expected in (("best", selection["best"]), ("last", validated[-1])):
         model, template = load_cross_encoder(tmp_path / "model" / name)
         pairs = Pairs(Tokens(caches["queries.validation"]), Tokens(caches["passages"]), template, model.settings)
         rows = pairs.queries.rows_of(table["query_id"], "x"), pairs.passages.rows_of(table["doc_id"], "x")
@@ -254,7 +259,7 @@ def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches
     with torch.inference_mode():
         logits = torch.cat([pairs.score(model, rows[0][[i]], rows[1][[i]], CPU, 1) for i in range(len(rows[0]))])
     expected = pointwise_loss(logits, torch.tensor(table["relevance"].to_pylist())).mean().item()
-    assert read_curve(tmp_path / "curve.csv")[0]["loss"] == pytest.approx(expected, rel=1e-4)
+    assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_seed_decides_the_bytes(options, tmp_path):

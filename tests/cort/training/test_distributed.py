@@ -76,12 +76,12 @@ def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dr
         output = tmp_path / str(processes)
         process = Process(stage, stage_options(stage, output, processes=processes, threads=2, **changes), **CPU)
         assert process.end() == 0, process.lines[-20:]
-        assert len(process.saying("validation loss")) == 2
+        assert len(process.saying("validation loss")) == 3
         assert len(process.saying("2 processes of 1 threads")) == processes - 1
         curves.append(read_curve(output / "curve.csv"))
         weights.append({path.name: load_file(path) for path in (output / "model" / "last").glob("*.safetensors")})
         assert (output / "model" / "best").is_dir()
-    assert len(curves[0]) == {"train": 5, "train_reranker": 6}[stage]
+    assert len(curves[0]) == 1 + {"train": 5, "train_reranker": 6}[stage]
     for one, other in zip(*curves, strict=True):
         for name in ("step", "epoch", "loss", "validation_loss", "learning_rate"):
             if one[name] is None:
@@ -218,7 +218,18 @@ def test_a_worker_gets_the_options_of_its_launcher():
     parser = cli.parser_of(train.Options)
     needed = ["base-model", "triples", "validation-triples", "passages", "queries", "validation-queries"]
     argv = [part for name in needed for part in (f"--{name}", f"a b$c/{name}")]
-    argv += ["--output", "./-o", "--output-curve", "c", "--learning-rate", "1.0000000000000002e-05", "--threads", "7"]
+    argv += [
+        "--output",
+        "./-o",
+        "--output-curve",
+        "c",
+        "--output-selection",
+        "s",
+        "--learning-rate",
+        "1.0000000000000002e-05",
+        "--threads",
+        "7",
+    ]
     argv += ["--log", "a.log", "--checkpoints", "c", "--processes", "2", "--projection", "False", "--qrels"]
     options = replace(read_options(train.Options, parser.parse_args(argv)), threads=3)
     again = parser.parse_args(to_words(options))

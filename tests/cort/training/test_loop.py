@@ -15,7 +15,7 @@ from cort.system.options import add_options, read_options
 from cort.training.loop import Task, fit, parameter_groups
 from cort.training.microbatches import join_consecutive
 from cort.training.run import make_deterministic, write_curve
-from cort.training.selection import Validation
+from cort.training.selection import Selection, Validation, report_gain
 from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint
 
@@ -73,10 +73,17 @@ class Record:
     def save(self, name):
         self.saved.append((name, self.model.values.detach().clone()))
 
-    def fit(self, **changes):
+    @property
+    def last(self):
+        """Weights that were saved as the last."""
+        return dict(self.saved)["last"]
+
+    def fit(self, unranked=None, **changes):
+        """Train; the rows of the curve after that of the start."""
         counts = len(self.rows), len(self.rows) // self.epochs
-        task = Task(self.model, *counts, self.chunks, self.losses, self.validate, self.save)
-        return fit(task, replace(SETTINGS, **changes))
+        task = Task(self.model, *counts, self.chunks, self.losses, self.validate, self.save, unranked)
+        (self.start, *curve), self.selection = fit(task, replace(SETTINGS, **changes))
+        return curve
 
 
 def rows(count, scale=1.0):
@@ -111,7 +118,7 @@ def test_one_update_is_a_step_along_the_mean_gradient_of_its_mini_batches(scale,
     before = record.model.values.detach().clone()
     curve = record.fit(weight_decay=decay)
     expected = adam_step(before, record.rows.mean(0), 0.01, decay)
-    assert torch.allclose(record.model.values, expected, atol=1e-7)
+    assert torch.allclose(record.last, expected, atol=1e-7)
     assert curve[0].loss == pytest.approx((record.rows @ before).mean().item(), rel=1e-5)
 
 
@@ -120,14 +127,14 @@ def test_a_last_update_of_fewer_mini_batches_takes_the_mean_of_those():
     record = Record(rows(4, 1e-6))
     before = record.model.values.detach().clone()
     curve = record.fit()
-    assert torch.allclose(record.model.values, adam_step(before, record.rows.mean(0), 0.01), atol=1e-7)
+    assert torch.allclose(record.last, adam_step(before, record.rows.mean(0), 0.01), atol=1e-7)
     assert curve[0].loss == pytest.approx((record.rows @ before).mean().item(), rel=1e-5)
 
 
 def test_accumulating_equals_larger_mini_batches():
     small, large = Record(rows(32, 1e-5)), Record(rows(32, 1e-5))
     curves = small.fit(batch_size=4, gradient_accumulation=4), large.fit(batch_size=16, gradient_accumulation=1)
-    assert torch.allclose(small.model.values, large.model.values, atol=1e-7)
+    assert torch.allclose(small.last, large.last, atol=1e-7)
     for one, other in zip(*curves, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-4, abs=1e-9)
 
@@ -140,7 +147,7 @@ def test_clipping_shortens_long_gradients_only():
         record.fit(max_gradient_norm=norm)
         # torch divides by the norm plus this much.
         factor = min(1.0, norm / (gradient.norm().item() + 1e-6))
-        assert torch.allclose(record.model.values, adam_step(before, factor * gradient, 0.01), atol=1e-7)
+        assert torch.allclose(record.last, adam_step(before, factor * gradient, 0.01), atol=1e-7)
 
 
 @pytest.mark.parametrize("warmup", [0, 3])
@@ -159,18 +166,82 @@ def test_the_first_update_of_a_warmup_is_of_rate_0():
     record = Record(rows(8))
     before = record.model.values.detach().clone()
     record.fit(warmup_updates=3)
-    assert torch.equal(record.model.values, before)
+    assert torch.equal(record.last, before)
 
 
 def test_best_is_the_model_of_the_lowest_validation_loss_and_last_the_final_one():
-    record = Record(rows(40), validation=[3.0, 2.0, 2.5, 2.0, 9.0])
+    record = Record(rows(40), validation=[4.0, 3.0, 2.0, 2.5, 2.0, 9.0])
     curve = record.fit(validate_every=1)
     assert [point.validation_loss for point in curve] == [3.0, 2.0, 2.5, 2.0, 9.0]
-    assert [name for name, _ in record.saved] == ["best", "best", "last"]
-    assert torch.equal(record.saved[0][1], record.seen[0])
-    assert torch.equal(record.saved[1][1], record.seen[1])
-    assert torch.equal(record.saved[2][1], record.seen[4])
-    assert not torch.equal(record.seen[1], record.seen[4])
+    assert [name for name, _ in record.saved] == ["last", "best"]
+    assert torch.equal(record.saved[0][1], record.seen[5])
+    assert torch.equal(record.saved[1][1], record.seen[2])
+    assert not torch.equal(record.seen[2], record.seen[5])
+    assert record.selection == Selection("loss", 4.0, 2.0, 2)
+
+
+def test_the_start_is_validated_and_kept_if_nothing_beats_it(caplog):
+    record = Record(rows(16), validation=[1.0, 2.0, 1.0])
+    before = record.model.values.detach().clone()
+    record.fit(validate_every=1)
+    assert record.start == CurvePoint(0, 0.0, None, 1.0, None, 0.01, None)
+    assert torch.equal(record.saved[1][1], before)
+    assert not torch.equal(record.saved[0][1], before)
+    assert record.selection.complaint == "1.0000 before the first update"
+    line = "best model: loss 1.0000 after update 0, no better than 1.0000 before the first update"
+    assert [message for message in caplog.messages if "best model" in message] == [line]
+
+
+def test_validating_the_start_changes_no_update():
+    class Drawing(Record):
+        """Its validation draws random numbers, its loss depends on them."""
+
+        draws = True
+
+        def validate(self, forward):
+            if self.draws or self.seen:
+                torch.rand(7)
+            return super().validate(forward)
+
+        def losses(self, chunk, forward):
+            return super().losses(chunk, forward) * torch.rand(1)
+
+    found = []
+    for draws in (True, False):
+        torch.manual_seed(3)
+        record = Drawing(rows(16))
+        record.draws = draws
+        record.fit()
+        found.append(record.last)
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("unranked", "best", "complaint"),
+    [
+        (None, 0.5, None),
+        (0.4, 0.5, None),
+        (0.5, 0.5, "0.5000 of the candidates as they came"),
+        (0.4, 0.3, "0.3000 before the first update"),
+    ],
+)
+def test_a_gain_is_over_the_start_and_over_not_re_ranking(unranked, best, complaint):
+    found = Selection("RR@10", 0.3, best, 0 if best == 0.3 else 7, unranked)
+    assert found.complaint == complaint
+    report_gain(found, required=complaint is None)
+    if complaint:
+        line = (
+            f"^require_gain: found RR@10 {best:.4f} after update {found.best_step} as the best, expected better than "
+        )
+        with pytest.raises(InputError, match=f"{line}{complaint}; train it longer or otherwise, or set require_gain"):
+            report_gain(found, required=True)
+
+
+def test_without_a_required_gain_nothing_is_saved():
+    record = Record(rows(16))
+    with pytest.raises(InputError, match=r"^require_gain: found loss 1\.0000 after update 0 as the best"):
+        record.fit(require_gain=True)
+    assert record.saved == []
 
 
 def test_validation_is_every_so_many_updates_and_after_the_last():
@@ -197,7 +268,7 @@ def test_a_loss_that_is_no_number_stops_with_one_line(value):
     record.rows[17] = value
     with pytest.raises(InputError, match=r"^update 3: found the loss (nan|inf|-inf) on the examples 16 to 19, "):
         record.fit()
-    assert [name for name, _ in record.saved] == []
+    assert record.saved == []
 
 
 def test_one_example_is_named_alone():
@@ -209,11 +280,11 @@ def test_one_example_is_named_alone():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_validation_loss_that_is_no_number_stops_too(value):
-    record = Record(rows(24), validation=[1.0, value])
+    record = Record(rows(24), validation=[1.0, 1.0, value])
     line = rf"^update 2: found the validation loss {value}, expected a finite number; lower learning_rate, set"
     with pytest.raises(InputError, match=line):
         record.fit(validate_every=1)
-    assert [name for name, _ in record.saved] == ["best"]
+    assert record.saved == []
 
 
 def test_fp16_needs_a_gpu():
