@@ -143,7 +143,7 @@ def disagreements(config: Config, wildcards: Wildcards) -> Words:
 
 
 def compared_systems(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the systems that are compared with the baseline, and pairs of these that are compared with each other."""
+    """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
     names, found = compared(config, wildcards.split), pairs(config, wildcards.split)
     words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
     places = {"parts": "systems.parts", "starts": "encoders.starts", "contrasts": "evaluation.contrasts"}

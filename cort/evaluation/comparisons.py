@@ -32,7 +32,7 @@ WIN, NO_DIFFERENCE, LOSS = "WIN", "NO DIFFERENCE", "LOSS"
 
 
 class Pair(NamedTuple):
-    """A system, what it is compared with, and why: that is a "part" of it, its "start", the "baseline", a "contrast"."""
+    """A system, what it is compared with, and what that is to it: a part, start, baseline or contrast."""
 
     system: str
     baseline: str

@@ -23,8 +23,8 @@ def lines(found: Comparisons) -> list[str]:
 def explain(found: Comparisons) -> str:
     """Say in one line what the numbers of these lines are."""
     return (
-        f"{found.split}: differences with {found.confidence * 100:g} % intervals over {found.queries} queries; p of the "
-        f"paired randomisation test, corrected by Holm's method over {len(by_pair(found.comparisons))} comparisons; "
+        f"{found.split}: differences with {found.confidence * 100:g} % intervals over {found.queries} queries; p of "
+        f"the paired randomisation test corrected by Holm's method over {len(by_pair(found.comparisons))} comparisons; "
         f"WIN and LOSS if at most {found.alpha:g}"
     )
 
