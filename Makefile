@@ -15,15 +15,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results plan why accept environment hnswlib test lint bench drill rehearsal lock clean-cache clean
+.PHONY: results verdicts plan why accept environment hnswlib test lint bench drill rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 # make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
 results: environment
 	$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$(CONFIG)"
+	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
 	@build=$(shell date +%s); set_up=$$((build - $(STARTED))); build=$$(($$(date +%s) - build)); \
 	printf 'set-up %d min %d s, build %d min %d s\n' \
 		$$((set_up / 60)) $$((set_up % 60)) $$((build / 60)) $$((build % 60))
+
+# What the last lines of `make results` say of its systems.
+verdicts: environment
+	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"

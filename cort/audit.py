@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from cort.evaluation.judged import JudgedRanks
 from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, read_qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import Shard, all_vectors, open_shards
@@ -69,9 +70,9 @@ class Truth:
         ranks = {}
         for query_id, doc_ids, _ in rankings:
             judged = self.qrels[query_id]
-            ranks[query_id] = {doc_id: rank for rank, doc_id in enumerate(doc_ids) if doc_id in judged}
-        known = {query_id: found for query_id, found in ranks.items() if found}
-        return means(evaluate_ranks(known, self.qrels, self.measures, self.relevance_level), self.measures)
+            found = {doc_id: rank for rank, doc_id in enumerate(doc_ids) if doc_id in judged}
+            ranks[query_id] = JudgedRanks(found, len(doc_ids))
+        return means(evaluate_ranks(ranks, self.qrels, self.measures, self.relevance_level), self.measures)
 
 
 def audit_searches(kind: GraphKind, graph: Graph, truth: Truth, widths: Sequence[float]) -> Iterator[Search]:

@@ -1,18 +1,21 @@
-"""Compare systems with a baseline on the queries of one split: intervals, tests, wins and losses, and list lengths.
+"""Compare systems on the queries of one split, with a baseline and in pairs: intervals, tests, verdicts, list lengths.
 
-For each measure: the means with their bootstrap percentile intervals; the difference with its interval (paired: both
-systems on the same drawn queries); p-values of the paired t-test and of the paired randomisation test, as they are and
-corrected by Holm's method. A family of tests is one kind of test of one measure on this split, over all systems but the
-baseline. A difference is significant if its corrected p-value of the randomisation test is at most alpha.
+Compared are each system with the baseline, with the systems it is made of (`--parts`), with what it was before its
+training (`--starts`), and what papers compare (`--contrasts`). For each measure: the means with their bootstrap
+percentile intervals; the difference with its interval (paired: both systems on the same drawn queries); p-values of the
+paired t-test and of the paired randomisation test, as they are and corrected by Holm's method. A family of tests is one
+kind of test of one measure on this split, over all pairs. A difference is significant, WIN or LOSS, if its corrected
+p-value of the randomisation test is at most alpha.
 
 Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them; queries.parquet
 Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which the
         recall of a system is at least that of the baseline's longest list;
         comparison.csv: the comparisons as a table;
-        queries.csv: the largest gains and losses of each system and measure
-Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort --per-query bm25.parquet cort.parquet
-            --recall bm25.csv cort.csv --queries queries.parquet --split dev --seed 42 --output comparison.json
-            --output-table comparison.csv --output-queries queries.csv
+        queries.csv: the largest gains and losses of each system and measure against the baseline
+Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts both=cort both=bm25
+            --per-query bm25.parquet cort.parquet both.parquet --recall bm25.csv cort.csv both.csv
+            --queries queries.parquet --split dev --seed 42 --output comparison.json --output-table comparison.csv
+            --output-queries queries.csv
 """
 
 from __future__ import annotations
@@ -22,7 +25,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
-from cort.evaluation.comparisons import Comparison, Comparisons, Settings, compare, largest_differences, list_lengths
+from cort.evaluation import verdicts
+from cort.evaluation.comparisons import (
+    Comparison,
+    Comparisons,
+    Pair,
+    Settings,
+    compare,
+    largest_differences,
+    list_lengths,
+)
 from cort.evaluation.values import Values, read_recall, read_values
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
@@ -40,6 +52,9 @@ class Options:
 
     baseline: str = required("NAME", "one of the systems")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
+    parts: tuple[str, ...] = optional((), "systems that another is made of", "SYSTEM=PART")
+    starts: tuple[str, ...] = optional((), "what systems were before their training", "SYSTEM=START")
+    contrasts: tuple[str, ...] = optional((), "further comparisons", "SYSTEM=OTHER")
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
@@ -73,6 +88,22 @@ def _check(options: Options) -> None:
         raise input_error("--resamples", str(options.resamples), "1 or more", "fix the value")
 
 
+def _pairs(options: Options) -> list[Pair]:
+    """List what is compared, in the order of the systems, each pair once."""
+    found: dict[tuple[str, str], Pair] = {}
+    for relation in ("part", "start", "contrast"):
+        for text in getattr(options, f"{relation}s"):
+            system, _, other = text.partition("=")
+            if system == other or not {system, other} <= {*options.systems}:
+                expected = f"two of {', '.join(options.systems)}, with = between them"
+                raise input_error(f"--{relation}s", shorten(text), expected, "fix the names")
+            found.setdefault((system, other), Pair(system, other, relation))
+    for system in options.systems:
+        if system != options.baseline:
+            found.setdefault((system, options.baseline), Pair(system, options.baseline, "baseline"))
+    return sorted(found.values(), key=lambda pair: options.systems.index(pair.system))
+
+
 def _refuse_unlike(files: Sequence[str], values: Sequence[Values]) -> None:
     """Check that all systems were measured on the same queries by the same measures."""
     first = values[0]
@@ -88,6 +119,7 @@ def _refuse_unlike(files: Sequence[str], values: Sequence[Values]) -> None:
 def stage(options: Options) -> None:
     """Read, compare, write."""
     _check(options)
+    pairs = _pairs(options)
     values = [read_values(path) for path in options.per_query]
     _refuse_unlike(options.per_query, values)
     systems = dict(zip(options.systems, values, strict=True))
@@ -100,7 +132,7 @@ def stage(options: Options) -> None:
         baseline=options.baseline,
         queries=len(values[0].query_ids),
         **asdict(settings),
-        comparisons=compare(systems, options.baseline, settings),
+        comparisons=compare(systems, pairs, settings),
         list_lengths=list_lengths(recall, options.baseline),
     )
     columns = [field.name for field in fields(Comparison)]
@@ -109,8 +141,8 @@ def stage(options: Options) -> None:
     columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference"]
     write_text(options.output_queries, csv_text(columns, differences))
     write_artifact(options.output, found)
-    significant = sum(one.significant for one in found.comparisons)
-    log.info("%d queries, %d comparisons, %d of them significant", found.queries, len(found.comparisons), significant)
+    for line in [verdicts.explain(found), *verdicts.lines(found)]:
+        log.info("%s", line)
 
 
 main = cli.main_of(Options, stage)

@@ -1,7 +1,8 @@
 """Measure one run against the judgements of one split.
 
 The mean is over every judged query; one without results counts 0 (trec_eval -c), and so does one without a relevant
-passage, but in nDCG, which uses the grades themselves. How many there are is written beside the means.
+passage, but in nDCG, which uses the grades themselves. How many there are is written beside the means, and how much of
+the first 10 results is judged, with measures of rankings without what is not (section 4.2.2 of the CoRT paper).
 
 Reads:  run.trec, queries.parquet, qrels.parquet
 Writes: measures.json (`cort.evaluation.measures.Measures`), per_query.parquet (query_id, measure, value), recall.csv
@@ -21,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.evaluation import measures
+from cort.evaluation.judged import judged_ranks
 from cort.evaluation.values import write_recall, write_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
@@ -66,7 +68,7 @@ def stage(options: Options) -> None:
     if not answered:
         fix = "name the run and the judgements of the same split"
         raise input_error(options.run, "no result of a judged query", "some", fix)
-    ranks = measures.judged_ranks(run, qrels)
+    ranks = judged_ranks(run, qrels)
     values = measures.evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
     longest = int(np.diff(run.offsets).max(initial=0))
     recall = measures.recall_by_depth(ranks, qrels, longest, options.relevance_level)
@@ -75,7 +77,9 @@ def stage(options: Options) -> None:
     write_recall(options.output_recall, recall)
     judged, level = len(qrels), options.relevance_level
     without = judged - answered, measures.without_relevant(qrels, level)
-    write_artifact(options.output, measures.Measures(options.system, options.split, level, judged, {**mean}, *without))
+    described = measures.describe_judged(ranks, qrels, options.measures, level)
+    whole = measures.Measures(options.system, options.split, level, judged, {**mean}, *without, described)
+    write_artifact(options.output, whole)
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())
     log.info("%d judged queries, %d of them with results; %s", judged, answered, line)
     for number, what in zip(without, ("result", f"passage of grade {level} or higher"), strict=True):

@@ -12,7 +12,6 @@ from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import OF_TRAINING, load_schema
 from workflow.experiment.config import (
-    FUSION_KINDS,
     TRAINING_SPLITS,
     Config,
     compared,
@@ -24,6 +23,7 @@ from workflow.experiment.config import (
     kind_of,
     section_of,
 )
+from workflow.experiment.contrasts import pairs
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
 # What makes an encoder what it is, trained here or elsewhere.
@@ -143,9 +143,12 @@ def disagreements(config: Config, wildcards: Wildcards) -> Words:
 
 
 def compared_systems(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the systems that are compared with the baseline."""
-    names = compared(config, wildcards.split)
-    return Words(option("systems", names), {"systems": names})
+    """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
+    names, found = compared(config, wildcards.split), pairs(config, wildcards.split)
+    words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
+    places = {"parts": "systems.parts", "starts": "encoders.starts", "contrasts": "evaluation.contrasts"}
+    recorded = {places[kind]: listed for kind, listed in found.items()}
+    return Words([*option("systems", names), *words], {"systems": names, **recorded})
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:
@@ -155,11 +158,9 @@ def whole_config(config: Config, wildcards: Wildcards) -> Words:
 
 
 def described_systems(config: Config, wildcards: Wildcards) -> Words:
-    """How each system's ranking is made; the first that merges runs is what the report's summary compares."""
+    """How each system's ranking is made."""
     systems = {name: describe(config, name) for name in config["systems"]}
-    contenders = [name for name, system in config["systems"].items() if kind_of(system) in FUSION_KINDS]
-    words = option("description_of_systems", report_inputs.named(systems))
-    return Words([*words, *option("contender", contenders[:1])], {"systems": systems})
+    return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:

@@ -1,4 +1,4 @@
-"""Comparing systems with a baseline on the queries of one split: intervals, tests, wins and losses, list lengths.
+"""Comparing pairs of systems on the queries of one split: intervals, tests, verdicts, wins and losses, list lengths.
 
 Values and differences stand in a matrix, one row per query. Sums are taken of whole numbers of units so small that
 nothing is lost, and so few that a double holds every sum: so the results are the same to the last bit in whatever order
@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +28,30 @@ DIGITS = 52
 # Cells of a random matrix at a time: 16 MB.
 CELLS_PER_BLOCK = 2 << 20
 
+WIN, NO_DIFFERENCE, LOSS = "WIN", "NO DIFFERENCE", "LOSS"
+
+
+class Pair(NamedTuple):
+    """A system, what it is compared with, and what that is to it: a part, start, baseline or contrast."""
+
+    system: str
+    baseline: str
+    relation: str
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against the baseline by one measure; an interval is from `low` to `high`.
+    """One system against another, here its `baseline`, by one measure; an interval is from `low` to `high`.
 
     `t_test` and `randomization_test` are p-values, `_holm` those corrected; None where a test is not defined. `won`,
-    `tied` and `lost` count queries.
+    `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant.
     """
 
     system: str
+    baseline: str
+    relation: str
     measure: str
+    verdict: str
     mean: float
     mean_low: float
     mean_high: float
@@ -83,7 +97,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons on one split, with the `Settings` they were made with."""
+    """All comparisons on one split, by pair and measure, with the `Settings` they were made with.
+
+    Lists and the tables of systems are compared with one `baseline`.
+    """
 
     split: str
     baseline: str
@@ -96,52 +113,65 @@ class Comparisons:
     list_lengths: list[ListLength]
 
 
-def compare(systems: Mapping[str, Values], baseline: str, settings: Settings) -> list[Comparison]:
-    """Compare every other system with the baseline by every measure, in the order of the systems."""
-    names = [name for name in systems if name != baseline]
-    measures, base = systems[baseline].measures, systems[baseline].values
-    values = np.stack([base, *(systems[name].values for name in names)], axis=1)
-    drawn = bootstrap_means(values.reshape(len(base), -1), settings.resamples, settings.seed)
+def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Settings) -> list[Comparison]:
+    """Compare pairs of systems by every measure, pair by pair; p-values are corrected over the pairs, by measure."""
+    if not pairs:
+        return []
+    names, measures = list(systems), next(iter(systems.values())).measures
+    values = np.stack([one.values for one in systems.values()], axis=1)  # (queries, systems, measures)
+    drawn = bootstrap_means(values.reshape(len(values), -1), settings.resamples, settings.seed)
     drawn = drawn.reshape(settings.resamples, *values.shape[1:])
-    low, high = interval(drawn, settings.confidence)
-    difference_low, difference_high = interval(drawn[:, 1:] - drawn[:, :1], settings.confidence)
-    units, _ = quantize(values[:, 1:] - values[:, :1])
-    flat, shape = units.reshape(len(base), -1), units.shape[1:]
-    by_signs = randomization_test(flat, settings.resamples, settings.seed).reshape(shape) if names else np.empty(shape)
+    bounds = interval(drawn, settings.confidence)
+    first, second = ([names.index(pair[side]) for pair in pairs] for side in (0, 1))
+    units, _ = quantize(values[:, first] - values[:, second])
+    flat, shape = units.reshape(len(values), -1), units.shape[1:]
+    by_signs = randomization_test(flat, settings.resamples, settings.seed).reshape(shape)
     by_t = np.array(t_test(flat), dtype=object).reshape(shape)
     corrected_t, corrected_signs = (
         [holm(found[:, column].tolist()) for column in range(len(measures))] for found in (by_t, by_signs)
     )
     rows = []
-    for row, name in enumerate(names):
+    for row, (pair, system, base) in enumerate(zip(pairs, first, second, strict=True)):
+        low, high = interval(drawn[:, system] - drawn[:, base], settings.confidence)
         for column, measure in enumerate(measures):
-            reached, before = fmean(systems[name].values[:, column]), fmean(base[:, column])
+            reached, before = (fmean(values[:, one, column]) for one in (system, base))
             corrected = corrected_signs[column][row]
+            significant = corrected is not None and corrected <= settings.alpha
             won, tied, lost = (int((np.sign(units[:, row, column]) == sign).sum()) for sign in (1, 0, -1))
             rows.append(
                 Comparison(
-                    system=name,
+                    system=pair.system,
+                    baseline=pair.baseline,
+                    relation=pair.relation,
                     measure=measure,
+                    verdict=judge(reached - before, significant),
                     mean=reached,
-                    mean_low=float(low[1 + row, column]),
-                    mean_high=float(high[1 + row, column]),
+                    mean_low=float(bounds[0, system, column]),
+                    mean_high=float(bounds[1, system, column]),
                     baseline_mean=before,
-                    baseline_low=float(low[0, column]),
-                    baseline_high=float(high[0, column]),
+                    baseline_low=float(bounds[0, base, column]),
+                    baseline_high=float(bounds[1, base, column]),
                     difference=reached - before,
-                    difference_low=float(difference_low[row, column]),
-                    difference_high=float(difference_high[row, column]),
+                    difference_low=float(low[column]),
+                    difference_high=float(high[column]),
                     t_test=by_t[row, column],
                     t_test_holm=corrected_t[column][row],
                     randomization_test=float(by_signs[row, column]),
                     randomization_test_holm=corrected,
-                    significant=corrected is not None and corrected <= settings.alpha,
+                    significant=significant,
                     won=won,
                     tied=tied,
                     lost=lost,
                 )
             )
     return rows
+
+
+def judge(difference: float, significant: bool) -> str:
+    """Return the verdict on a difference."""
+    if not significant:
+        return NO_DIFFERENCE
+    return WIN if difference > 0 else LOSS
 
 
 def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[ListLength]:

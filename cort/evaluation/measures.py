@@ -1,33 +1,31 @@
 """Retrieval measures, named as ir_measures names them and computed by trec_eval (through pytrec_eval).
 
-Known: RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k. trec_eval ignores the rank column of a run: it orders by
-score (in single precision), descending, and among equal scores by doc id, descending.
+Known: RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k; each of them as `nDCG(judged_only=True)@10`, of rankings
+from which documents without a judgement are removed; Judged@k, the share of the first k results that have one.
+trec_eval ignores the rank column of a run: it orders by score (in single precision), descending, and among equal scores
+by doc id, descending.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cort.evaluation.judged import FIRST, Judged, JudgedRanks, Ranks, condensed, judged_ranks, judged_share
 from cort.formats import tables
-from cort.formats.ids import positions
 from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
-JudgedRanks: TypeAlias = Mapping[str, Mapping[str, int]]
 # Query -> measure -> value.
 PerQuery: TypeAlias = dict[str, dict[str, float]]
 
@@ -39,14 +37,16 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "AP": ("map", "map_cut.{}"),
     "P": (None, "P.{}"),
     "Success": (None, "success.{}"),
+    # Of our own; trec_eval has none.
+    "Judged": (None, ""),
 }
-MEASURE = re.compile(r"([A-Za-z]+)(?:@([1-9][0-9]{0,8}))?")
-KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k or Success@k with k from 1"
+JUDGED = "Judged"
+JUDGED_ONLY = "(judged_only=True)"
+MEASURE = re.compile(rf"([A-Za-z]+)({re.escape(JUDGED_ONLY)})?(?:@([1-9][0-9]{{0,8}}))?")
+KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k or Judged@k with k from 1"
 
 # Python dictionaries of all rankings at once would take much memory.
 QUERIES_PER_CHUNK = 200
-# Judged documents of a query.
-FEW = 4
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,19 @@ class Measures:
     mean: dict[str, float | None]
     without_results: int = 0
     without_relevant: int = 0
+    judged: Judged | None = None
 
 
 class Measure(NamedTuple):
-    """One measure: its name here, trec_eval's name in the request, and the cut if there is one."""
+    """One measure: its name here, trec_eval's name in the request, the cut if there is one, documents left out or not.
+
+    The request is empty where trec_eval has no such measure, which is Judged@k.
+    """
 
     name: str
     request: str
     cut: int | None
+    judged_only: bool
 
 
 def parse_measures(names: Sequence[str]) -> list[Measure]:
@@ -81,12 +86,13 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
     parsed, unknown = [], []
     for name in names:
         match = MEASURE.fullmatch(name)
-        whole, with_cut = TREC_NAMES.get(match[1], (None, None)) if match else (None, None)
-        request, cut = (with_cut, int(match[2])) if match and match[2] else (whole, None)
-        if request is None:
+        kind, judged_only, digits = match.groups() if match else ("", None, None)
+        whole, with_cut = TREC_NAMES.get(kind, (None, None))
+        request, cut = (with_cut, int(digits)) if digits else (whole, None)
+        if request is None or (kind == JUDGED and judged_only):
             unknown.append(name)
         else:
-            parsed.append(Measure(name, request.format(cut), cut))
+            parsed.append(Measure(name, request.format(cut), cut, judged_only is not None))
     if unknown or not names:
         found = ", ".join(map(shorten, unknown)) or "no measure"
         raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
@@ -108,37 +114,42 @@ def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_leve
     return evaluate_ranks(judged_ranks(run, qrels), qrels, measures, relevance_level)
 
 
-def evaluate_ranks(ranks: JudgedRanks, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
+def evaluate_ranks(
+    found: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+) -> PerQuery:
     """Measure every query from what `judged_ranks` found in a run, as `evaluate_run` does."""
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
-    query_ids = list(ranks)
-    for start in range(0, len(query_ids), QUERIES_PER_CHUNK):
-        chunk = {query_id: ranks[query_id] for query_id in query_ids[start : start + QUERIES_PER_CHUNK]}
-        for query_id, answers in _evaluate_chunk(chunk, qrels, parsed, relevance_level).items():
-            values[query_id] = {measure.name: _value(measure, answers) for measure in parsed}
+    for query_id, one in found.items():
+        values[query_id] |= {measure.name: judged_share(one, measure.cut) for measure in parsed if not measure.request}
+    for judged_only in (False, True):
+        asked = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
+        ranks = {query_id: one.ranks for query_id, one in found.items() if one.ranks and asked}
+        for query_id, answers in _evaluate(condensed(ranks) if judged_only else ranks, qrels, asked, relevance_level):
+            values[query_id] |= {measure.name: _value(measure, answers) for measure in asked}
     return values
 
 
-def judged_ranks(run: Run, qrels: Qrels) -> JudgedRanks:
-    """Find the judged documents among the results of each query: query_id -> doc_id -> rank from 0.
+def describe_judged(
+    found: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+) -> Judged:
+    """Tell how much is judged of the first results, and what the measures that this can change are without the rest."""
+    names = [f"P@{FIRST}"]
+    names += [one.name for one in parse_measures(measures) if re.match(r"(RR|nDCG|AP|P)\b", one.name)]
+    whole = [name for name in dict.fromkeys(names) if JUDGED_ONLY not in name]
+    both = [name for one in whole for name in (one, re.sub(r"(?=@|\Z)", JUDGED_ONLY, one, count=1))]
+    firsts = [min(FIRST, one.results) for one in found.values()]
+    judged = [sum(rank < FIRST for rank in one.ranks.values()) for one in found.values()]
+    grades = [grade for one in qrels.values() for grade in one.values()]
+    relevant = sum(grade >= relevance_level for grade in grades)
+    asked = [f"{JUDGED}@{FIRST}", *both]
+    mean = means(evaluate_ranks(found, qrels, asked, relevance_level), asked)
+    return Judged(len(grades), relevant, sum(firsts), sum(firsts) - sum(judged), mean)
 
-    Ranks are in trec_eval's order. Queries without any are left out.
-    """
-    with np.errstate(over="ignore"):
-        scores = run.scores.astype(np.float32)
-    ranks = {}
-    for position, query_id in enumerate(run.query_ids):
-        judged = list(qrels.get(query_id, ()))
-        start, end = int(run.offsets[position]), int(run.offsets[position + 1])
-        doc_ids = run.doc_ids.slice(start, end - start)
-        rows = _rows(judged, doc_ids)
-        if rows:
-            ranks[query_id] = _ranks(rows, doc_ids, scores[start:end])
-    return ranks
 
-
-def recall_by_depth(ranks: JudgedRanks, qrels: Qrels, depth: int, relevance_level: int = 1) -> list[float]:
+def recall_by_depth(
+    ranks: Mapping[str, JudgedRanks], qrels: Qrels, depth: int, relevance_level: int = 1
+) -> list[float]:
     """Mean recall of every query at depths 1 to `depth`: R@k, exact but for the last rounding.
 
     So equal recall is equal here, whatever queries it comes from.
@@ -147,31 +158,9 @@ def recall_by_depth(ranks: JudgedRanks, qrels: Qrels, depth: int, relevance_leve
     for query_id, found in ranks.items():
         relevant = [doc_id for doc_id, grade in qrels[query_id].items() if grade >= relevance_level]
         for doc_id in relevant:
-            if found.get(doc_id, depth) < depth:
-                gained[found[doc_id]] += Fraction(1, len(relevant))
+            if found.ranks.get(doc_id, depth) < depth:
+                gained[found.ranks[doc_id]] += Fraction(1, len(relevant))
     return [float(total / len(qrels)) for total in itertools.accumulate(gained)]
-
-
-def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
-    """Find where judged documents stand; those that are nowhere are left out."""
-    if len(judged) <= FEW:
-        # Looking through all ids takes less time than making an index of them.
-        places = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
-    else:
-        places = positions(pa.array(judged, pa.string()), doc_ids).tolist()
-    return {doc_id: place for doc_id, place in zip(judged, places, strict=True) if place >= 0}
-
-
-def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.float32]) -> dict[str, int]:
-    """Rank documents from 0 by their scores, among equal scores by descending doc id."""
-    ranks = {}
-    for doc_id, row in rows.items():
-        ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
-        tied = np.flatnonzero(scores == scores[row])
-        if len(tied) > 1:
-            alike = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(pa.array(tied))
-            ranks[doc_id] += pc.greater(alike, doc_id).true_count
-    return ranks
 
 
 def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) -> dict[str, float]:
@@ -214,7 +203,17 @@ def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
     return qrels
 
 
-def _evaluate_chunk(ranks: JudgedRanks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int) -> PerQuery:
+def _evaluate(
+    ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
+) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Evaluate rankings, not too many at a time."""
+    query_ids = list(ranks)
+    for start in range(0, len(query_ids), QUERIES_PER_CHUNK):
+        chunk = {query_id: ranks[query_id] for query_id in query_ids[start : start + QUERIES_PER_CHUNK]}
+        yield from _evaluate_chunk(chunk, qrels, measures, relevance_level).items()
+
+
+def _evaluate_chunk(ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int) -> PerQuery:
     """Evaluate rankings given by the ranks of their judged documents.
 
     No measure depends on what an unjudged document is, nor on what comes after the last judged one. So a document is

@@ -293,6 +293,7 @@ def test_the_page_shows_them(tmp_path):
         "mean": {"RR@10": 0.75},
         "without_results": 0,
         "without_relevant": 0,
+        "judged": None,
     }
     (tmp_path / "m.json").write_text(json.dumps(measures))
     options = ["--title", "T", "--dataset", "d", "--measures-files", str(tmp_path / "m.json"), "--baseline", "s"]

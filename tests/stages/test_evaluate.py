@@ -45,6 +45,7 @@ def test_means_are_over_all_judged_queries_and_keep_full_precision(folder):
         "mean",
         "without_results",
         "without_relevant",
+        "judged",
     ]
     assert (summary["system"], summary["split"], summary["relevance_level"], summary["queries"]) == ("s", "dev", 1, 3)
     assert list(summary["mean"]) == ["RR@10", "R@1", "nDCG"]

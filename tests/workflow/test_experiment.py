@@ -374,6 +374,33 @@ MISTAKES = {
         {"evaluation disagreements": ["cort"]},
         "evaluation.disagreements: found cort alone, expected two systems or none; name another",
     ),
+    "contrast with an unknown system": (
+        {"evaluation contrasts": [["cort", "CORT"]]},
+        "evaluation.contrasts: found 'CORT', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
+        "cort+bm25-cross, published; add it or fix the name",
+    ),
+    "contrast of a system with itself": (
+        {"evaluation contrasts": [["cort", "cort"]]},
+        "evaluation.contrasts: found cort against itself, expected two systems; name another",
+    ),
+    "contrast of three systems": (
+        {"evaluation contrasts": [["cort", "bm25", "cort+bm25"]]},
+        "evaluation.contrasts.0: found ['cort', 'bm25', 'cort+bm25'], expected at most 2 of them; fix the value",
+    ),
+    "contrast that stands there twice": (
+        {"evaluation contrasts": [["cort", "bm25"], ["cort", "bm25"]]},
+        "evaluation.contrasts: found [cort, bm25] 2 times, expected each pair once; remove one",
+    ),
+    "contrast of systems without a common split": (
+        {
+            "splits dev": {"queries": "q.tsv", "qrels": "r.tsv"},
+            "systems published run": {"test": "a.trec"},
+            "systems other": {"run": {"dev": "b.trec"}},
+            "evaluation contrasts": [["published", "other"]],
+        },
+        "evaluation.contrasts: found published and other, which share no split with each other and bm25, expected one "
+        "that is evaluated; name others",
+    ),
     "unknown measure": (
         {"evaluation measures": ["MRR@10"]},
         "evaluation.measures: found 'MRR@10', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and "

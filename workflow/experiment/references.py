@@ -15,6 +15,7 @@ from workflow.experiment.config import (
     LEARNERS,
     TRAINING_SPLITS,
     Config,
+    compared,
     evaluated_splits,
     is_trained,
     models_of,
@@ -222,6 +223,13 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
         yield f"evaluation.disagreements: found {both[0]} alone, expected two systems or none; name another"
     for key in ("measures", "depth_measures"):
         yield from check_measures(f"evaluation.{key}", evaluation[key])
+    place = "evaluation.contrasts"
+    for pair in evaluation["contrasts"]:
+        for name in pair:
+            yield from check_name(place, name, config["systems"])
+        if len(set(pair)) < len(pair):
+            yield f"{place}: found {pair[0]} against itself, expected two systems; name another"
+    yield from check_once(place, [f"[{', '.join(pair)}]" for pair in evaluation["contrasts"]], "pair")
 
 
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
@@ -235,7 +243,14 @@ def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
         if name in known and name not in used and config["systems"] == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
     yield from check_once("exports", config["exports"] or [], "model")
-    if (consistency := (config["evaluation"] or {}).get("consistency")) is not None:
+    evaluation = config["evaluation"] or {}
+    for pair in evaluation.get("contrasts", []):
+        names = [*pair, evaluation["baseline"]]
+        shared = any({*names} <= {*compared(sound, split)} for split in evaluated_splits(config))
+        if {*names} <= config["systems"].keys() and not shared:
+            found = f"{' and '.join(pair)}, which share no split with each other and {evaluation['baseline']}"
+            yield f"evaluation.contrasts: found {found}, expected one that is evaluated; name others"
+    if (consistency := evaluation.get("consistency")) is not None:
         yield from _check_consistency("evaluation.consistency", consistency, sound)
 
 

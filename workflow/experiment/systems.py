@@ -15,8 +15,10 @@ from cort.training.settings import needs_teacher
 from workflow.experiment.config import KINDS, LEARNERS, TRAINING_SPLITS, Config, is_trained, parts_of, ranked_splits
 
 # As cort/evaluation/measures.py knows them.
-MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k"
-MEASURE = re.compile(r"(RR|nDCG|AP|(RR|nDCG|AP|R|P|Success)@[1-9][0-9]{0,8})")
+MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k and Judged@k"
+MEASURE = re.compile(
+    r"(RR|nDCG|AP)(\(judged_only=True\))?|((RR|nDCG|AP|R|P|Success)(\(judged_only=True\))?|Judged)@[1-9][0-9]{0,8}"
+)
 
 
 def entries(config: Config, section: str) -> list[tuple[str, Config]]:

@@ -282,3 +282,76 @@ def test_published_ndcg_of_published_runs(run, year, published):
     qrels = read_qrels(folder / f"qrels.dl{year}-passage.txt")
     values = measures.evaluate_run(read_run(folder / f"run.{run}.dl{year}.trec"), qrels, ["nDCG@10"])
     assert f"{measures.means(values, ['nDCG@10'])['nDCG@10']:.4f}".lstrip("0") == published
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        # b and e are judged: the second and fifth of five results.
+        ("Judged@1", 0.0),
+        ("Judged@2", 1 / 2),
+        ("Judged@4", 1 / 4),
+        ("Judged@5", 2 / 5),
+        # There are no more than five.
+        ("Judged@10", 2 / 5),
+        ("RR(judged_only=True)", 1 / 2),
+        ("RR(judged_only=True)@1", 0.0),
+        ("RR", 1 / 5),
+        ("P(judged_only=True)@2", 1 / 2),
+        ("P(judged_only=True)@10", 1 / 10),
+        ("AP(judged_only=True)", (1 / 2) / 2),
+        ("nDCG(judged_only=True)@10", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
+        ("Success(judged_only=True)@2", 1.0),
+    ],
+)
+def test_known_answers_where_some_results_are_not_judged(measure, expected):
+    assert value(FIVE, {"q": {"b": 0, "e": 2, "z": 1}}, measure) == pytest.approx(expected, abs=1e-15)
+
+
+def test_queries_of_which_no_result_is_judged_count_zero():
+    qrels = {"q": {"z": 1}, "without results": {"a": 1}}
+    names = ["Judged@10", "RR(judged_only=True)", "RR"]
+    assert measures.evaluate_run(make_run(FIVE), qrels, names) == dict.fromkeys(qrels, dict.fromkeys(names, 0.0))
+
+
+def test_the_same_numbers_as_trec_eval_gets_from_judged_documents_only():
+    import pytrec_eval
+
+    names = ["RR(judged_only=True)", "nDCG(judged_only=True)@5", "AP(judged_only=True)", "P(judged_only=True)@5"]
+    requests = {"recip_rank", "ndcg_cut.5", "map", "P.5"}
+    rng = np.random.default_rng(7)
+    rankings = {f"q{i}": [(f"d{j}", float(rng.integers(9))) for j in rng.permutation(60)[:40]] for i in range(30)}
+    qrels = {f"q{i}": {f"d{j}": int(rng.integers(0, 4)) for j in rng.permutation(80)[:20]} for i in range(30)}
+    found = measures.evaluate_run(make_run(rankings), qrels, [*names, "Judged@10"], 2)
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, requests, relevance_level=2, judged_docs_only_flag=1)
+    expected = evaluator.evaluate({query_id: dict(ranking) for query_id, ranking in rankings.items()})
+    for query_id, ranking in rankings.items():
+        row = expected[query_id]
+        answers = [row[answer] for answer in ("recip_rank", "ndcg_cut_5", "map", "P_5")]
+        # By brute force: sort by score, then by descending id.
+        first = sorted(ranking, key=lambda result: (result[1], result[0]), reverse=True)[:10]
+        answers.append(sum(doc_id in qrels[query_id] for doc_id, _ in first) / 10)
+        assert list(found[query_id].values()) == pytest.approx(answers, abs=1e-12)
+
+
+def test_what_is_judged_of_the_first_results():
+    rankings = FIVE | {"r": [(f"d{n}", -float(n)) for n in range(30)], "unjudged query": [("a", 1.0)]}
+    qrels = {"q": {"b": 0, "e": 2, "z": 1}, "r": {"d0": 1, "d9": 0, "d10": 1}, "s": {"x": 1}}
+    found = measures.describe_judged(measures.judged_ranks(make_run(rankings), qrels), qrels, ["RR@10", "R@5"])
+    assert (found.judgements, found.relevant, found.results, found.unjudged) == (7, 5, 5 + 10, 3 + 8)
+    assert found.mean == pytest.approx(
+        {
+            "Judged@10": (2 / 5 + 2 / 10) / 3,
+            "P@10": (1 / 10 + 1 / 10) / 3,
+            # d10 comes third.
+            "P(judged_only=True)@10": (1 / 10 + 2 / 10) / 3,
+            "RR@10": (1 / 5 + 1) / 3,
+            "RR(judged_only=True)@10": (1 / 2 + 1) / 3,
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ["Judged", "Judged(judged_only=True)@10", "nDCG@10(judged_only=True)", "judged@10"])
+def test_names_that_are_no_measures(name):
+    with pytest.raises(InputError, match="Success@k or Judged@k"):
+        measures.parse_measures([name])

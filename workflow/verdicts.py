@@ -1,0 +1,39 @@
+"""Print what the comparisons of an experiment say: per split, a line for each pair of systems.
+
+Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from cort.evaluation import verdicts
+from cort.evaluation.comparisons import Comparisons
+from cort.formats.artifacts import read_artifact
+from cort.system.errors import InputError
+from workflow.experiment.checks import ConfigError, load
+from workflow.report_inputs import comparisons
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the lines of all splits that were compared; 1 if the config or a file is broken."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workflow.verdicts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--configfile", default="config/pydocs.yaml")
+    args = parser.parse_args(argv)
+    try:
+        files = [path for path in comparisons(load(args.configfile)) if Path(path).exists()]
+        found = [read_artifact(path, Comparisons) for path in files]
+    except (ConfigError, InputError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    for one in found:
+        sys.stdout.write("".join(f"{line}\n" for line in [verdicts.explain(one), *verdicts.lines(one)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
