@@ -20,6 +20,7 @@ from workflow.experiment.config import (
     parts_of,
     published_run,
     reranked_by,
+    sources,
 )
 from workflow.params import Wildcards
 
@@ -99,9 +100,16 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
 def for_selection(config: Config, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
     """Return a file of the validation queries, for a best model that is chosen by a measure."""
     model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
-    system = model[LEARNERS[section][1]]["system"]
+    system = sources(model[LEARNERS[section][1]])[0]
     by_measure = model["training"]["best_model_metric"] != "loss"
     return paths.at(path, config, split="validation", system=system) if by_measure else []
+
+
+def sources_of_negatives(config: Config, section: str, wildcards: Wildcards) -> list[str]:
+    """Return the runs that provide the negatives of an encoder's or re-ranker's examples."""
+    model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
+    names = sources(model[LEARNERS[section][1]])
+    return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 
 def teacher_scores(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:

@@ -95,6 +95,7 @@ class _Loop:
         self.task, self.settings = replace(task, examples=examples), settings
         self.per_update = settings.gradient_accumulation * settings.batch_size
         self.updates = math.ceil(examples / self.per_update)
+        self.settings = settings = settings.of(self.updates)
         self.accelerator = make_accelerator(settings.precision)
         groups = parameter_groups(task.model, settings)
         optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)

@@ -1,6 +1,6 @@
-"""Training examples drawn from judgements and a ranking: shared by `triples` (CoRT) and `pairs` (re-ranker).
+"""Training examples drawn from judgements and rankings: shared by `triples` (CoRT) and `pairs` (re-ranker).
 
-Per query: its judged positives, and the documents a ranker put on the ranks asked for, judged positives excluded. All
+Per query: its judged positives, and the documents that rankers put on the ranks asked for, judged positives excluded. All
 in columns: MS MARCO's training queries have fifty million results.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ class SamplingOptions:
     """Options that `triples` and `pairs` share; a re-ranker's first rank is another."""
 
     qrels: str = required("PARQUET")
-    run: str = required("TREC", "where negatives come from")
+    run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
     relevance_level: int = optional(1, "lowest grade that counts as positive")
     first_rank: int = optional(8)
     last_rank: int = optional(100)
@@ -63,8 +63,8 @@ def read_pools(options: SamplingOptions) -> pa.RecordBatch:
     if options.first_rank < 1:
         raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
     qrels = tables.read_table(options.qrels, tables.QRELS)
-    ranks = options.first_rank, options.last_rank
-    pools, counts = build_pools(qrels, options.relevance_level, read_run(options.run), *ranks, options.minimum_results)
+    results = join_runs([read_run(path) for path in options.run], options.first_rank, options.last_rank)
+    pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results)
     pools = limit_pools(pools, options.maximum_queries, options.seed)
     counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
     counts["queries kept"] = len(pools)
@@ -72,36 +72,72 @@ def read_pools(options: SamplingOptions) -> pa.RecordBatch:
         log.info("%s: %d", name, count)
     if not len(pools):
         fix = "check that run and qrels belong together, or widen the ranks"
-        raise input_error(options.run, f"no query to train on ({counts})", "at least one", fix)
+        raise input_error(", ".join(options.run), f"no query to train on ({counts})", "at least one", fix)
     write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
     return pools
 
 
-def build_pools(
-    qrels: pa.Table, relevance_level: int, run: Run, first_rank: int, last_rank: int, minimum_results: int
-) -> tuple[pa.RecordBatch, dict[str, int]]:
-    """Collect what examples are drawn from, in the order of the run, and count what each filter dropped.
+@dataclass(frozen=True)
+class Results:
+    """What rankers put on the ranks asked for, by query: row i is of query ``queries[i]``.
 
-    Rows are of one query each: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives in the
-    ranking. Both ranks, from 1, are inclusive; queries whose ranking is shorter than `minimum_results` are dropped.
+    Of each query, `sizes` counts the results of its longest ranking.
+    """
+
+    query_ids: pa.Array
+    sizes: Positions
+    queries: Positions
+    doc_ids: pa.Array
+    ranks: Positions
+
+
+def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
+    """Collect the results on some ranks, from 1, both inclusive; a document that several runs have, at its best rank.
+
+    Queries are in the order of the first run that has them, their results in the order of rank and run.
+    """
+    query_ids = pa.array(dict.fromkeys(query_id for run in runs for query_id in run.query_ids), pa.string())
+    sizes, parts = np.zeros(len(query_ids), np.int64), []
+    for run in runs:
+        numbers, ranks = positions(pa.array(run.query_ids, pa.string()), query_ids), run.ranks()
+        np.maximum.at(sizes, numbers, np.diff(run.offsets))
+        kept = np.flatnonzero((ranks >= first_rank) & (ranks <= last_rank))
+        parts.append((numbers[run.query_numbers()[kept]], run.doc_ids.take(pa.array(kept)), ranks[kept]))
+    queries, ranks = (np.concatenate([part[column] for part in parts]) for column in (0, 2))
+    doc_ids = pa.concat_arrays([part[1] for part in parts])
+    if len(runs) > 1:
+        # Stable, so that of one document at one rank the first run's comes first, and only the first is kept.
+        order = np.lexsort((ranks, queries))
+        documents = pc.dictionary_encode(doc_ids).indices.to_numpy()[order]
+        _, first = np.unique(queries[order] * (len(doc_ids) + 1) + documents, return_index=True)
+        order = order[np.sort(first)]
+        queries, doc_ids, ranks = queries[order], doc_ids.take(pa.array(order)), ranks[order]
+    return Results(query_ids, sizes, queries, doc_ids, ranks)
+
+
+def build_pools(
+    qrels: pa.Table, relevance_level: int, results: Results, minimum_results: int
+) -> tuple[pa.RecordBatch, dict[str, int]]:
+    """Collect what examples are drawn from, in the order of the queries, and count what each filter dropped.
+
+    Rows are of one query each: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives in their
+    ranking. Queries whose longest ranking is shorter than `minimum_results` are dropped.
     """
     relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
-    query_ids = pa.array(run.query_ids, pa.string())
+    query_ids, queries = results.query_ids, results.queries
     asked = positions(relevant["query_id"], query_ids)
     without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(asked < 0))).as_py()
-    judged = np.bincount(asked[asked >= 0], minlength=len(run))
-    sizes = np.diff(run.offsets)
-    long_enough = sizes >= minimum_results
+    judged = np.bincount(asked[asked >= 0], minlength=len(query_ids))
+    long_enough = results.sizes >= minimum_results
 
-    queries, ranks = run.query_numbers(), run.ranks()
-    inside = (ranks >= first_rank) & (ranks <= last_rank) & (judged > 0)[queries] & long_enough[queries]
-    excluded = inside & _are_judged(queries, run.doc_ids, asked, relevant["doc_id"])
+    inside = (judged > 0)[queries] & long_enough[queries]
+    excluded = inside & _are_judged(queries, results.doc_ids, asked, relevant["doc_id"])
     negatives = np.flatnonzero(inside & ~excluded)
-    left = np.bincount(queries[negatives], minlength=len(run))
+    left = np.bincount(queries[negatives], minlength=len(query_ids))
 
     kept = np.flatnonzero(left)
     counts = {
-        "queries in the ranking": len(run),
+        "queries in the ranking": len(query_ids),
         "dropped: no judged positive": int((judged == 0).sum()),
         "dropped: ranking too short": int(((judged > 0) & ~long_enough).sum()),
         "dropped: no negative left on these ranks": int(((judged > 0) & long_enough & (left == 0)).sum()),
@@ -117,8 +153,8 @@ def build_pools(
     columns = {
         "query_id": query_ids.take(pa.array(kept)),
         "positives": _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
-        "negatives": _lists(left[kept], run.doc_ids.take(pa.array(negatives))),
-        "ranks": _lists(left[kept], pa.array(ranks[negatives], pa.int32())),
+        "negatives": _lists(left[kept], results.doc_ids.take(pa.array(negatives))),
+        "ranks": _lists(left[kept], pa.array(results.ranks[negatives], pa.int32())),
     }
     return pa.record_batch(columns), counts
 

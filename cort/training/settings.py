@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cort.models.settings import EncoderSettings, PairSettings, Precision
@@ -14,6 +14,11 @@ from cort.system.options import optional, required
 LOSS = "loss"
 # What the options of files that are read show as their value.
 FILES = ("PARQUET", "ARROW", "TREC")
+
+
+def _count(value: float, updates: int) -> int:
+    """Give a number of updates, or the number that a share below 1 means."""
+    return round(value * updates) if value < 1 else int(value)
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,8 @@ class TrainingSettings:
     learning_rate: float = optional(2e-5)
     weight_decay: float = optional(0.1)
     decay: Literal["all", "weights"] = optional("all", "weights: no decay of biases and layer normalisation")
-    warmup_updates: int = optional(20)
-    validate_every: int = optional(100, "updates between validations")
+    warmup_updates: float = optional(20, "below 1: a share of all updates")
+    validate_every: float = optional(100, "updates between validations; below 1: a share of all updates")
     max_gradient_norm: float = optional(0.0, "0: no clipping")
     precision: Precision = optional("fp32")
     seed: int = optional(42)
@@ -41,6 +46,11 @@ class TrainingSettings:
     patience: int = optional(0, "validations without a better model that end the training; 0: any number", "N")
     require_gain: bool = optional(False, "fail if the best model is no better than its start, or than not re-ranking")
     compile: bool = optional(False, "with torch.compile")
+
+    def of(self, updates: int) -> TrainingSettings:
+        """Settings of a training of so many updates: shares of them as numbers."""
+        warmup, every = (_count(value, updates) for value in (self.warmup_updates, self.validate_every))
+        return replace(self, warmup_updates=warmup, validate_every=max(every, 1))
 
     @property
     def by_measure(self) -> bool:
@@ -118,6 +128,9 @@ class ObjectiveSettings:
     loss: Loss = optional("triplet")
     margin: float = optional(0.1, "of the triplet loss")
     temperature: float = optional(0.05, "of InfoNCE")
+    relative_margin: float | None = optional(
+        None, "of InfoNCE: leave out passages that the start scores above 1 - this of the positive's score", "SHARE"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +156,11 @@ class RerankerTraining(PairSettings, TrainingOptions):
 def needs_judgements(loss: str) -> bool:
     """Whether a loss must know all relevant passages of a batch."""
     return not {"relevant", "others"}.isdisjoint(OBJECTIVES[loss].of_batch)
+
+
+def leaves_out(loss: str) -> bool:
+    """Whether a loss can leave out passages that may be relevant."""
+    return "others" in OBJECTIVES[loss].of_batch
 
 
 def needs_teacher(loss: str) -> bool:

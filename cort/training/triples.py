@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,12 +16,13 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.encoder import Texts, new_encoder, save_encoder, texts_of
+from cort.models.encoder import Encoder, Texts, new_encoder, save_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error, shorten
 from cort.system.options import read_options
 from cort.training import losses
+from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
 from cort.training.selection import Validation, make_pool, read_candidates
@@ -97,6 +98,7 @@ class TripleTexts:
     objective: Objective
     judgements: KnownPairs | None = None
     teacher: Teacher | None = None
+    guide: Guide | None = None
 
     def __len__(self) -> int:
         return len(self.triples[0])
@@ -146,9 +148,11 @@ class Batch:
 
     @property
     def others(self) -> Tensor:
-        """Which passages are relevant though not at the place of the query's own, (mini-batches, n, 2n)."""
-        relevant = self.relevant
-        return relevant & ~torch.eye(*relevant.shape[-2:], dtype=torch.bool, device=relevant.device)
+        """Which passages are relevant, or may be, though not at the place of the query's own, (mini-batches, n, 2n)."""
+        found = self.relevant
+        if self.texts.guide:
+            found |= torch.from_numpy(self.texts.guide.too_near(self.rows)).to(found.device)
+        return found & ~torch.eye(*found.shape[-2:], dtype=torch.bool, device=found.device)
 
     @property
     def margins(self) -> Tensor:
@@ -166,6 +170,16 @@ def make_objective(settings: ObjectiveSettings, similarity: str) -> Objective:
     loss: Callable[..., Tensor] = getattr(losses, chosen.loss)
     values = [getattr(settings, name) for name in chosen.of_settings]
     return lambda batch: loss(*(getattr(batch, name) for name in chosen.of_batch), *values, similarity_of)
+
+
+def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> list[TripleTexts]:
+    """Let the encoder as it is now tell which negatives are too near; a passage of several parts is encoded once."""
+    rows = np.concatenate([part.triples[1:].reshape(-1) for part in parts])
+    passages = encode_start(encoder, parts[0].passages, rows, "passages")
+    queries = [encode_start(encoder, part.queries, part.triples[0], "queries") for part in parts]
+    guides = [Guide(margin, vectors, passages) for vectors in queries]
+    report_left_out(guides[0], parts[0].triples, size)
+    return [replace(part, guide=guide) for part, guide in zip(parts, guides, strict=True)]
 
 
 def make_task(options: EncoderTraining) -> Task:
@@ -195,6 +209,9 @@ def make_task(options: EncoderTraining) -> Task:
     training = read(caches[0], options.triples, options.qrels, options.teacher_scores)
     held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
     validation = read(caches[1], *held_out)
+    per_epoch = len(training) // tables.count_epochs(options.triples)
+    if options.relative_margin is not None:
+        training, validation = _guided(encoder, options.relative_margin, options.batch_size, training, validation)
     candidates = read_candidates(options)
     pool = make_pool(candidates, caches[1], cache) if candidates else None
 
@@ -212,5 +229,4 @@ def make_task(options: EncoderTraining) -> Task:
     def save(name: str) -> None:
         save_encoder(encoder, options.base_model, Path(options.output) / name)
 
-    per_epoch = len(training) // tables.count_epochs(options.triples)
     return Task(encoder, len(training), per_epoch, training.split, training.losses, validate, save)

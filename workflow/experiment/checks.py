@@ -28,7 +28,7 @@ SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
 # Keys of an encoder that mean nothing if its weights are released ones.
-OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "training"}
+OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "teacher", "start", "triples", "training"}
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
 

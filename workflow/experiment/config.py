@@ -127,6 +127,12 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
     return list(found)
 
 
+def sources(examples: Config) -> list[str]:
+    """List the systems whose runs of the training queries provide the negatives of a model's examples."""
+    named: str | list[str] = examples["system"]
+    return [named] if isinstance(named, str) else named
+
+
 def is_trained(model: Config) -> bool:
     """Tell whether an encoder or re-ranker is trained here, not released by somebody."""
     return "released" not in model
@@ -176,7 +182,8 @@ def teachers(config: Config) -> list[str]:
 
     for section, (_, source) in LEARNERS.items():
         for model in trained_models(config, section):
-            visit(config[section][model][source]["system"])
+            for system in sources(config[section][model][source]):
+                visit(system)
     return list(found)
 
 

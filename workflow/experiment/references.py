@@ -22,6 +22,7 @@ from workflow.experiment.config import (
     parts_of,
     ranked_splits,
     searchable,
+    sources,
     splits_of,
     teachers,
 )
@@ -142,7 +143,7 @@ def _sound(config: Config) -> Config:
         section: {
             name: model
             for name, model in entries(config, section)
-            if not is_trained(model) or model[source]["system"] in systems
+            if not is_trained(model) or set(sources(model[source])) <= systems.keys()
         }
         for section, (_, source) in LEARNERS.items()
     }
@@ -193,7 +194,7 @@ def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
         yield part, training
     for section, model in models_of(config, system):
         if is_trained(config[section][model]):
-            yield config[section][model][LEARNERS[section][1]]["system"], True
+            yield from ((source, True) for source in sources(config[section][model][LEARNERS[section][1]]))
     if "reranker" in system:
         # The scores of a re-ranker are one file per split, over the candidates of all its systems.
         for other, candidate in config["systems"].items():
@@ -207,8 +208,8 @@ def _check_splits(config: Config) -> Iterator[str]:
             yield f"systems.{name}: found no split its published runs share, expected one at least; add run files"
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
-            teacher = model[source]["system"]
-            if is_trained(model) and teacher not in searchable(config):
+            unable = [one for one in sources(model[source]) if one not in searchable(config)]
+            for teacher in unable if is_trained(model) else []:
                 yield (
                     f"{section}.{name}.{source}.system: found {teacher!r}, made from a published run, expected a "
                     "system that can rank the training queries; name another"

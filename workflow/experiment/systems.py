@@ -11,8 +11,17 @@ from cort.models.settings import REVISION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import shorten
-from cort.training.settings import needs_teacher
-from workflow.experiment.config import KINDS, LEARNERS, TRAINING_SPLITS, Config, is_trained, parts_of, ranked_splits
+from cort.training.settings import leaves_out, needs_teacher
+from workflow.experiment.config import (
+    KINDS,
+    LEARNERS,
+    TRAINING_SPLITS,
+    Config,
+    is_trained,
+    parts_of,
+    ranked_splits,
+    sources,
+)
 
 # As cort/evaluation/measures.py knows them.
 MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k and Judged@k"
@@ -88,7 +97,9 @@ def check_models(config: Config) -> Iterator[str]:
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
     """Check which results a model learns from."""
-    yield from check_name(f"{place}.system", source["system"], config["systems"])
+    for system in sources(source):
+        yield from check_name(f"{place}.system", system, config["systems"])
+    yield from check_once(f"{place}.system", sources(source), "system")
     first, last, depth = source["first_rank"], source["last_rank"], config["training_depth"]
     if not first <= last <= depth:
         yield (
@@ -107,6 +118,8 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
     if needs_teacher(encoder["loss"]) != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
         yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
+    if encoder["relative_margin"] is not None:
+        yield from _check_margin(f"{place}.relative_margin", encoder, config["base_models"])
     if "teacher" in encoder:
         yield from check_name(f"{place}.teacher", encoder["teacher"], config["rerankers"])
     if "start" in encoder:
@@ -123,6 +136,17 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
             chain.append(start)
         if start == name:
             yield f"{place}.start: found the circle {' -> '.join([*chain, name])}, expected a first one; remove a start"
+
+
+def _check_margin(place: str, encoder: Config, base_models: Config) -> Iterator[str]:
+    """Check that an encoder can tell before training which passages are near, and that its loss can leave them out."""
+    base_model = base_models.get(encoder["base_model"]) or {"pretrained": ""}
+    found, fix = f"found {encoder['relative_margin']:g}", "or set it to null"
+    if not leaves_out(encoder["loss"]):
+        yield f"{place}: {found} with the loss {encoder['loss']}, expected it with info_nce; change the loss {fix}"
+    elif "start" not in encoder and (encoder["projection"] or "pretrained" not in base_model):
+        expected = "expected weights that rank before training: a start, or a pretrained model without projection"
+        yield f"{place}: {found} with an encoder of random weights, {expected}; name one {fix}"
 
 
 def check_systems(config: Config) -> Iterator[str]:
@@ -178,7 +202,7 @@ def _check_retrieve(place: str, name: str, system: Config, config: Config) -> It
 
 def _check_ef(place: str, name: str, ef: int | str, config: Config) -> Iterator[str]:
     learnt_from = any(
-        is_trained(model) and model[source]["system"] == name
+        is_trained(model) and name in sources(model[source])
         for section, (_, source) in LEARNERS.items()
         for _, model in entries(config, section)
     )

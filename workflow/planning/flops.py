@@ -103,7 +103,8 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
 def _training(training: Config, model: Model, tokens: float, length: float, seen: float, validated: float) -> Work:
     """`tokens` of one example in texts of `length`; `seen` and `validated` examples."""
     batch, update = training["batch_size"], training["batch_size"] * training["gradient_accumulation"]
-    checked = validated * (seen // update // training["validate_every"] + 1)
+    every = training["validate_every"]
+    checked = validated * (1 / every if every < 1 else seen // update // every + 1)
     # Activations wait for their gradients in as many mini-batches as are encoded together.
     waiting = min(training["tokens_at_once"], min(update, seen) * tokens)
     waiting = waiting if training["gradient_checkpointing"] else max(waiting, min(batch, seen) * tokens)

@@ -4,7 +4,7 @@
 rule triples:
     input:
         qrels=paths.QRELS,
-        run=chosen(paths.RUN, system="encoders.{encoder}.triples.system"),
+        runs=partial(inputs.sources_of_negatives, config, "encoders"),
     output:
         triples=paths.TRIPLES,
         counts=paths.TRIPLE_COUNTS,
@@ -16,7 +16,7 @@ rule triples:
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
     shell:
-        "python -m cort.triples --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
+        "python -m cort.triples --qrels {input.qrels:q} --run {input.runs:q} {params.options:q}"
         " --output {output.triples:q} --output-counts {output.counts:q} --log {log:q}"
 
 
@@ -53,7 +53,7 @@ rule train:
         folder=subpath(output.curve, parent=True),
         options=options(
             settings.FRAMING,
-            among("encoders.{encoder}", "loss", "margin", "temperature"),
+            among("encoders.{encoder}", "loss", "margin", "temperature", "relative_margin"),
             settings.training("encoders.{encoder}"),
             "splits.train.relevance_level",
             "seed",

@@ -4,7 +4,7 @@
 rule pairs:
     input:
         qrels=paths.QRELS,
-        run=chosen(paths.RUN, system="rerankers.{reranker}.pairs.system"),
+        runs=partial(inputs.sources_of_negatives, config, "rerankers"),
     output:
         pairs=paths.PAIRS,
         counts=paths.PAIR_COUNTS,
@@ -16,7 +16,7 @@ rule pairs:
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
     shell:
-        "python -m cort.pairs --qrels {input.qrels:q} --run {input.run:q} {params.options:q}"
+        "python -m cort.pairs --qrels {input.qrels:q} --run {input.runs:q} {params.options:q}"
         " --output {output.pairs:q} --output-counts {output.counts:q} --log {log:q}"
 
 

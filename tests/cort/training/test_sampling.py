@@ -7,7 +7,7 @@ import pytest
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.training.sampling import build_pools, draw_distinct, limit_pools, shuffle
+from cort.training.sampling import build_pools, draw_distinct, join_runs, limit_pools, shuffle
 from tests.support.training import Pool, each_of, pools_of
 
 NONE = {
@@ -40,7 +40,7 @@ def test_positives_have_the_level_at_least_and_keep_the_order_of_the_file(tmp_pa
     table = qrels(("2", "b", 1), ("1", "x", 2), ("2", "a", 3), ("3", "y", 0), ("2", "c", 0), ("4", "z", -1))
     rankings = run(tmp_path, dict.fromkeys("1234", "def"))
     for level, expected in ((1, {"1": ["x"], "2": ["b", "a"]}), (2, {"1": ["x"], "2": ["a"]}), (4, {})):
-        pools, _ = build_pools(table, level, rankings, 1, 3, 1)
+        pools, _ = build_pools(table, level, join_runs([rankings], 1, 3), 1)
         assert {pool.query_id: pool.positives for pool in each_of(pools)} == expected
 
 
@@ -60,7 +60,7 @@ def test_each_filter_by_hand(tmp_path):
         "not_in_the_run": ["a"],
         "nor_this_one": ["b"],
     }
-    pools, counts = build_pools(judged(positives), 1, run(tmp_path, rankings), 2, 3, minimum_results=3)
+    pools, counts = build_pools(judged(positives), 1, join_runs([run(tmp_path, rankings)], 2, 3), minimum_results=3)
     assert each_of(pools) == [
         Pool("exactly", ["z"], ["b", "c"], [2, 3]),
         Pool("some_relevant", ["b", "a", "q"], ["c"], [2]),
@@ -77,13 +77,13 @@ def test_each_filter_by_hand(tmp_path):
 
 
 def test_ranks_beyond_the_ranking_leave_nothing(tmp_path):
-    pools, counts = build_pools(judged({"q": ["x"]}), 1, run(tmp_path, {"q": "abc"}), 4, 100, 1)
+    pools, counts = build_pools(judged({"q": ["x"]}), 1, join_runs([run(tmp_path, {"q": "abc"})], 4, 100), 1)
     assert each_of(pools) == []
     assert counts == {**NONE, "queries in the ranking": 1, "dropped: no negative left on these ranks": 1}
 
 
 def test_an_empty_run(tmp_path):
-    pools, counts = build_pools(judged({"q": ["x"]}), 1, run(tmp_path, {}), 1, 100, 1)
+    pools, counts = build_pools(judged({"q": ["x"]}), 1, join_runs([run(tmp_path, {})], 1, 100), 1)
     assert (each_of(pools), counts) == ([], {**NONE, "queries without results": 1})
 
 
@@ -99,7 +99,7 @@ def test_pools_against_brute_force(tmp_path, seed):
     ]
     level, first, minimum = (int(generator.integers(1, bound)) for bound in (3, 6, 12))
     last = first + int(generator.integers(0, 20))
-    pools, counts = build_pools(qrels(*grades), level, run(tmp_path, rankings), first, last, minimum)
+    pools, counts = build_pools(qrels(*grades), level, join_runs([run(tmp_path, rankings)], first, last), minimum)
     expected = []
     for query_id, ranking in rankings.items():
         relevant = [doc for query, doc, grade in grades if query == query_id and grade >= level]
