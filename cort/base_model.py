@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats import tables
-from cort.formats.artifacts import read_json
 from cort.formats.cleaning import Form, convert
-from cort.models.settings import REVISION
+from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_folder
@@ -152,54 +151,20 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     :param seed: of the pooler, which some checkpoints lack.
     """
     import torch
-    from transformers import AutoTokenizer
 
     from cort.models.loading import load_transformer
     from cort.models.tokenizer import check_vocabulary
     from cort.models.transformer import count_tokens
 
-    options: dict[str, Any] = {}
-    fix = "check name, revision and network, or name a local folder"
-    if Path(name).is_dir():
-        _check_folder(Path(name))
-        fix = "save the whole model there again"
-    elif name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
-    else:
-        _check_revision(name, revision)
-        options["revision"] = revision
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False, **options)
-    except Interrupted:
-        raise
-    except Exception as error:  # transformers and tokenizers have errors of many kinds
-        reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
-        raise input_error(name, f"no whole tokenizer ({reason})", "a tokenizer beside the weights", fix) from error
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise input_error(name, "no vocabulary", "a tokenizer beside the weights", "save it there")
+    source, fix = find_folder(name, revision)
+    check_weights(source)
+    tokenizer = open_tokenizer(source, fix)
     torch.manual_seed(seed)
-    model: Any = load_transformer(name, fix=fix, dtype="auto", local_files_only=Path(name).is_dir(), **options)
+    model: Any = load_transformer(source, fix=fix, dtype="auto")
     check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
-
-
-def _check_revision(name: str, revision: str | None) -> None:
-    """Refuse names of branches, under which a hub gives another model tomorrow."""
-    if revision is None or not REVISION.fullmatch(revision):
-        without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
-        found, expected = f"{name!r}, no folder, {without}", "a folder, or a hub name with its revision"
-        raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").exists():
-        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
-    read_json(folder / "config.json").of(dict)
-    if not any(folder.glob("*.safetensors")):
-        fix = "convert it with save_pretrained; pickles are refused"
-        raise input_error(folder, "no safetensors weights", "model.safetensors", fix)
 
 
 @dataclass(frozen=True, kw_only=True)

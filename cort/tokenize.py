@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cort.formats import tables, tokens
 from cort.formats.cleaning import Form, convert
-from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
+from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts, refusing
 from cort.system import cli
 from cort.system.options import optional, required
 from cort.system.progress import track
@@ -28,12 +28,13 @@ ROWS = 8_192
 
 
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
-    """Yield (ids, token ids without special tokens) in the order of the table."""
-    tokenizer = load_tokenizer(folder)
+    """Yield (ids, token ids without special tokens) in the order of the table; each text has its prompt before it."""
+    tokenizer, prompts = load_tokenizer(folder), read_prompts(folder)
     schema = tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
+    prompt = prompts["passage" if schema is tables.PASSAGES else "query"]
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
-        converted = convert(batch["text"], form).to_pylist()
+        converted = [f"{prompt}{text}" for text in convert(batch["text"], form).to_pylist()]
         with refusing(folder):
             encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]

@@ -49,6 +49,8 @@ def frame_text(tokens: Ids, template: Template, max_length: int, segment: int) -
     """Cut one text to `max_length` tokens, special ones included, all of the same segment."""
     kept = tokens[: max_length - template.extra]
     ids = np.concatenate([template.before, kept, template.after]).astype(np.int64)
+    # An empty text, and a tokenizer without special tokens.
+    ids = ids if len(ids) else np.array([template.pad], np.int64)
     return ids, np.full(len(ids), segment, dtype=np.int64)
 
 

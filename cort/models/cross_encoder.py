@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_pair
-from cort.models.loading import load_transformer, read_settings
+from cort.models.loading import load_transformer, own_settings, read_settings
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import (
@@ -89,10 +89,16 @@ class Pairs:
 
 
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
-    """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder."""
+    """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder.
+
+    One that is a re-ranker itself keeps its head, and its settings are those that count.
+    """
+    if (Path(base_model) / PairSettings.FILE).is_file():
+        own_settings(base_model, settings)
+        return load_cross_encoder(base_model)[0]
     torch.manual_seed(seed)
     classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
-    _check_lengths("", settings, load_template(base_model, count_tokens(classifier)), classifier)
+    check_lengths("", settings, load_template(base_model, count_tokens(classifier)), classifier)
     return CrossEncoder(classifier, settings)
 
 
@@ -109,11 +115,12 @@ def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     if config.num_labels != 1:
         raise input_error(folder, f"a classifier of {config.num_labels} classes", "one logit", "train it again")
     template = load_template(folder, count_tokens(classifier))
-    _check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, classifier)
+    check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, classifier)
     return CrossEncoder(classifier, settings).eval(), template
 
 
-def _check_lengths(place: str, settings: PairSettings, template: Template, classifier: nn.Module) -> None:
+def check_lengths(place: str, settings: PairSettings, template: Template, classifier: nn.Module) -> None:
+    """Refuse lengths that leave no room for text, or have no positions."""
     check_length(f"{place}query_length", settings.query_length, template.extra + 1, classifier)
     # A query of full length still leaves one token for the passage.
     shortest = settings.query_length + len(template.between) + 1

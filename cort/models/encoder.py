@@ -1,12 +1,14 @@
 """The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
 
-This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.2 there).
+This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.2 there). One that was released
+elsewhere may have another activation, or pool the last token, which in a decoder is the one that has seen the text.
 
 On disk a transformers folder (loadable with AutoModel) with ``projection.safetensors`` and ``cort.json`` beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from torch.nn import functional
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_text
-from cort.models.loading import load_tensors, load_transformer, read_settings
+from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import (
@@ -51,14 +53,17 @@ class Encoder(nn.Module):
             expected, fix = f"the model's {hidden} without a projection", f"set it to {hidden}, or use a projection"
             raise input_error("dimension", str(settings.dimension), expected, fix)
         self.projection = nn.Linear(hidden, settings.dimension) if settings.projection else None
-        self.inputs = accepted_inputs(transformer)
+        self.inputs = accepted_inputs(transformer, settings.query_segment != settings.passage_segment)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch, e)."""
         mask = batch["attention_mask"]
         states = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state  # (batch, length, h)
-        pooled = single(states[:, 0]) if self.settings.pooling == "cls" else mean_pool(states, mask)  # (batch, h)
-        return torch.tanh(self.projection(pooled)) if self.projection else pooled  # (batch, e)
+        pooled = POOLINGS[self.settings.pooling](states, mask)  # (batch, h)
+        if self.projection is None:
+            return pooled
+        projected: Tensor = self.projection(pooled)  # (batch, e)
+        return projected.tanh() if self.settings.activation == "tanh" else projected
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device to be used, the transformer in `precision`, pooling and projection in fp32."""
@@ -96,7 +101,7 @@ class Texts:
 
     def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
         """Count the tokens of framed texts."""
-        return np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
+        return np.clip(self.tokens.lengths[rows] + self.template.extra, 1, self.max_length)
 
 
 def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
@@ -113,15 +118,31 @@ def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
     return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
 
 
+def last_token(states: Tensor, mask: Tensor) -> Tensor:
+    """Take the state of the last real token, of states (batch, length, h)."""
+    return single(states[torch.arange(len(states), device=states.device), mask.sum(1) - 1])  # (batch, h)
+
+
+POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cls": lambda states, _: single(states[:, 0]),
+    "mean": mean_pool,
+    "last": last_token,
+}
+
+
 def new_encoder(
     base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None
 ) -> Encoder:
     """Put a fresh projection, drawn from `seed`, on a base model folder.
 
-    :param start: folder of a trained encoder, whose weights take the place of both.
+    :param start: folder of a trained encoder, whose weights take the place of both. A base model that is an encoder
+        itself is its own, and its settings are those that count.
     """
-    transformer = load_transformer(start or base_model, trained=start is not None)
-    _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
+    if (Path(base_model) / EncoderSettings.FILE).is_file():
+        settings, start = own_settings(base_model, settings), start or base_model
+    decoder = settings.pooling == "last" and start is not None
+    transformer = load_transformer(start or base_model, trained=start is not None, decoder=decoder)
+    check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
     torch.manual_seed(seed)
     encoder = Encoder(transformer, settings)
     if start is not None:
@@ -138,14 +159,15 @@ def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | P
 def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
     settings = read_settings(folder, EncoderSettings)
-    transformer = load_transformer(folder, trained=True)
+    transformer = load_transformer(folder, trained=True, decoder=settings.pooling == "last")
     template = load_template(folder, count_tokens(transformer))
-    _check_lengths(f"{Path(folder) / EncoderSettings.FILE}: ", settings, template, transformer)
+    check_lengths(f"{Path(folder) / EncoderSettings.FILE}: ", settings, template, transformer)
     encoder = Encoder(transformer, settings)
     load_tensors(folder, PROJECTION, encoder.projection, EncoderSettings)
     return encoder.eval(), template
 
 
-def _check_lengths(place: str, settings: EncoderSettings, template: Template, transformer: nn.Module) -> None:
+def check_lengths(place: str, settings: EncoderSettings, template: Template, transformer: nn.Module) -> None:
+    """Refuse lengths that leave no room for text, or have no positions."""
     for name in ("query_length", "passage_length"):
         check_length(place + name, getattr(settings, name), template.extra + 1, transformer)

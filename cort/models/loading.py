@@ -26,12 +26,20 @@ FIX = "name a whole model, or build it again"
 COMPLAINT_LENGTH = 200
 # What a config counts: parts, each of which is built before any weight is read, and numbers of all kinds.
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
+# Saved by older versions of transformers, counted anew by later ones.
+BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 # What a setting of ours counts: tokens, or numbers of a vector.
 LONGEST = 100_000
 
 
 def load_transformer(
-    source: str | Path, kind: str = "AutoModel", *, trained: bool = False, fix: str = FIX, **options: Any
+    source: str | Path,
+    kind: str = "AutoModel",
+    *,
+    trained: bool = False,
+    decoder: bool = False,
+    fix: str = FIX,
+    **options: Any,
 ) -> nn.Module:
     """Load an encoder: safetensors only, no remote code, single precision.
 
@@ -40,6 +48,7 @@ def load_transformer(
 
     :param kind: transformers' class; `options` are its own, and settings of the model to replace.
     :param trained: whether the weights are the model's alone, but for a pooler that an encoder has no use for.
+    :param decoder: whether it may be one, whose last token alone has seen the whole text.
     """
     import transformers
 
@@ -48,7 +57,7 @@ def load_transformer(
     try:
         if Path(source).is_dir():
             check_config(Path(source) / "config.json", read_json(Path(source) / "config.json").of(dict), FIX)
-        _check_kind(source, transformers.AutoConfig.from_pretrained(str(source), **options))
+        _check_kind(source, transformers.AutoConfig.from_pretrained(str(source), **options), decoder)
         load = getattr(transformers, kind).from_pretrained
         # Without memory for weights: those that are missing or of another shape would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
@@ -74,21 +83,26 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
             raise input_error(source, f"{name} {shorten(str(value)).strip(chr(39))}", f"a number up to {most:,}", fix)
 
 
-def check_encoder(source: str | Path, config: Any, fix: str) -> None:
-    """Refuse models whose texts are not read in both directions: those without a masked language model."""
+def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = False) -> None:
+    """Refuse models whose texts are not read in both directions: those without a masked language model.
+
+    :param decoder: whether a decoder is as good.
+    """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
     causal = getattr(config, "is_decoder", False)
+    if decoder and not config.is_encoder_decoder and type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return
     if config.is_encoder_decoder or causal or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         decoder = "a decoder" if causal or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
         what = "an encoder-decoder" if config.is_encoder_decoder else decoder
         raise input_error(source, f"a {config.model_type}, {what}", "an encoder of text like BERT", fix)
 
 
-def _check_kind(source: str | Path, config: Any) -> None:
+def _check_kind(source: str | Path, config: Any, decoder: bool) -> None:
     import transformers
 
-    check_encoder(source, config, "name another model")
+    check_encoder(source, config, "name another model", decoder)
     for name in config.architectures or ():
         made_as = getattr(getattr(transformers, str(name), None), "config_class", None)
         if made_as is not None and made_as.model_type != config.model_type:
@@ -105,6 +119,7 @@ def _check_cover(source: str | Path, model: Any, found: Mapping[str, Any], kind:
     has_own_head = trained and kind != "AutoModel"
     missing = [name for name in found["missing_keys"] if has_own_head or not is_head(name)]
     unknown = [name for name in found["unexpected_keys"] if trained or not is_head(name)]
+    unknown = [name for name in unknown if not BUFFER.search(name)]
     check_names(source, missing, unknown, "those of its config.json", FIX)
     for name, shape, wanted in sorted(found["mismatched_keys"]):
         if has_own_head or not is_head(name):
@@ -170,6 +185,17 @@ def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
         raise node.complain(f"the unknown setting {shorten(min(unknown))}")
     written = set(kind.WRITTEN) | set(node.of(dict))
     return kind(**{name: _read(node[name], hints[name]) for name in written})
+
+
+def own_settings(folder: str | Path, asked: Settings) -> Settings:
+    """Read the settings of a model to start from; others that were asked for are refused."""
+    own = read_settings(folder, type(asked))
+    for field in dataclasses.fields(asked):
+        wanted, found = getattr(asked, field.name), getattr(own, field.name)
+        if wanted not in (field.default, found):
+            place, fix = f"--{field.name.replace('_', '-')}", "leave it out, or say it where that folder is made"
+            raise input_error(place, str(wanted), f"{found}, as {Path(folder) / own.FILE} says", fix)
+    return own
 
 
 def _read(node: Node, hint: Any) -> Any:

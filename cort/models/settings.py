@@ -13,6 +13,8 @@ from cort.system.options import optional
 REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
+Pooling: TypeAlias = Literal["cls", "mean", "last"]
+Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,18 @@ class EncoderSettings:
     #: what every model folder says; for the other settings, models older than them have the default
     WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
 
-    pooling: Literal["cls", "mean"] = optional("cls")
+    pooling: Pooling = optional("cls")
     dimension: int = optional(768, "e, the size of the vectors")
     query_length: int = optional(512, "tokens, special ones included")
     passage_length: int = optional(512, "tokens, special ones included")
-    similarity: Literal["angular", "cosine", "inner_product"] = optional("angular")
+    similarity: Similarity = optional("angular")
     projection: bool = optional(True, "False: vectors are the model's own states")
     #: segment ids (section 3.2): CoRT tells the two kinds of text apart by their segment embedding alone
     query_segment: Literal[0, 1] = optional(1)
     passage_segment: Literal[0, 1] = optional(0)
+    activation: Literal["tanh", "identity"] = optional("tanh", "of the projection")
+    query_prompt: str = optional("", "put before every query; the tokens are of both together")
+    passage_prompt: str = optional("", "put before every passage")
 
     @property
     def unit_length(self) -> bool:

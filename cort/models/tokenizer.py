@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cort.formats.artifacts import read_json
+from cort.formats.artifacts import Node, read_json
+from cort.models.settings import EncoderSettings
 from cort.system.errors import input_error, shorten
 from cort.system.interruption import Interrupted
 
@@ -79,8 +81,21 @@ def refusing(folder: str | Path) -> Iterator[None]:
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Identify a tokenizer by the bytes of its ``tokenizer.json``."""
-    return hashlib.sha256((Path(folder) / "tokenizer.json").read_bytes()).hexdigest()[:16]
+    """Identify a tokenizer by the bytes of its ``tokenizer.json`` and the prompts that texts are tokenized with."""
+    digest = hashlib.sha256((Path(folder) / "tokenizer.json").read_bytes())
+    prompts = read_prompts(folder)
+    if any(prompts.values()):
+        digest.update(json.dumps(prompts, sort_keys=True).encode())
+    return digest.hexdigest()[:16]
+
+
+def read_prompts(folder: str | Path) -> dict[str, str]:
+    """Read what an encoder's folder has put before its texts, by kind ("query" or "passage"); nothing in others."""
+    path = Path(folder) / EncoderSettings.FILE
+    node = read_json(path) if path.is_file() else Node(path, {})
+    written = node.of(dict)
+    keys = {kind: f"{kind}_prompt" for kind in ("query", "passage")}
+    return {kind: node[key].read(str) if key in written else "" for kind, key in keys.items()}
 
 
 def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:

@@ -38,13 +38,16 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
 
 
-def accepted_inputs(transformer: nn.Module) -> tuple[str, ...]:
-    """Name the tensors the model takes; segments only where it has embeddings for two."""
+def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
+    """Name the tensors the model takes; segments only where it has embeddings for two.
+
+    :param segments: whether queries and passages differ in them.
+    """
     names = ["input_ids", "attention_mask"]
     config: Any = transformer.config
     if "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1:
         names.append("token_type_ids")
-    else:
+    elif segments:
         log.warning("%s has no second segment: it cannot tell queries and passages apart by it", config.model_type)
     return tuple(names)
 

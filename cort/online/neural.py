@@ -20,7 +20,7 @@ from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import load_reranker
-from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
 from cort.retrieval.audits import audited_width
@@ -36,14 +36,14 @@ PART_OF_MEMORY = 4
 
 
 class Tokenizer:
-    """Token ids as the stage `tokenize` makes them."""
+    """Token ids of queries as the stage `tokenize` makes them."""
 
     def __init__(self, folder: Path, form: str) -> None:
-        self._tokenizer, self._form = load_tokenizer(folder), form
+        self._tokenizer, self._form, self._prompt = load_tokenizer(folder), form, read_prompts(folder)["query"]
 
     def __call__(self, texts: Sequence[str]) -> list[TokenIds]:
         """Convert texts to the form of the model's and tokenize, without special tokens."""
-        converted = convert(pa.array(texts, pa.string()), self._form).to_pylist()
+        converted = [f"{self._prompt}{text}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
         encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 

@@ -187,8 +187,9 @@ def make_task(options: EncoderTraining) -> Task:
 
     :raises InputError: files that do not fit each other.
     """
-    settings = read_options(EncoderSettings, options)
-    encoder = new_encoder(options.base_model, settings, options.seed, options.start)
+    asked = read_options(EncoderSettings, options)
+    encoder = new_encoder(options.base_model, asked, options.seed, options.start)
+    settings = encoder.settings
     tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
     cache, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)

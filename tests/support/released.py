@@ -1,0 +1,104 @@
+"""Models as others release them: folders in the layout of sentence-transformers, with random weights."""
+
+import json
+import shutil
+
+import torch
+from safetensors.torch import save_file
+
+BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+OLD = "sentence_transformers.models."
+PROMPTS = "config_sentence_transformers.json"
+
+
+def write_json(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), "utf-8")
+
+
+def change_json(path, **changes):
+    write_json(path, json.loads(path.read_text("utf-8")) | changes)
+
+
+def write_tokenizer(folder, texts, kind):
+    """Train a tokenizer on texts: XLM-R's way of SentencePiece (unigram), or a decoder's, whose texts end in a token."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    if kind == "sentencepiece":
+        names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.normalizer = normalizers.NFKC()
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        special = list(names.values())
+        trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False)  # noqa: S106
+        single, pair, more = "<s> $A </s>", "<s> $A </s> </s> $B </s>", {"sep_token": "</s>", "cls_token": "<s>"}
+    else:
+        names = {"pad_token": "<|end|>", "eos_token": "<|end|>"}
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        special, alphabet = ["<|end|>"], pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+        single, pair, more = "$A <|end|>", "$A $B <|end|>", {}
+    tokenizer.train_from_iterator(texts, trainer)
+    tokens = [(name, tokenizer.token_to_id(name)) for name in special]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=40, **names, **more)
+    fast.save_pretrained(folder)
+    return fast.pad_token_id, len(fast)
+
+
+def write_transformer(folder, texts, kind, head="AutoModel", labels=1):
+    """Save a new transformer of a kind with a tokenizer of its own."""
+    import transformers
+
+    torch.manual_seed(3)
+    if kind == "sentencepiece":
+        pad, size = write_tokenizer(folder, texts, kind)
+        more = {"max_position_embeddings": 42, "type_vocab_size": 1, "num_labels": labels}
+        config = transformers.AutoConfig.for_model("xlm-roberta", vocab_size=size, pad_token_id=pad, **BERT, **more)
+    else:
+        pad, size = write_tokenizer(folder, texts, kind)
+        more = {"num_key_value_heads": 1, "max_position_embeddings": 64, "head_dim": 16}
+        config = transformers.AutoConfig.for_model("qwen3", vocab_size=size, pad_token_id=pad, **BERT, **more)
+    getattr(transformers, head).from_config(config).save_pretrained(folder)
+    return folder
+
+
+def write_modules(folder, pooling="mean", dense=(), normalize=True, similarity=None, prompts=None, length=None):
+    """Say around a transformer which modules follow it, as sentence-transformers does.
+
+    :param dense: (size, activation, whether it has a bias) of each.
+    """
+    names = ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * normalize]
+    places = ["", *(f"{number}_{name}" for number, name in enumerate(names) if number)]
+    parts = zip(names, places, strict=True)
+    index = [{"idx": row, "name": str(row), "path": path, "type": OLD + name} for row, (name, path) in enumerate(parts)]
+    write_json(folder / "modules.json", index)
+    width = json.loads((folder / "config.json").read_text("utf-8"))["hidden_size"]
+    pools = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken", "max": "max_tokens"}
+    modes = {f"pooling_mode_{key}": name == pooling for name, key in pools.items()}
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
+    for number, (size, activation, bias) in enumerate(dense, start=2):
+        config = {"in_features": width, "out_features": size, "bias": bias}
+        place = folder / f"{number}_Dense"
+        write_json(place / "config.json", config | {"activation_function": f"torch.nn.modules.{activation}"})
+        weights = {"linear.weight": torch.randn(size, width)} | ({"linear.bias": torch.randn(size)} if bias else {})
+        save_file(weights, place / "model.safetensors")
+        width = size
+    if normalize:
+        (folder / places[-1]).mkdir()
+    said = {"prompts": prompts or {}, "default_prompt_name": None, "similarity_fn_name": similarity}
+    write_json(folder / PROMPTS, {key: value for key, value in said.items() if value is not None})
+    if length:
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+    return folder
+
+
+def copy_model(source, folder):
+    shutil.copytree(source, folder)
+    (folder / ".sum").unlink(missing_ok=True)
+    return folder
