@@ -146,9 +146,8 @@ def compared_systems(config: Config, wildcards: Wildcards) -> Words:
     """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
     names, found = compared(config, wildcards.split), pairs(config, wildcards.split)
     words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
-    places = {"parts": "systems.parts", "starts": "encoders.starts", "contrasts": "evaluation.contrasts"}
-    recorded = {places[kind]: listed for kind, listed in found.items()}
-    return Words([*option("systems", names), *words], {"systems": names, **recorded})
+    made = {"compared": names, "parts": found["parts"], "starts": found["starts"]}
+    return Words([*option("systems", names), *words], {"systems": made, "evaluation.contrasts": found["contrasts"]})
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:

@@ -26,7 +26,8 @@ SHORTEST_STEM = 3
 
 def measure_label(name: str) -> str:
     """Return the usual name of the mean of a measure: the mean of RR@10 is MRR@10, that of AP is MAP."""
-    return re.sub(r"^(RR|AP)(?=[@(]|\Z)", r"M\1", name)
+    whole, judged_only = re.subn(r"\(judged_only=True\)", "", name)
+    return re.sub(r"^(RR|AP)(?=[@(]|\Z)", r"M\1", whole) + (", judged only" if judged_only else "")
 
 
 def recall_cutoff(name: str) -> int | None:

@@ -11,9 +11,10 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort import __version__
-from cort.evaluation.comparisons import Comparisons
+from cort.evaluation.comparisons import Comparison, Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
+from cort.evaluation.verdicts import by_pair
 from cort.reporting import labels
 from cort.reporting.inputs import MEASURE, Curve
 from cort.reporting.panels import WINDOWS
@@ -136,60 +137,22 @@ def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
     return rows
 
 
-def headlines(
-    dataset: str, measures: Sequence[Measures], baseline: str | None = None, contender: str | None = None
-) -> list[str]:
-    """Say for each split what the contender, or the system best by the first measure, adds to the baseline, if any."""
-    found = []
-    for split, block in by_split(measures).items():
-        best = _contender(block, baseline, contender)
-        if best is not None:
-            place = f"{dataset}, {split} ({labels.plural(block[0].queries, 'query', 'queries')})"
-            base = next((one for one in block if one.system == baseline), None)
-            found.append(f"On {place}, {_sentence(best, base)}.")
-    return found
+@dataclass(frozen=True)
+class VerdictBlock:
+    """The verdicts on one split: a row of comparisons per pair, in the order of these measures."""
+
+    about: Comparisons
+    measures: list[str]
+    rows: list[list[Comparison]]
 
 
-def _contender(block: Sequence[Measures], baseline: str | None, contender: str | None) -> Measures | None:
-    """Pick the system named, or the best by the first measure but for the baseline; the first of several equals."""
-    name = next(iter(names_of_measures(block)), "")
-    candidates = [one for one in block if one.system == contender or (contender is None and one.system != baseline)]
-    known = [(value, one) for one in candidates if (value := one.mean.get(name)) is not None]
-    return max(known, key=lambda pair: pair[0], default=(None, None))[1]
-
-
-def _sentence(best: Measures, base: Measures | None) -> str:
-    """Say what changes from `base` to `best`: the first measure, then recall at its lowest and highest cutoff."""
-    name, after = next(iter(best.mean.items()))
-    before = base.mean.get(name) if base is not None else None
-    if base is None or after is None or before is None:
-        return f"{best.system} reaches {labels.measure_label(name)} {labels.fixed(after)}"
-    text = f"{best.system} {_change(labels.measure_label(name), before, after, base.system)}"
-    ours, theirs = _recall(best), _recall(base)
-    gains = [
-        f"{labels.signed(ours[k] - theirs[k])} at {labels.count(k)}" for k in sorted(ours) if k > 1 and k in theirs
-    ]
-    if gains:
-        text += f" and changes recall by {' and by '.join(dict.fromkeys((gains[0], gains[-1])))}"
-    longest = max(theirs, default=0)
-    enough = min((k for k in ours if longest and ours[k] >= theirs[longest]), default=longest)
-    if enough < longest:
-        # As in section 4.2.1 of the CoRT paper.
-        held = f"the relevant passages as the top {labels.count(longest)} of {base.system}"
-        text += f"; its top {labels.count(enough)} hold at least as many of {held}"
-    return text
-
-
-def _change(label: str, before: float, after: float, base: str) -> str:
-    if round(before, 3) == round(after, 3):
-        return f"leaves {label} at {labels.fixed(after)} ({base} has the same)"
-    verb = "raises" if after > before else "lowers"
-    return f"{verb} {label} from {labels.fixed(before)} ({base}) to {labels.fixed(after)}"
-
-
-def _recall(one: Measures) -> dict[int, float]:
-    """Recall by cutoff."""
-    return {k: value for name, value in one.mean.items() if (k := labels.recall_cutoff(name)) and value is not None}
+def verdict_blocks(comparisons: Sequence[Comparisons]) -> list[VerdictBlock]:
+    """Put the comparisons of each split together by pair."""
+    blocks = []
+    for one in comparisons:
+        if rows := list(by_pair(one.comparisons).values()):
+            blocks.append(VerdictBlock(one, [labels.measure_label(row.measure) for row in rows[0]], rows))
+    return blocks
 
 
 def wanted_recall(comparisons: Comparisons) -> str:

@@ -10,9 +10,11 @@ from cort.evaluation.disagreements import Disagreements
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting import figures, panels, tables
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table
+from cort.reporting.headline import headlines
 from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
+from cort.reporting.judged import judged_blocks, judged_table
 from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_table, published_latencies
-from cort.reporting.page import headlines, render, saturation_rows, summarize, systems_blocks
+from cort.reporting.page import render, saturation_rows, summarize, systems_blocks, verdict_blocks
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
 from cort.system.errors import input_error, shorten
@@ -35,9 +37,6 @@ class ReportOptions:
     measures_files: tuple[str, ...] = required("JSON", "measures of one system on one split each")
     description_of_systems: tuple[str, ...] = optional((), "how each system is made", "NAME=TEXT")
     baseline: str | None = optional(None, "system to which the differences are shown", "NAME")
-    contender: str | None = optional(
-        None, "system of the headline (the best by the first measure if not given)", "NAME"
-    )
     comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
     audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
@@ -62,14 +61,14 @@ def build(options: ReportOptions) -> dict[str, str]:
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
     latencies = [read_artifact(path, Latencies) for path in options.latency_files]
     systems = list(dict.fromkeys(one.system for one in measures))
-    for option, name in (("--baseline", options.baseline), ("--contender", options.contender)):
-        if name is not None and name not in systems:
-            expected = f"one of {', '.join(systems)}"
-            raise input_error(option, shorten(name), expected, "name a system that was measured")
+    if options.baseline is not None and options.baseline not in systems:
+        expected = f"one of {', '.join(systems)}"
+        raise input_error("--baseline", shorten(options.baseline), expected, "name a system that was measured")
     written = {
         "systems": tables.systems_table(measures, comparisons),
         "comparisons": tables.comparisons_table(comparisons),
         "lists": tables.lengths_table(comparisons),
+        "judged": judged_table(measures),
         "audits": audits_table(audited),
         "stages": tables.stages_table(stages),
         "latency": latency_table(latencies),
@@ -85,9 +84,11 @@ def build(options: ReportOptions) -> dict[str, str]:
         "report.html.jinja",
         report=options,
         figures={name: figures.draw_inline(found, name) for name, found in drawn.items()},
-        headlines=headlines(options.dataset, measures, options.baseline, options.contender),
+        headlines=headlines(options.dataset, measures, comparisons, options.baseline),
         systems=systems_blocks(measures, options.baseline, comparisons),
         descriptions=parse_assignments("--description-of-systems", options.description_of_systems),
+        verdicts=verdict_blocks(comparisons),
+        judged=judged_blocks(measures),
         comparisons=comparisons,
         saturation=saturation_rows(depths),
         audits=audited,

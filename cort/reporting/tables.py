@@ -125,14 +125,16 @@ def stages_table(stages: Iterable[Stage]) -> Table:
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
     """Put together all comparisons, a block per split."""
     heads = columns(split="", baseline="")
-    for name in (field.name for field in fields(Comparison)):
+    names = [field.name for field in fields(Comparison) if field.name != "baseline"]
+    for name in names:
         heading = HEADINGS.get(name) or HEADINGS.get(name.rpartition("_")[2], "")
         heads.append(Column(name, heading, 4 if "test" in name else 3))
     rows = []
     for one in comparisons:
         for row in one.comparisons:
             shown = {"measure": measure_label(row.measure), "significant": "yes" if row.significant else "no"}
-            rows.append([one.split, one.baseline, *(asdict(row) | shown).values()])
+            values = asdict(row) | shown
+            rows.append([one.split, row.baseline, *(values[name] for name in names)])
     return Table(heads, rows, 1)
 
 
@@ -149,8 +151,13 @@ def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
 
 
 def significant_differences(comparisons: Iterable[Comparisons]) -> set[tuple[str, str, str]]:
-    """List (split, system, measure) of all significant differences."""
-    return {(one.split, row.system, row.measure) for one in comparisons for row in one.comparisons if row.significant}
+    """List (split, system, measure) of all significant differences to the baseline of the split."""
+    return {
+        (one.split, row.system, row.measure)
+        for one in comparisons
+        for row in one.comparisons
+        if row.significant and row.baseline == one.baseline
+    }
 
 
 def legend(comparisons: Sequence[Comparisons]) -> str:
@@ -160,7 +167,7 @@ def legend(comparisons: Sequence[Comparisons]) -> str:
     one = comparisons[0]
     return (
         f"* differs significantly from {one.baseline}: p of the paired randomisation test ({count(one.resamples)} "
-        f"random signs), corrected by Holm's method over the systems of the split for each measure, is at most "
+        f"random signs), corrected by Holm's method over the comparisons of the split for each measure, is at most "
         f"{one.alpha:g}."
     )
 

@@ -38,7 +38,7 @@ def tree(tmp_path_factory):
 # The text of the rules.
 
 
-REPORT_TABLES = ("systems", "comparisons", "lists", "audits", "stages", "latency")
+REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency")
 
 
 def test_rules_are_named_as_stages():

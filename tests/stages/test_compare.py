@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cort import compare
+from cort.evaluation.comparisons import judge
 from cort.formats import tables
 
 MEASURES = ("RR@10", "R@5")
@@ -85,6 +86,62 @@ def test_intervals_hold_the_means(found):
     best, noise = row_of(found, "best"), row_of(found, "noise")
     # The difference of systems that go together is known better than that of others.
     assert best["difference_high"] - best["difference_low"] < (noise["difference_high"] - noise["difference_low"]) / 3
+
+
+def pairs_of(found):
+    return {(row["system"], row["baseline"]): row["relation"] for row in found["comparisons"]}
+
+
+PAIRS = ("--parts", "best=noise", "best=bm25", "--starts", "noise=same", "--contrasts", "best=same", "bm25=noise")
+
+
+def test_pairs_are_compared_in_the_order_of_their_systems(call, found, tmp_path):
+    assert list(pairs_of(found)) == [(name, "bm25") for name in ("same", "noise", "best")]
+    assert compare.main(call(*PAIRS, folder="pairs")) == 0
+    assert list(pairs_of(json.loads((tmp_path / "pairs/x.json").read_text())).items()) == [
+        (("bm25", "noise"), "contrast"),
+        (("same", "bm25"), "baseline"),
+        (("noise", "same"), "start"),
+        (("noise", "bm25"), "baseline"),
+        (("best", "noise"), "part"),
+        (("best", "bm25"), "part"),
+        (("best", "same"), "contrast"),
+    ]
+
+
+def test_pairs_change_nothing_of_others_but_corrected_values(call, found, tmp_path):
+    assert compare.main(call(*PAIRS, folder="pairs")) == 0
+    pairs = json.loads((tmp_path / "pairs/x.json").read_text())
+    rows = {(row["system"], row["baseline"], row["measure"]): row for row in pairs["comparisons"]}
+    for row in found["comparisons"]:
+        other = rows[row["system"], "bm25", row["measure"]]
+        changed = {name for name in row if row[name] != other[name]}
+        assert changed <= {"t_test_holm", "randomization_test_holm", "relation"}
+    forth, back = rows["bm25", "noise", "R@5"], rows["noise", "bm25", "R@5"]
+    assert forth["difference"] == -back["difference"]
+    assert forth["difference_low"] == pytest.approx(-back["difference_high"], abs=1e-12)
+    assert (forth["won"], forth["randomization_test"]) == (back["lost"], back["randomization_test"])
+    # The smallest of seven p-values, of which three are equally small.
+    assert rows["best", "bm25", "RR@10"]["randomization_test_holm"] == pytest.approx(7 / 2001)
+
+
+def test_verdicts_are_told_in_a_line_each(call, capsys, tmp_path):
+    assert compare.main(call(*PAIRS)) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if " against " in line]
+    rows = json.loads((tmp_path / "out/x.json").read_text())["comparisons"]
+    assert len(lines) == 7
+    best = row_of({"comparisons": [row for row in rows if row["baseline"] == "same"]}, "best")
+    numbers = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
+    assert lines[-1].endswith(f"dev: WIN            best against same: RR@10 {numbers}, p 0.0035; WIN in R@5")
+    assert "dev: NO DIFFERENCE  same against bm25: RR@10 +0.000 [+0.000, +0.000], p 1.0000" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("difference", "significant", "verdict"),
+    [(0.1, True, "WIN"), (-0.1, True, "LOSS"), (0.1, False, "NO DIFFERENCE"), (0.0, False, "NO DIFFERENCE")],
+)
+def test_the_verdict_follows_sign_and_significance(difference, significant, verdict):
+    assert judge(difference, significant) == verdict
 
 
 def test_identical_systems_do_not_differ(found):
@@ -210,6 +267,9 @@ def test_values_that_are_no_finite_numbers_are_refused(call, complaint, tmp_path
         (("--baseline", "none"), "--baseline: found 'none', expected one of bm25, same, noise, best; name a system"),
         (("--systems", "bm25", "same"), "--per-query: found 4 files, expected 2, one per system"),
         (("--systems", "bm25", "same", "same", "best"), "--systems: found 'same' twice, expected each system once"),
+        (("--parts", "best=none"), "--parts: found 'best=none', expected two of bm25, same, noise, best, with ="),
+        (("--starts", "best"), "--starts: found 'best', expected two of bm25, same, noise, best, with = between them"),
+        (("--contrasts", "best=best"), "--contrasts: found 'best=best', expected two of bm25, same, noise, best"),
         (("--confidence", "1"), "--confidence: found 1.0, expected a number between 0 and 1"),
         (("--alpha", "0"), "--alpha: found 0.0, expected a number between 0 and 1"),
         (("--resamples", "0"), "--resamples: found 0, expected 1 or more"),

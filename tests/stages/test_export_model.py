@@ -256,6 +256,7 @@ def write_measures(path, system="cort", split="dev|test", value=0.25):
         "mean": mean,
         "without_results": 0,
         "without_relevant": 0,
+        "judged": None,
     }
     path.write_text(json.dumps(content), "utf-8")
     return path

@@ -28,6 +28,7 @@ RESULTS = {
         "mean": {"RR@10": 0.1879},
         "without_results": 0,
         "without_relevant": 0,
+        "judged": None,
     },
     "both": {
         "system": "both",
@@ -37,6 +38,7 @@ RESULTS = {
         "mean": {"RR@10": 0.25},
         "without_results": 0,
         "without_relevant": 0,
+        "judged": None,
     },
     "depths": {
         "system": "re",

@@ -99,6 +99,7 @@ rule report:
         systems=table("systems"),
         comparisons=table("comparisons"),
         lists=table("lists"),
+        judged=table("judged"),
         audits=table("audits"),
         stages=table("stages"),
         latency=table("latency"),

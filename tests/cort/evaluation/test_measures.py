@@ -284,6 +284,22 @@ def test_published_ndcg_of_published_runs(run, year, published):
     assert f"{measures.means(values, ['nDCG@10'])['nDCG@10']:.4f}".lstrip("0") == published
 
 
+@pytest.mark.skipif(not (DATA / "msmarco-meta").exists(), reason="the published runs are not here")
+@pytest.mark.parametrize(
+    # "The assessments for the BM25 rankings are complete" (CoRT, section 4.2.2); others have rankings of their own.
+    ("run", "year", "results", "unjudged"),
+    [("BM25", 19, 430, 0), ("D_BERT_KD_TASB", 19, 430, 42), ("BM25", 20, 540, 3), ("D_BERT_KD_TASB", 20, 540, 32)],
+)
+def test_unjudged_passages_of_published_runs(run, year, results, unjudged):
+    folder = DATA / "msmarco-meta"
+    qrels = read_qrels(folder / f"qrels.dl{year}-passage.txt")
+    ranks = measures.judged_ranks(read_run(folder / f"run.{run}.dl{year}.trec"), qrels)
+    found = measures.describe_judged(ranks, qrels, ["nDCG@10"], 2)
+    assert (found.results, found.unjudged, found.judgements) == (results, unjudged, {19: 9260, 20: 11386}[year])
+    # No list is shorter than 10.
+    assert found.mean["Judged@10"] == pytest.approx(1 - unjudged / results)
+
+
 @pytest.mark.parametrize(
     ("measure", "expected"),
     [

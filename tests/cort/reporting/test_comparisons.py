@@ -48,7 +48,14 @@ MEASURES = [
 
 
 def content(split="dev", measures=(("RR@10", True), ("R@50", False))):
-    rows = [{"system": "cort_1", "measure": name, **NUMBERS, "significant": yes} for name, yes in measures]
+    rows = [
+        {
+            **{"system": "cort_1", "baseline": other, "relation": relation, "measure": name, **NUMBERS},
+            **{"verdict": "WIN" if yes and other == "bm25" else "NO DIFFERENCE", "significant": yes},
+        }
+        for other, relation in (("bm25", "baseline"), ("cort_0", "start"))
+        for name, yes in measures
+    ]
     length = {"system": "cort_1", "depth": 137, "recall": 0.859, "baseline_depth": 1000, "baseline_recall": 0.857}
     unreached = {**length, "system": "weak", "depth": None, "recall": None}
     settings = {"confidence": 0.95, "resamples": 10_000, "alpha": 0.05, "seed": 42}
@@ -107,11 +114,14 @@ def test_the_page_marks_the_difference_and_each_split_has_its_measures(both):
 
 def test_the_table_of_comparisons_has_every_digit(both):
     lines = to_csv(comparisons_table(both)).splitlines()
-    assert lines[0].startswith("split,baseline,system,measure,mean,mean_low,mean_high,baseline_mean,baseline_low")
+    assert lines[0].startswith("split,baseline,system,relation,measure,verdict,mean,mean_low,mean_high,baseline_mean,")
     assert lines[1] == (
-        "dev,bm25,cort_1,MRR@10,0.274,0.26,0.29,0.187,0.18,0.2,0.087,-0.01,0.1,1e-09,3e-09,0.0001,0.0003,yes,2000,4000,980"
+        "dev,bm25,cort_1,baseline,MRR@10,WIN,0.274,0.26,0.29,0.187,0.18,0.2,0.087,-0.01,0.1,1e-09,3e-09,0.0001,0.0003,yes,2000,4000,980"
     )
-    assert [line.split(",")[0] for line in lines[1:]] == ["dev", "dev", "dl19"]
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        *(["dev", other] for other in ("bm25", "bm25", "cort_0", "cort_0")),
+        *(["dl19", other] for other in ("bm25", "cort_0")),
+    ]
 
 
 def test_the_table_of_lists_leaves_empty_what_was_not_reached(both):
@@ -145,6 +155,10 @@ def test_the_report_shows_all_of_it(write, tmp_path):
     page = (tmp_path / "report/index.html").read_text()
     assert "<small>+0.087*</small>" in page
     assert "Compared with bm25</h2>" in page
+    # Under the systems, a row per pair; below, the baseline's alone.
+    assert page.count('<th scope="row">cort_1</th><td>bm25</td><td><span class="verdict win">WIN</span>') == 1
+    assert page.count('<td>cort_0</td><td><span class="verdict no difference">NO DIFFERENCE</span>') == 2
+    assert page.count('<th scope="row">cort_1</th><td>MRR@10</td>') == 1
     assert '<td class="number">0.274<small>0.260 to 0.290</small></td>' in page
     assert f'<td class="number">+0.087*<small>{MINUS}0.010 to +0.100</small></td>' in page
     assert '<td class="number">&lt;.0001<small>(&lt;.0001)</small></td>' in page

@@ -20,6 +20,7 @@ MEASURES = {
     "mean": {"RR@10": 0.5, "AP": None},
     "without_results": 0,
     "without_relevant": 0,
+    "judged": None,
 }
 DEPTHS = {
     "system": "s",

@@ -5,8 +5,8 @@ from markupsafe import Markup
 
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.labels import MINUS, MISSING, clip, highlight, stem
-from cort.reporting.page import Value, headlines, saturation_rows, systems_blocks
+from cort.reporting.labels import MISSING, clip, highlight, stem
+from cort.reporting.page import Value, saturation_rows, systems_blocks
 
 # Table 1 of the paper.
 BM25 = Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592, "R@200": 0.738, "R@1000": 0.857})
@@ -63,38 +63,6 @@ def test_inflections_share_a_stem(family) -> None:
 def test_other_words_do_not(pair) -> None:
     one, other = pair.split()
     assert stem(one) != stem(other)
-
-
-def test_the_headline_is_computed() -> None:
-    [sentence] = headlines("MS MARCO", [BM25, CORT, BOTH], "bm25", "cort+bm25")
-    assert sentence == (
-        "On MS MARCO, dev (6,980 queries), cort+bm25 raises MRR@10 from 0.187 (bm25) to 0.274 and changes recall by "
-        "+0.151 at 50 and by +0.092 at 1,000; its top 200 hold at least as many of the relevant passages as the top "
-        "1,000 of bm25."
-    )
-
-
-def test_the_headline_takes_the_best_system_unless_told() -> None:
-    assert "cort+bm25 raises" in headlines("d", [BM25, CORT, BOTH], "bm25")[0]
-    assert "cort raises" in headlines("d", [BM25, CORT, BOTH], "bm25", "cort")[0]
-    assert headlines("d", [CORT, BM25]) == ["On d, dev (6,980 queries), cort reaches MRR@10 0.271."]
-
-
-def test_the_headline_does_not_praise_what_is_worse() -> None:
-    [sentence] = headlines("d", [BM25, CORT], "cort", "bm25")
-    assert f"bm25 lowers MRR@10 from 0.271 (cort) to 0.187 and changes recall by {MINUS}0.072 at 50" in sentence
-    assert "hold at least" not in sentence
-    same = Measures("other", "dev", 1, 6980, {"RR@10": 0.1871})
-    assert headlines("d", [BM25, same], "bm25")[0].endswith("other leaves MRR@10 at 0.187 (bm25 has the same).")
-
-
-def test_the_headline_of_a_split_without_the_systems_is_left_out() -> None:
-    assert headlines("d", [BM25], "bm25") == []
-    unknown = Measures("x", "dev", 1, 1, {"RR@10": None})
-    assert headlines("d", [unknown]) == []
-    assert headlines("d", [Measures("x", "dev", 1, 1, {})]) == []
-    # The baseline was not measured here: no difference is invented.
-    assert "reaches" in headlines("d", [CORT, Measures("bm25", "other", 1, 1, {})], "bm25")[0]
 
 
 def test_differences_and_best_values() -> None:

@@ -1,0 +1,131 @@
+"""What a report says first: which system is best on each split, by how much, and what each step adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cort.evaluation.comparisons import NO_DIFFERENCE, WIN, Comparison, Comparisons
+from cort.evaluation.measures import Measures
+from cort.reporting.labels import fixed, measure_label, plural, shown_interval, signed
+from cort.reporting.tables import by_split, names_of_measures
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What is said of a split: which system is best by its first measure, then the rest, if there is more to say."""
+
+    lead: str
+    further: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The systems of a split by one measure, and their comparisons by it."""
+
+    measure: str
+    values: Mapping[str, float]
+    rows: Mapping[tuple[str, str], Comparison]
+
+    @property
+    def label(self) -> str:
+        """Name of the mean."""
+        return measure_label(self.measure)
+
+    def best(self, favourite: str | None = None) -> str:
+        """Name the best system, of several that look alike the favourite, else the first."""
+        highest = max(round(value, 3) for value in self.values.values())
+        alike = [name for name, value in self.values.items() if round(value, 3) == highest]
+        return favourite if favourite in alike else max(alike, key=lambda name: self.values[name])
+
+
+def headlines(
+    dataset: str, measures: Sequence[Measures], comparisons: Sequence[Comparisons], baseline: str | None = None
+) -> list[Headline]:
+    """Say for each split which system is best by the first measure, by how much, what each step adds, and the last."""
+    found = []
+    for split, block in by_split(measures).items():
+        rows = [row for one in comparisons if one.split == split for row in one.comparisons]
+        standings = [_standing(name, block, rows) for name in names_of_measures(block)]
+        known = [one for one in standings if one.values]
+        if known and known[0] is standings[0]:
+            place = f"On {dataset}, {split} ({plural(block[0].queries, 'query', 'queries')})"
+            best = known[0].best(baseline)
+            further = [*_steps_sentence(known[0], best, baseline)]
+            further += [_last(known[-1], best, baseline)] if len(known) > 1 else []
+            found.append(Headline(f"{place}, {_lead(known[0], best, baseline)}.", " ".join(further)))
+    return found
+
+
+def _standing(measure: str, block: Sequence[Measures], rows: Sequence[Comparison]) -> Standing:
+    values = {one.system: value for one in block if (value := one.mean.get(measure)) is not None}
+    return Standing(measure, values, {(row.system, row.baseline): row for row in rows if row.measure == measure})
+
+
+def _lead(standing: Standing, best: str, baseline: str | None) -> str:
+    value, label = fixed(standing.values[best]), standing.label
+    if len(standing.values) == 1:
+        return f"{best} reaches {label} {value}"
+    if best == baseline:
+        others = Standing(
+            standing.measure, {name: one for name, one in standing.values.items() if name != best}, standing.rows
+        )
+        second = others.best()
+        row = standing.rows.get((second, best))
+        text = f"no system beats {best} in {label}, {value}; the next, {second}, has {fixed(others.values[second])}"
+        return text + (f", {_difference(row)}" if row else "")
+    row = standing.rows.get((best, baseline or ""))
+    if row is None:
+        return f"{best} has the highest {label}, {value}"
+    if row.verdict == WIN:
+        return f"{best} has the highest {label}, {value}: {_difference(row)} over {baseline}"
+    return f"{best} has the highest {label}, {value}, but {_undecided(row)}"
+
+
+def _difference(row: Comparison) -> str:
+    return f"{signed(row.difference)} ({shown_interval(row.difference_low, row.difference_high, sign=True)})"
+
+
+def _undecided(row: Comparison) -> str:
+    return f"does not differ significantly from {row.baseline}: {_difference(row)}"
+
+
+def _steps_sentence(standing: Standing, best: str, baseline: str | None) -> Iterator[str]:
+    """Say what each step to the best system adds, unless the lead has said it."""
+    found = list(dict.fromkeys(_steps(standing, best)))
+    if texts := [_step(row) for row in found if (row.system, row.baseline) != (best, baseline)]:
+        yield f"Step by step, in {standing.label}: {'; '.join(texts)}."
+
+
+def _steps(standing: Standing, system: str) -> Iterator[Comparison]:
+    """Yield the comparisons of a system with the better of its parts, and with its start, those of its parts before."""
+    rows = [row for (name, _), row in standing.rows.items() if name == system]
+    parts = [row for row in rows if row.relation == "part"]
+    starts = [row for row in rows if row.relation == "start"]
+    for row in [*parts, *starts]:
+        yield from _steps(standing, row.baseline)
+    if parts:
+        yield max(parts, key=lambda row: row.baseline_mean)
+    yield from starts
+
+
+def _step(row: Comparison) -> str:
+    if row.verdict == NO_DIFFERENCE:
+        return f"{row.system} {_undecided(row)}"
+    if row.verdict == WIN:
+        return f"{row.system} adds {_difference(row)} to {row.baseline}"
+    return f"{row.system} falls below {row.baseline}: {_difference(row)}"
+
+
+def _last(standing: Standing, favourite: str, baseline: str | None) -> str:
+    """Say who is best by the last measure."""
+    best = standing.best(favourite)
+    value, row = fixed(standing.values[best]), standing.rows.get((best, baseline or ""))
+    if best == baseline and best != favourite:
+        return f"No system beats {best} in {standing.label}: {value}."
+    text = f"{standing.label} of {best} is {value}"
+    if best != favourite:
+        text = f"{standing.label} is highest with {best}, {value}"
+    if row is None:
+        return f"{text}."
+    return f"{text}, {_difference(row)} over {baseline}." if row.verdict == WIN else f"{text}, which {_undecided(row)}."

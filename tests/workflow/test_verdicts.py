@@ -1,0 +1,84 @@
+import pytest
+
+from cort.evaluation.comparisons import Comparisons
+from cort.formats.artifacts import write_artifact
+from workflow import verdicts
+from workflow.experiment.checks import complete
+from workflow.experiment.contrasts import pairs
+from workflow.settings import compared_systems
+
+
+class Wildcards:
+    split = "test"
+
+
+def experiment(**evaluation):
+    encoder = {"base_model": "small", "triples": {"system": "bm25"}}
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    return {
+        "dataset": "d",
+        "collection": {"passages": "p.tsv"},
+        "splits": {"train": files, "validation": {"hold_out": 9}, "test": files, "dev": files},
+        "base_models": {"small": {"pretrained": "folder"}},
+        "encoders": {
+            "first": {**encoder, "training": {}},
+            "second": {**encoder, "start": "first", "training": {}},
+        },
+        "rerankers": {"cross": {"base_model": "small", "pairs": {"system": "bm25"}, "training": {}}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "one": {"retrieve": "first"},
+            "two": {"retrieve": "second"},
+            "graph": {"retrieve": "second", "onng": {"epsilon": 0.1}},
+            "both": {"interleave": ["two", "bm25"]},
+            "fused": {"fuse": {"systems": ["one", "both"], "method": "rrf"}},
+            "re": {"rerank": "fused", "reranker": "cross"},
+            "published": {"run": {"dev": "x.trec"}},
+        },
+        "evaluation": evaluation,
+    }
+
+
+@pytest.fixture
+def config():
+    return complete(experiment(contrasts=[["re", "both"], ["published", "one"]]), "d.yaml")
+
+
+def test_systems_are_compared_with_parts_starts_and_what_is_asked_for(config):
+    found = {
+        "parts": [("both", "two"), ("both", "bm25"), ("fused", "one"), ("fused", "both"), ("re", "fused")],
+        # The same search with another encoder; the graph has no partner.
+        "starts": [("two", "one")],
+        "contrasts": [("re", "both")],
+    }
+    assert pairs(config, "test") == found
+    # Only where both have runs.
+    assert pairs(config, "dev") == found | {"contrasts": [("re", "both"), ("published", "one")]}
+
+
+def test_the_stage_is_given_these_pairs(config):
+    words = compared_systems(config, Wildcards)
+    assert words[:8] == ["--systems", "bm25", "one", "two", "graph", "both", "fused", "re"]
+    assert words[words.index("--starts") :] == ["--starts", "two=one", "--contrasts", "re=both"]
+
+
+def test_all_verdicts_are_printed_split_by_split(config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verdicts, "load", lambda path: config)
+    monkeypatch.chdir(tmp_path)
+    assert verdicts.main([]) == 0
+    assert capsys.readouterr() == ("", "")
+    (tmp_path / "results/d/comparisons").mkdir(parents=True)
+    write_artifact("results/d/comparisons/dev.json", Comparisons("dev", "bm25", 7, 0.9, 100, 0.01, 1, [], []))
+    assert verdicts.main([]) == 0
+    assert capsys.readouterr().out == (
+        "dev: differences with 90 % intervals over 7 queries; p of the paired randomisation test corrected by Holm's "
+        "method over 0 comparisons; WIN and LOSS if at most 0.01\n"
+    )
+    (tmp_path / "results/d/comparisons/test.json").write_text("{}")
+    assert verdicts.main([]) == 1
+    assert "test.json: found no 'split'" in capsys.readouterr().err
+
+
+def test_a_broken_config_is_told(tmp_path, capsys):
+    assert verdicts.main(["--configfile", str(tmp_path / "none.yaml")]) == 1
+    assert "none.yaml" in capsys.readouterr().err
