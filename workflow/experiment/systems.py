@@ -86,6 +86,9 @@ def check_models(config: Config) -> Iterator[str]:
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
     """Check which results a model learns from."""
+    if source.get("random", 0) > source.get("negatives", 0):
+        found = f"found {source['random']}, expected at most the {source['negatives']} negatives"
+        yield f"{place}.random: {found}; lower it or raise negatives"
     yield from check_name(f"{place}.system", source["system"], config["systems"])
     first, last, depth = source["first_rank"], source["last_rank"], config["training_depth"]
     if not first <= last <= depth:
