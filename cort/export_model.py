@@ -28,6 +28,7 @@ from cort.system.options import optional, required
 log = logging.getLogger(__name__)
 
 CARD = "README.md"
+FIX = "take it out of exports: sentence-transformers' layout is written of cross-encoders and encoders alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,15 @@ def stage(options: Options) -> None:
 
 def _write_model(kind: str, model: Path, text: str, folder: Path) -> EncoderSettings | PairSettings:
     """Write all but the card."""
+    from cort.models.cross_encoder import CrossEncoder
     from cort.models.encoder import load_encoder
     from cort.models.export import Source, write_cross_encoder, write_encoder
     from cort.models.rerankers import load_reranker
 
     if kind == "reranker":
         reranker, template = load_reranker(model)
+        if not isinstance(reranker, CrossEncoder):
+            raise input_error(model, f"a re-ranker of the kind {reranker.settings.kind}", "a cross_encoder", FIX)
         write_cross_encoder(reranker, Source(model, template, text), folder)
         return reranker.settings
     encoder, template = load_encoder(model)

@@ -35,7 +35,7 @@ from cort.system.progress import track
 if TYPE_CHECKING:
     import torch
 
-    from cort.models.cross_encoder import CrossEncoder, Pairs
+    from cort.models.rerankers import PairsToScore, Reranker
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _each_once(pairs: pa.Table) -> pa.Table:
 
 
 def make_scorer(
-    model: CrossEncoder, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
+    model: Reranker, pairs: PairsToScore, table: pa.Table, source: str, device: torch.device, precision: str
 ) -> Callable[[int], pa.RecordBatch]:
     """Look up all pairs; return what scores the block that starts at a row.
 
@@ -111,7 +111,6 @@ class Options:
 
 def stage(options: Options) -> None:
     """Score and write."""
-    from cort.models.cross_encoder import Pairs
     from cort.models.rerankers import load_reranker
     from cort.models.transformer import choose_device, identity
 
@@ -120,7 +119,7 @@ def stage(options: Options) -> None:
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
     model, template = load_reranker(options.model)
     tokenizer = fingerprint(options.model)
-    pairs = Pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template, model.settings)
+    pairs = model.pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template)
     if options.triples:
         table, source = pairs_of_triples(tables.read_table(options.triples, tables.TRIPLES)), options.triples
         log.info("%d different pairs of triples", table.num_rows)

@@ -43,7 +43,7 @@ class Options(SamplingOptions):
 
 def stage(options: Options) -> None:
     """Sample and write."""
-    write_epochs(options, tables.TRIPLES, "triples", lambda pools, epoch: sample_epoch(pools, options.seed, epoch))
+    write_epochs(options, tables.TRIPLES, "triples", lambda pools, epoch, _: sample_epoch(pools, options.seed, epoch))
 
 
 main = cli.main_of(Options, stage)

@@ -232,11 +232,12 @@ def make_encoder(lm, tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_reranker(lm, tmp_path_factory):
     """Save a new cross-encoder with random weights; its folder."""
-    from cort.models.cross_encoder import PairSettings, new_cross_encoder, save_cross_encoder
+    from cort.models.cross_encoder import PairSettings, new_cross_encoder
+    from cort.models.rerankers import save_reranker
 
     def build(query_length=8, max_length=24, seed=4, model=lm):
         folder = tmp_path_factory.mktemp("reranker") / "model"
-        save_cross_encoder(new_cross_encoder(model, PairSettings(query_length, max_length), seed), model, folder)
+        save_reranker(new_cross_encoder(model, PairSettings(query_length, max_length), seed), model, folder)
         return without_record(folder)
 
     return build

@@ -5,6 +5,7 @@ On disk a transformers sequence-classification folder with ``reranker.json`` bes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from cort.models.transformer import (
     count_tokens,
     forward_by_length,
     place,
-    save_model,
     single,
 )
 from cort.system.errors import input_error
@@ -55,6 +55,14 @@ class CrossEncoder(nn.Module):
         """Move to a device to be used, the transformer in `precision`, the head in fp32: bf16 logits would tie."""
         place(self, self.classifier.base_model, device, precision)
 
+    def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> Pairs:
+        """Pairs of texts to be scored."""
+        return Pairs(queries, passages, template, self.settings)
+
+    def parts(self) -> tuple[Any, dict[str, Tensor]]:
+        """Take apart: the transformer with its head, and no other weights."""
+        return self.classifier, {}
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -64,12 +72,18 @@ class Pairs:
     passages: Tokens
     template: Template
     settings: PairSettings
+    #: whether pairs that are scored together share work
+    shared = False
 
     def score(
         self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
     ) -> Tensor:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
         return forward_by_length(model, self.sequences(queries, passages), device, token_budget)  # (pairs,)
+
+    def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
+        """Score pairs by `forward`; returns logits (pairs,)."""
+        return forward(self.sequences(queries, passages))
 
     def sequences(self, queries: Rows, passages: Rows) -> Sequences:
         """Join the queries and passages of some rows."""
@@ -100,11 +114,6 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int)
     classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
     check_lengths("", settings, load_template(base_model, count_tokens(classifier)), classifier)
     return CrossEncoder(classifier, settings)
-
-
-def save_cross_encoder(model: CrossEncoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
-    """Write the model folder, whole or not at all."""
-    save_model(folder, model.classifier, tokenizer_folder, model.settings)
 
 
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:

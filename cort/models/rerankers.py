@@ -4,31 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from cort.models.cross_encoder import CrossEncoder, load_cross_encoder, new_cross_encoder
+from cort.models.cross_encoder import CrossEncoder, Pairs, load_cross_encoder, new_cross_encoder
+from cort.models.late_interaction import (
+    InteractingPairs,
+    LateInteraction,
+    load_late_interaction,
+    new_late_interaction,
+)
 from cort.models.loading import read_settings
-from cort.models.settings import PairSettings
+from cort.models.settings import HEAD, PairSettings
 from cort.models.tokenizer import Template
+from cort.models.transformer import save_model
 from cort.system.errors import input_error
+
+#: a model: its `settings`, `pairs` of texts for it to score, `place` on a device, and `parts` to be saved
+Reranker: TypeAlias = CrossEncoder | LateInteraction
+#: texts that a model of its kind scores: `score`, or `scores` by other means, and the `lengths` that this costs
+PairsToScore: TypeAlias = Pairs | InteractingPairs
 
 
 class Kind(NamedTuple):
-    """A re-ranker scores pairs, as `CrossEncoder` does, whose interface it has; so others share its folder's layout."""
+    """How a kind of re-ranker is made and loaded."""
 
-    new: Callable[[str | Path, PairSettings, int], CrossEncoder]
-    load: Callable[[str | Path], tuple[CrossEncoder, Template]]
-
-
-RERANKERS = {"cross_encoder": Kind(new_cross_encoder, load_cross_encoder)}
+    new: Callable[[str | Path, PairSettings, int], Reranker]
+    load: Callable[[str | Path], tuple[Reranker, Template]]
 
 
-def new_reranker(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
+RERANKERS = {
+    "cross_encoder": Kind(new_cross_encoder, load_cross_encoder),
+    "late_interaction": Kind(new_late_interaction, load_late_interaction),
+}
+
+
+def new_reranker(base_model: str | Path, settings: PairSettings, seed: int) -> Reranker:
     """Make a re-ranker of the kind that the settings name, what is new in it drawn from `seed`."""
     return _kind("--kind", settings.kind).new(base_model, settings, seed)
 
 
-def load_reranker(folder: str | Path) -> tuple[CrossEncoder, Template]:
+def save_reranker(model: Reranker, tokenizer_folder: str | Path, folder: str | Path) -> None:
+    """Write the model folder, whole or not at all."""
+    transformer, head = model.parts()
+    save_model(folder, transformer, tokenizer_folder, model.settings, {HEAD: head})
+
+
+def load_reranker(folder: str | Path) -> tuple[Reranker, Template]:
     """Load a model folder of any kind in evaluation mode, with its tokenizer's template."""
     settings = read_settings(folder, PairSettings)
     return _kind(Path(folder) / PairSettings.FILE, settings.kind).load(folder)

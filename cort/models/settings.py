@@ -12,6 +12,9 @@ from cort.system.options import optional
 #: the hub's own conversion of them is one.
 REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
 
+#: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
+HEAD = "head.safetensors"
+
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
@@ -47,11 +50,16 @@ class EncoderSettings:
 
 @dataclass(frozen=True)
 class PairSettings:
-    """What makes a transformer a re-ranker: the lengths of its input, and its kind."""
+    """What makes a transformer a re-ranker: its kind, the lengths of its input; the rest is of late interaction."""
 
     FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
     WRITTEN: ClassVar = ("query_length", "max_length")
 
     query_length: int = optional(64, "tokens of the query, special ones included")
-    max_length: int = optional(512, "tokens of the pair, special ones included")
+    max_length: int = optional(512, "tokens of the pair, or of the passage in late interaction, special ones included")
     kind: str = optional("cross_encoder", "of re-ranker, as `cort.models.rerankers` names them")
+    dimension: int = optional(64, "of token vectors")
+    similarity: Literal["cosine", "dot", "l2"] = optional("cosine", "of token vectors")
+    term_weights: bool = optional(False, "learn a weight of each query token")
+    fill_queries: bool = optional(False, "with mask tokens up to their length, as ColBERT does")
+    skip_punctuation: bool = optional(False, "leave out punctuation of passages")

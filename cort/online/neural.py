@@ -17,7 +17,6 @@ from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.records import Ranking
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
@@ -119,7 +118,7 @@ class Reranker:
         if not len(rows):
             return np.empty(0)
         queries = Tokens.of_texts(self._tokenize([text]))
-        pairs = Pairs(queries, self._passages, self._template, self._reranker.settings)
+        pairs = self._reranker.pairs(queries, self._passages, self._template)
         with torch.inference_mode():
             logits = pairs.score(self._reranker, np.zeros(len(rows), np.int64), np.asarray(rows), self._device)
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)

@@ -116,7 +116,24 @@ def margin_mse_loss(
     return (near - far - margins.to(near.dtype)).square().mean(-1)
 
 
-def pointwise_loss(logits: Tensor, relevance: Tensor) -> Tensor:
-    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1); all of shape (n,), relevance 0 or 1."""
+def pointwise_loss(logits: Tensor, relevance: Tensor, pos_weight: float = 1.0) -> Tensor:
+    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1), that of positives times `pos_weight`.
+
+    :param logits: (n, 1) or (n,); `relevance` likewise, 0 or 1.
+    :returns: (n,).
+    """
+    logits = single(logits).reshape(-1)
+    relevance = relevance.reshape(-1).to(logits.dtype)
+    loss = functional.binary_cross_entropy_with_logits(logits, relevance, reduction="none")
+    return loss if pos_weight == 1 else loss * (1 + (pos_weight - 1) * relevance)
+
+
+def softmax_loss(logits: Tensor, relevance: Tensor) -> Tensor:
+    """Cross-entropy of the positive of each group among its passages (Gao et al., 2021, localised contrastive).
+
+    :param logits: (groups, most), those of places without a passage -inf.
+    :param relevance: (groups, most), 1 for one passage of each group.
+    :returns: (groups,).
+    """
     logits = single(logits)
-    return functional.binary_cross_entropy_with_logits(logits, relevance.to(logits.dtype), reduction="none")
+    return logits.logsumexp(-1) - logits.masked_fill(relevance == 0, 0.0).sum(-1)

@@ -1,8 +1,10 @@
-"""Training of a cross-encoder on pairs: rows of token caches, the loss of each, and the model's validation."""
+"""Training of a re-ranker on pairs: rows of token caches, the loss of each or of groups, and the model's validation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,54 +14,79 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, save_cross_encoder
-from cort.models.rerankers import new_reranker
+from cort.models.rerankers import PairsToScore, new_reranker, save_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.system.errors import input_error
 from cort.system.options import read_options
+from cort.training import losses
 from cort.training.loop import Task
-from cort.training.losses import pointwise_loss
-from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
+from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length, join_consecutive
 from cort.training.selection import Validation, read_candidates
-from cort.training.settings import RerankerTraining
+from cort.training.settings import RERANKING_OBJECTIVES, RerankerTraining
 
 
 @dataclass(frozen=True)
 class PairTexts:
-    """Pairs as rows of the token caches, with their labels, and how to join their texts."""
+    """Pairs as rows of the token caches, with their labels, how to score their texts, and the loss of examples.
+
+    Example i has the pairs from ``starts[i]`` to ``starts[i + 1]``: one, or those of a group.
+    """
 
     queries: Rows
     passages: Rows
     relevance: npt.NDArray[np.int32]
-    pairs: Pairs
+    starts: Rows
+    pairs: PairsToScore
+    loss: Callable[[Tensor, Tensor], Tensor]
 
     def __len__(self) -> int:
-        return len(self.queries)
+        return len(self.starts) - 1
 
     def split(self, examples: Rows, _: int, limit: float) -> list[MicroBatch]:
-        """Join pairs of similar length up to so many tokens."""
-        tokens = self.pairs.lengths(self.queries[examples], self.passages[examples])
+        """Join examples up to so many tokens: of similar length, or as they come where these share texts."""
+        rows, sizes = self._rows(examples)
+        tokens = self.pairs.lengths(self.queries[rows], self.passages[rows])
+        tokens = np.add.reduceat(tokens, np.cumsum(sizes) - sizes)
+        if self.pairs.shared:
+            return join_consecutive(examples, 1, tokens, limit)
         return join_by_length(examples, tokens, limit)
 
     def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
-        """Compute the loss of each pair of a micro-batch; returns (pairs,)."""
-        some = batch[:, 0]
-        logits = forward(self.pairs.sequences(self.queries[some], self.passages[some]))  # (pairs,)
-        return pointwise_loss(logits, torch.from_numpy(self.relevance[some]).to(logits.device))
+        """Compute the loss of each example of a micro-batch; returns (examples,)."""
+        rows, sizes = self._rows(batch[:, 0])
+        scores = self.pairs.scores(forward, self.queries[rows], self.passages[rows])  # (pairs,)
+        # One row per example, filled up.
+        inside = torch.from_numpy(np.arange(sizes.max()) < sizes[:, None]).to(scores.device)  # (examples, most)
+        logits = scores.new_full(inside.shape, -torch.inf).masked_scatter(inside, scores)
+        relevance = torch.zeros(inside.shape, dtype=torch.int32, device=scores.device)
+        relevance[inside] = torch.from_numpy(self.relevance[rows]).to(scores.device)
+        return self.loss(logits, relevance)
+
+    def _rows(self, examples: Rows) -> tuple[Rows, Rows]:
+        """Rows of the pairs of some examples, and how many each has."""
+        first, sizes = self.starts[examples], np.diff(self.starts)[examples]
+        return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum()), sizes
 
 
-def read_pairs(path: str, pairs: Pairs) -> PairTexts:
-    """Look up the rows of all pairs; refuse unknown ids and empty tables."""
+def read_pairs(path: str, pairs: PairsToScore, options: RerankerTraining) -> PairTexts:
+    """Look up the rows of all pairs; refuse unknown ids, empty tables, and for groups a first negative."""
     table = tables.read_table(path, tables.PAIRS)
     if not table.num_rows:
         raise input_error(path, "no pairs", "at least one", "sample them again")
     rows = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
-    return PairTexts(*rows, table["relevance"].to_numpy(), pairs)
+    relevance, objective = table["relevance"].to_numpy(), RERANKING_OBJECTIVES[options.loss]
+    starts = np.flatnonzero(relevance > 0) if objective.of_groups else np.arange(len(relevance))
+    if not len(starts) or starts[0]:
+        expected = "a positive, which begins a group"
+        raise input_error(path, "a negative in the first row", expected, "sample the pairs again")
+    loss: Callable[..., Tensor] = getattr(losses, objective.loss)
+    settings = {name: getattr(options, name) for name in objective.of_settings}
+    return PairTexts(*rows, relevance, np.append(starts, len(relevance)), pairs, partial(loss, **settings))
 
 
 def make_task(options: RerankerTraining) -> Task:
-    """Make the cross-encoder, and read what the options name.
+    """Make the re-ranker, and read what the options name.
 
     :raises InputError: files that do not fit each other.
     """
@@ -69,7 +96,7 @@ def make_task(options: RerankerTraining) -> Task:
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
     training, validation = (
-        read_pairs(path, Pairs(queries, passages, template, model.settings))
+        read_pairs(path, model.pairs(queries, passages, template), options)
         for path, queries in zip((options.pairs, options.validation_pairs), caches, strict=True)
     )
     candidates = read_candidates(options)
@@ -80,12 +107,12 @@ def make_task(options: RerankerTraining) -> Task:
         loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
         if candidates is None or rows is None:
             return Validation(loss)
-        scores = forward(validation.pairs.sequences(*rows))  # (candidates,)
+        scores = validation.pairs.scores(forward, *rows)  # (candidates,)
         return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
 
     def save(name: str) -> None:
-        save_cross_encoder(model, options.base_model, Path(options.output) / name)
+        save_reranker(model, options.base_model, Path(options.output) / name)
 
-    per_epoch = len(training) // tables.count_epochs(options.pairs)
     unranked = candidates.value(candidates.run) if candidates else None
+    per_epoch = len(training) // tables.count_epochs(options.pairs)
     return Task(model, len(training), per_epoch, training.split, training.losses, validate, save, unranked)

@@ -46,20 +46,29 @@ class SamplingOptions:
 
 
 def write_epochs(
-    options: SamplingOptions, schema: pa.Schema, examples: str, sample_epoch: Callable[[pa.RecordBatch, int], pa.Table]
+    options: SamplingOptions,
+    schema: pa.Schema,
+    examples: str,
+    sample_epoch: Callable[[pa.RecordBatch, int, dict[str, int]], pa.Table],
 ) -> None:
-    """Sample `examples` of all epochs from the pools the options ask for, and write them; log and write the counts."""
-    pools, rows = read_pools(options), 0
+    """Sample `examples` of all epochs from the pools the options ask for, and write them; log and write the counts.
+
+    :param sample_epoch: of pools and an epoch; it may add to the counts.
+    """
+    (pools, counts), rows = read_pools(options), 0
     with tables.open_writer(options.output, schema) as writer:
         for epoch in range(options.epochs):
-            table = sample_epoch(pools, epoch)
+            table = sample_epoch(pools, epoch, counts)
             writer.write_table(table)
             rows += table.num_rows
+        write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+    for name, count in counts.items():
+        log.info("%s: %d", name, count)
     log.info("wrote %d %s of %d epochs", rows, examples, options.epochs)
 
 
-def read_pools(options: SamplingOptions) -> pa.RecordBatch:
-    """Build the pools the options ask for, as `build_pools` does; log and write the counts."""
+def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]]:
+    """Build the pools the options ask for, and count, as `build_pools` does."""
     if options.first_rank < 1:
         raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
     qrels = tables.read_table(options.qrels, tables.QRELS)
@@ -68,13 +77,10 @@ def read_pools(options: SamplingOptions) -> pa.RecordBatch:
     pools = limit_pools(pools, options.maximum_queries, options.seed)
     counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
     counts["queries kept"] = len(pools)
-    for name, count in counts.items():
-        log.info("%s: %d", name, count)
     if not len(pools):
         fix = "check that run and qrels belong together, or widen the ranks"
         raise input_error(", ".join(options.run), f"no query to train on ({counts})", "at least one", fix)
-    write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
-    return pools
+    return pools, counts
 
 
 @dataclass(frozen=True)

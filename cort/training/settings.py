@@ -115,10 +115,29 @@ OBJECTIVES = {
     "margin_mse": Objective("margin_mse_loss", ("queries", "positives", "negatives", "margins")),
 }
 
+
+class RerankingObjective(NamedTuple):
+    """A function of `cort.training.losses` of logits and relevance, and settings of `RerankerTraining` that it takes.
+
+    An example is a pair or, if `of_groups`, a positive and the negatives after it.
+    """
+
+    loss: str
+    of_groups: bool
+    of_settings: tuple[str, ...] = ()
+
+
+RERANKING_OBJECTIVES = {
+    "pointwise": RerankingObjective("pointwise_loss", False, ("pos_weight",)),
+    "softmax": RerankingObjective("softmax_loss", True),
+}
+
 if TYPE_CHECKING:
     Loss: TypeAlias = str
+    RerankingLoss: TypeAlias = str
 else:
     Loss = Literal[tuple(OBJECTIVES)]
+    RerankingLoss = Literal[tuple(RERANKING_OBJECTIVES)]
 
 
 @dataclass(frozen=True)
@@ -149,6 +168,8 @@ class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
+    loss: RerankingLoss = optional("pointwise")
+    pos_weight: float = optional(1.0, "of positives in the pointwise loss")
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
 

@@ -17,9 +17,9 @@ from cort.models.cross_encoder import (
     PairSettings,
     load_cross_encoder,
     new_cross_encoder,
-    save_cross_encoder,
 )
 from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_of
+from cort.models.rerankers import save_reranker
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
 from tests.support.common import contents
@@ -64,7 +64,7 @@ def make_model(make_base_model, lm, tmp_path):
         model = make_base_model(**architecture) if architecture else lm
         folder = tmp_path / f"model{len(list(tmp_path.iterdir()))}"
         if isinstance(settings, PairSettings):
-            save_cross_encoder(new_cross_encoder(model, settings, 4), model, folder)
+            save_reranker(new_cross_encoder(model, settings, 4), model, folder)
         else:
             save_encoder(new_encoder(model, settings, 3), model, folder)
         # Tests change its files.

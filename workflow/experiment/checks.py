@@ -29,6 +29,8 @@ SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
 # Keys of an encoder that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "teacher", "start", "triples", "training"}
+# Keys of a re-ranker of that kind alone.
+OF_LATE_INTERACTION = {"dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"}
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
 
@@ -157,6 +159,12 @@ def _idle_settings(config: Config) -> Iterator[str]:
         for key in encoder.keys() & OF_TRAINING if "released" in encoder else ():
             place = f"encoders.{name}.{key}"
             yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
+    for name, reranker in _mappings(sections.get("rerankers", {})).items():
+        place = f"rerankers.{name}"
+        for key in reranker.keys() & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
+            yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
+        if "pos_weight" in reranker and reranker.get("loss") == "softmax":
+            yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
 
 def _mappings(config: Config) -> dict[str, Config]:

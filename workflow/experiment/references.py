@@ -39,6 +39,7 @@ from workflow.experiment.systems import (
 )
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
+CROSS_ENCODER = "cross_encoder"
 BM25: Config = {"retrieve": "bm25"}
 # As the stage `submission` will have them: here a mistake is found before anything is computed.
 MOST = 1000
@@ -243,6 +244,9 @@ def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
         yield from check_name("exports", name, known)
         if name in known and name not in used and config["systems"] == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
+        if (config["rerankers"].get(name) or {}).get("kind", CROSS_ENCODER) != CROSS_ENCODER:
+            expected = "a cross-encoder or an encoder, as sentence-transformers' layout is written of these"
+            yield f"exports: found {name!r}, a {config['rerankers'][name]['kind']}, expected {expected}; remove it"
     yield from check_once("exports", config["exports"] or [], "model")
     evaluation = config["evaluation"] or {}
     for pair in evaluation.get("contrasts", []):

@@ -97,6 +97,9 @@ def check_models(config: Config) -> Iterator[str]:
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
     """Check which results a model learns from."""
+    if source.get("random", 0) > source.get("negatives", 0):
+        found = f"found {source['random']}, expected at most the {source['negatives']} negatives"
+        yield f"{place}.random: {found}; lower it or raise negatives"
     for system in sources(source):
         yield from check_name(f"{place}.system", system, config["systems"])
     yield from check_once(f"{place}.system", sources(source), "system")

@@ -40,7 +40,7 @@ guard(workflow, config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 ENCODER_FILES = (*MODEL_FILES, "projection.safetensors", "cort.json")
-RERANKER_FILES = (*MODEL_FILES, "reranker.json")
+RERANKER_FILES = (*MODEL_FILES, "reranker.json", "head.safetensors")
 TABLES = (".csv", ".md", ".tex")
 
 MACHINE = survey(workflow)

@@ -46,7 +46,8 @@ rule train_reranker:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            among("rerankers.{reranker}", "query_length", "max_length"),
+            among("rerankers.{reranker}", "kind", "query_length", "max_length", "dimension", "similarity"),
+            among("rerankers.{reranker}", "term_weights", "fill_queries", "skip_punctuation", "loss", "pos_weight"),
             settings.training("rerankers.{reranker}"),
             "splits.train.relevance_level",
             "seed",

@@ -17,9 +17,8 @@ from cort.models.cross_encoder import (
     PairSettings,
     load_cross_encoder,
     new_cross_encoder,
-    save_cross_encoder,
 )
-from cort.models.rerankers import RERANKERS, Kind, load_reranker
+from cort.models.rerankers import RERANKERS, Kind, load_reranker, save_reranker
 from cort.models.tokenizer import load_template
 from cort.system.errors import InputError
 from cort.training.losses import pointwise_loss
@@ -122,7 +121,7 @@ def test_every_type_of_model_trains_saves_and_loads(kind, lm, make_base_model, c
     # Padding changes nothing.
     alone = torch.cat([pairs.score(model, *(rows[i : i + 1] for rows in all_rows(10)), CPU, 99) for i in range(10)])
     assert torch.allclose(scores, alone, atol=1e-6)
-    save_cross_encoder(model, folder, tmp_path / "m")
+    save_reranker(model, folder, tmp_path / "m")
     loaded, loaded_template = load_cross_encoder(tmp_path / "m")
     assert loaded_template == template
     assert loaded.settings == SETTINGS

@@ -19,9 +19,9 @@ from cort.models.cross_encoder import (
     PairSettings,
     load_cross_encoder,
     new_cross_encoder,
-    save_cross_encoder,
 )
 from cort.models.encoder import load_encoder, texts_of
+from cort.models.rerankers import save_reranker
 from cort.training.settings import OBJECTIVES, ObjectiveSettings
 from tests.support.common import ROOT, contents, read_curve
 from tests.support.training import train_options, write_examples
@@ -153,7 +153,7 @@ def test_info_nce_learns_with_relevant_passages_left_out(options, examples, few,
 def teacher(lm, tmp_path):
     """A cross-encoder of random weights: its scores are as hard to learn as any."""
     model = new_cross_encoder(lm, PairSettings(12, 32), 3)
-    save_cross_encoder(model, lm, tmp_path / "teacher")
+    save_reranker(model, lm, tmp_path / "teacher")
     return tmp_path / "teacher"
 
 

@@ -1,0 +1,221 @@
+"""Late interaction: token vectors of query and passage, made apart, and the sum of each query token's best match.
+
+ColBERT's (Khattab and Zaharia, SIGIR 2020): the score is the sum over the query's tokens i of ``max over the passage's
+tokens j of sim(q_i, d_j)``, here perhaps weighted by a learned weight of token i. Queries and passages differ in their
+segment, as in CoRT (section 3.2), where ColBERT puts a mark in front.
+
+On disk a transformers folder with ``reranker.json`` and the layers after the transformer beside it.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cort.formats.tokens import Tokens
+from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.loading import load_tensors, load_transformer, read_settings
+from cort.models.settings import HEAD, PairSettings
+from cort.models.tokenizer import Template, load_template, load_tokenizer, read_special_tokens
+from cort.models.transformer import accepted_inputs, check_length, count_tokens, forward_by_length, place, single
+from cort.system.errors import input_error
+
+Rows = npt.NDArray[np.int64]
+QUERY, PASSAGE = 1, 0
+# Pairs whose tokens are compared at once: the vectors of each are copied.
+PAIRS_AT_ONCE = 1_024
+
+
+class LateInteraction(nn.Module):
+    """Map texts to a vector per token, each with its weight as one more number; 0 for what does not count."""
+
+    def __init__(self, transformer: Any, settings: PairSettings, tokens: SpecialTokens) -> None:
+        super().__init__()
+        self.settings = settings
+        if getattr(transformer, "pooler", None) is not None:
+            transformer.pooler = None
+        self.transformer = transformer
+        hidden = transformer.config.hidden_size
+        self.head = nn.ModuleDict({"vectors": nn.Linear(hidden, settings.dimension, bias=False)})
+        if settings.term_weights:
+            self.head["weights"] = nn.Linear(hidden, 1)
+        self.inputs = accepted_inputs(transformer)
+        self._fill = tokens.fill
+        self.punctuation: Tensor
+        self.register_buffer("punctuation", torch.tensor(tokens.punctuation, dtype=torch.long), persistent=False)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length), all of one segment.
+
+        :returns: (batch, width, dimension + 1), as wide as the longest text of its kind may be.
+        """
+        ids, real = batch["input_ids"], batch["attention_mask"]
+        is_query = bool(batch["token_type_ids"][0, 0] == QUERY)
+        # As in ColBERT, what fills a query up is seen by no other token, and counts as a token.
+        seen = {**batch, "attention_mask": real * (ids != self._fill)}
+        states = single(self.transformer(**{name: seen[name] for name in self.inputs}).last_hidden_state)
+        vectors = single(self.head["vectors"](states))  # (batch, length, dimension)
+        if self.settings.similarity == "cosine":
+            vectors = functional.normalize(vectors, dim=-1)
+        counts = real.to(vectors.dtype)  # (batch, length)
+        if not is_query:
+            counts = counts * ~torch.isin(ids, self.punctuation)
+        elif "weights" in self.head:
+            counts = counts * functional.softplus(single(self.head["weights"](states))).squeeze(-1)
+        width = self.settings.query_length if is_query else self.settings.max_length
+        together = torch.cat([vectors, counts.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)
+        return functional.pad(together, (0, 0, 0, width - together.shape[1]))
+
+    def place(self, device: torch.device, precision: str) -> None:
+        """Move to a device to be used, the transformer in `precision`, what follows in fp32."""
+        place(self, self.transformer, device, precision)
+
+    def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> InteractingPairs:
+        """Pairs of texts to be scored."""
+        return InteractingPairs(queries, passages, template, self.settings, self._fill)
+
+    def parts(self) -> tuple[Any, dict[str, Tensor]]:
+        """Take apart: the transformer, and the weights of what follows it."""
+        return self.transformer, self.head.state_dict()
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Token ids: what fills queries up (-1 for nothing), and what of passages is left out."""
+
+    fill: int = -1
+    punctuation: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class InteractingPairs:
+    """Token ids of queries and passages, each different text of which is encoded once."""
+
+    queries: Tokens
+    passages: Tokens
+    template: Template
+    settings: PairSettings
+    fill: int = -1
+    #: whether pairs that are scored together share work
+    shared = True
+
+    def score(
+        self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
+    ) -> Tensor:
+        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns (pairs,)."""
+
+        def forward(sequences: Sequences) -> Tensor:
+            return forward_by_length(model, sequences, device, token_budget)
+
+        return self.scores(forward, queries, passages)
+
+    def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
+        """Encode texts by `forward` and score pairs of their rows; returns (pairs,)."""
+        (first, query_of), (second, passage_of) = (np.unique(rows, return_inverse=True) for rows in (queries, passages))
+        query_vectors, passage_vectors = forward(self._texts(first, QUERY)), forward(self._texts(second, PASSAGE))
+        places = (
+            torch.split(torch.from_numpy(of).to(query_vectors.device), PAIRS_AT_ONCE) for of in (query_of, passage_of)
+        )
+        of = "l2" if self.settings.similarity == "l2" else "dot"
+        parts = [
+            max_similarity(query_vectors[query], passage_vectors[passage], of)
+            for query, passage in zip(*places, strict=True)
+        ]
+        return torch.cat(parts)
+
+    def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
+        """Count the tokens that each pair adds to those before it."""
+        total = np.zeros(len(queries), dtype=np.int64)
+        for rows, lengths in ((queries, self._lengths(queries, QUERY)), (passages, self._lengths(passages, PASSAGE))):
+            new = np.unique(rows, return_index=True)[1]
+            total[new] += lengths[new]
+        return total
+
+    def _texts(self, rows: Rows, kind: int) -> Sequences:
+        def frame(row: int) -> Frame:
+            if kind == PASSAGE:
+                return frame_text(self.passages[rows[row]], self.template, self.settings.max_length, PASSAGE)
+            ids, segments = frame_text(self.queries[rows[row]], self.template, self.settings.query_length, QUERY)
+            missing = self.settings.query_length - len(ids) if self.fill >= 0 else 0
+            return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
+
+        source = self.queries if kind == QUERY else self.passages
+        return Sequences(self._lengths(rows, kind), frame, self.template, str(source.path))
+
+    def _lengths(self, rows: Rows, kind: int) -> npt.NDArray[np.integer]:
+        tokens, most = self.passages, self.settings.max_length
+        if kind == QUERY:
+            tokens, most = self.queries, self.settings.query_length
+            if self.fill >= 0:
+                return np.full(len(rows), most)
+        return np.minimum(tokens.lengths[rows] + self.template.extra, most)
+
+
+def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
+    """Sum, over the tokens of each query, its weight times the greatest similarity to a token of its passage.
+
+    :param queries: (pairs, m, e + 1), the last number a weight; `passages` (pairs, n, e + 1), that number 0 for tokens
+        that do not count. A passage without tokens has the score 0.
+    :param similarity: dot, or l2 for the negative squared distance.
+    :returns: (pairs,).
+    """
+    (query, weight), (passage, counts) = ((one[..., :-1], one[..., -1]) for one in (queries, passages))
+    found = query @ passage.mT  # (pairs, m, n)
+    if similarity == "l2":
+        found = 2 * found - query.square().sum(-1).unsqueeze(-1) - passage.square().sum(-1).unsqueeze(-2)
+    found = found.masked_fill(counts.unsqueeze(-2) == 0, torch.finfo(found.dtype).min)
+    best = found.amax(-1)  # (pairs, m)
+    return torch.where(counts.any(-1), (weight * best).sum(-1), 0.0)
+
+
+def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: int) -> LateInteraction:
+    """Put fresh layers, drawn from `seed`, on a base model folder."""
+    transformer = load_transformer(base_model)
+    _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
+    torch.manual_seed(seed)
+    return LateInteraction(transformer, settings, find_special_tokens(base_model, settings))
+
+
+def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template]:
+    """Load a model folder in evaluation mode, with its tokenizer's template."""
+    settings = read_settings(folder, PairSettings)
+    transformer = load_transformer(folder, trained=True)
+    template = load_template(folder, count_tokens(transformer))
+    _check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, transformer)
+    model = LateInteraction(transformer, settings, find_special_tokens(folder, settings))
+    load_tensors(folder, HEAD, model.head, PairSettings)
+    return model.eval(), template
+
+
+def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTokens:
+    """Look up the tokens that the settings speak of."""
+    tokenizer = load_tokenizer(folder)
+    fill = -1
+    if settings.fill_queries:
+        token = read_special_tokens(folder).get("mask_token", "[MASK]")
+        number = tokenizer.token_to_id(token) if token else None
+        if number is None:
+            expected = "the mask_token of a tokenizer, which fills queries up"
+            raise input_error(folder, f"no token {token}", expected, "set fill_queries to false")
+        fill = number
+    punctuation = set()
+    for mark in string.punctuation if settings.skip_punctuation else "":
+        found = tokenizer.encode(mark, add_special_tokens=False)
+        # Not the token for what is unknown; some tokenizers put the mark of a word's beginning in front.
+        tokens = zip(found.ids, found.tokens, strict=True)
+        punctuation |= {number for number, token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")}
+    return SpecialTokens(fill, tuple(sorted(punctuation)))
+
+
+def _check_lengths(source: str, settings: PairSettings, template: Template, transformer: nn.Module) -> None:
+    for name in ("query_length", "max_length"):
+        check_length(source + name, getattr(settings, name), template.extra + 1, transformer)
