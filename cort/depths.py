@@ -1,6 +1,7 @@
 """Measure re-ranking against the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
 
-At depth d a ranking consists of the first d candidates, re-ranked, and of nothing else. The paper calls a measure
+At depth d a ranking consists of the first d candidates, re-ranked, and of nothing else; a weight is the same at every
+depth, and scores are put on one scale over the d candidates. The paper calls a measure
 saturated where doubling the candidates adds less than 0.5 % (footnote 4). That is read as relative to the measure: the
 paper writes "p.p." where it means percentage points. Saturation is the smallest depth for which it holds, whatever
 happens at larger ones.
@@ -16,13 +17,15 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 from cort.evaluation.depths import Depths, measure_depths, saturation
 from cort.evaluation.measures import parse_measures, read_qrels
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
-from cort.retrieval.rerank import candidate_scores
+from cort.retrieval.rerank import candidate_scores, mix_run
+from cort.retrieval.weights import weight_of
 from cort.system import cli
 from cort.system.options import optional, required
 
@@ -37,6 +40,8 @@ class Options:
     scores: str = required("PARQUET", "query_id, doc_id, score")
     qrels: str = required("PARQUET", "judgements of the split")
     depths: tuple[int, ...] = required("N", "numbers of candidates")
+    weight: float = optional(1.0, "of the re-ranker's scores against the run's own, 0 to 1", "X")
+    tuned: str | None = optional(None, "instead of --weight, what `fuse_tune` chose", "JSON")
     measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
     relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
     system: str = required("NAME", "written into the output")
@@ -49,11 +54,13 @@ def stage(options: Options) -> None:
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
     cli.check_depths(depths)
+    weight = weight_of(options.weight, options.tuned)
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
-    columns = measure_depths(run, scores, qrels, depths, options.measures, level)
+    mixed = partial(mix_run, run, scores, weight=weight)
+    columns = measure_depths(run, mixed, qrels, depths, options.measures, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
     found = Depths(options.system, options.split, level, len(qrels), depths, measures, saturated)

@@ -1,11 +1,11 @@
-"""Merge runs: by turns (the CoRT paper, section 3.4), or by reciprocal ranks; each document once.
+"""Merge runs: by turns (the CoRT paper, section 3.4), by reciprocal ranks, or by weighted scores; each document once.
 
 By turns, the best of each run in turn, the run named first gives the first document. A query that only some of the runs
-answer is kept from those.
+answer is kept from those. Scores are put on one scale query by query, over all results of each run.
 
-Reads:  two or more run.trec
+Reads:  two or more run.trec; if given, weights that `fuse_tune` chose
 Writes: run.trec, queries in the order in which the runs first name them
-Usage:  python -m cort.fuse --method interleave --runs cort.trec bm25.trec --depth 1000 --tag cort+bm25
+Usage:  python -m cort.fuse --method linear --runs cort.trec bm25.trec --weights 0.6 0.4 --depth 1000 --tag cort+bm25
             --output run.trec
 """
 
@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from cort.formats.runs import read_run, write_run
-from cort.retrieval.fusion import FUSIONS, fuse_runs
+from cort.formats.runs import write_run
+from cort.retrieval.fusion import FUSIONS, Settings, fuse_runs
+from cort.retrieval.normalization import NORMALIZATIONS
 from cort.retrieval.options import RunOptions, check_positive, choice
+from cort.retrieval.parts import read_parts
+from cort.retrieval.weights import check_weights, read_weights
 from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.options import required
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -34,21 +33,21 @@ class Options(RunOptions):
 
     method: str = choice(FUSIONS, "interleave", "how the rankings are merged")
     runs: tuple[str, ...] = required("TREC", "two or more runs, in order")
+    k: int = optional(60, "of rrf, which adds 1 / (k + rank)", "N")
+    normalization: str = choice(NORMALIZATIONS, "min-max", "of linear: how scores come to one scale")
+    weights: tuple[float, ...] = optional((), "of linear, one per run (default: equal)", "X")
+    tuned: str | None = optional(None, "of linear, weights that `fuse_tune` chose", "JSON")
 
 
 def stage(options: Options) -> None:
     """Read the runs, merge, write."""
-    if len(options.runs) < 2:
-        raise input_error("--runs", f"{len(options.runs)} run", "two or more", "name the runs to merge")
-    check_positive(options, "depth")
-    # Arrow's default pool hands memory back at once and asks for it again, which is a tenth of all time here.
-    pa.set_memory_pool(pa.system_memory_pool())
-    # Reading is work of libraries that let other threads run.
-    with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(read_run, options.runs))
-    for path, run in zip(options.runs, runs, strict=True):
-        log.info("%s: %d queries, %d results", path, len(run), len(run.doc_ids))
-    lines = write_run(options.output, fuse_runs(options.method, runs, options.depth), options.tag)
+    check_positive(options, "depth", "k")
+    weights = read_weights(options.tuned, len(options.runs)) if options.tuned else options.weights
+    check_weights("--weights", weights, len(options.runs))
+    runs = read_parts(options.runs, by_scores="weights" in FUSIONS[options.method].settings)
+    settings = Settings(options.k, options.normalization, weights)
+    log.info("%s%s", options.method, f", weights {' '.join(f'{weight:g}' for weight in weights)}" if weights else "")
+    lines = write_run(options.output, fuse_runs(options.method, runs, options.depth, settings), options.tag)
     log.info("%d results written", lines)
 
 

@@ -1,8 +1,10 @@
 """Re-rank the first candidates of every query by the scores of a re-ranker; the others keep their order below.
 
-Candidates are in the order of their run; the first `depth` of them are ordered by (-re-ranker's score, doc_id).
+Candidates are in the order of their run; the first `depth` of them are ordered by (-re-ranker's score, doc_id). With a
+weight below 1 their score is the weighted sum of the re-ranker's and the run's, both from 0 to 1 over these candidates:
+with 0 the order stays as it is.
 
-Reads:  run.trec (candidates), scores.parquet (every candidate pair scored once)
+Reads:  run.trec (candidates), scores.parquet (every candidate pair scored once); if given, weights of `fuse_tune`
 Writes: run.trec
 Usage:  python -m cort.rerank --candidates run.trec --scores scores.parquet --depth 1000 --tag NAME
             --output reranked.trec
@@ -19,9 +21,11 @@ import numpy as np
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.retrieval.options import RunOptions, check_positive
+from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
+from cort.retrieval.weights import weight_of
 from cort.system import cli
-from cort.system.options import required
+from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +37,21 @@ class Options(RunOptions):
     candidates: str = required("TREC", "the run to re-rank")
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depth: int = required("N", "candidates re-ranked per query")
+    weight: float = optional(1.0, "of the re-ranker's scores against the run's own, 0 to 1", "X")
+    tuned: str | None = optional(None, "instead of --weight, what `fuse_tune` chose", "JSON")
 
 
 def stage(options: Options) -> None:
     """Read, look up scores, re-rank, write."""
     check_positive(options, "depth")
+    weight = weight_of(options.weight, options.tuned)
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, options.depth, options.scores)
-    lines = write_run(options.output, rerank_run(run, scores, options.depth), options.tag)
+    if weight < 1:
+        log.info("weight %g", weight)
+        refuse_constant_scores(options.candidates, run)
+    lines = write_run(options.output, rerank_run(run, scores, options.depth, weight), options.tag)
     reranked = int(np.minimum(np.diff(run.offsets), options.depth).sum())
     log.info("%d queries, %d of %d candidates re-ranked", len(run), reranked, lines)
 

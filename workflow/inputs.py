@@ -21,6 +21,7 @@ from workflow.experiment.config import (
     published_run,
     reranked_by,
     sources,
+    tuned_by,
 )
 from workflow.params import Wildcards
 
@@ -150,10 +151,16 @@ def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
     return audit_of(config, wildcards.system, wildcards.split) if chosen else []
 
 
-def fused_runs(config: Config, wildcards: Wildcards) -> list[str]:
-    """Return the runs a system merges, the first-named first."""
+def fused_runs(config: Config, wildcards: Wildcards, split: str | None = None) -> list[str]:
+    """Return the runs a system merges, the first-named first; of another split than the job's if one is named."""
     names = parts_of(config["systems"][wildcards.system])
-    return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
+    return [paths.at(paths.RUN, config, split=split or wildcards.split, system=name) for name in names]
+
+
+def chosen_weights(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the weights that were tuned for a system, if they are."""
+    tuned = tuned_by(config["systems"][wildcards.system])
+    return paths.at(paths.WEIGHTS, config, system=wildcards.system) if tuned else []
 
 
 def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:

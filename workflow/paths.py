@@ -53,6 +53,7 @@ GRAPH = "results/{dataset}/{index}/{encoder}/"
 AUDIT = "results/{dataset}/audit/{split}/{encoder}.{index}.json"
 SCORES = "results/{dataset}/scores/{reranker}/{split}.parquet"
 TRIPLE_SCORES = "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet"
+WEIGHTS = "results/{dataset}/weights/{system}.json"
 RUN = "results/{dataset}/runs/{split}/{system}.trec"
 
 # What is measured and shown.

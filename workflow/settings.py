@@ -12,7 +12,6 @@ from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import OF_TRAINING, load_schema
 from workflow.experiment.config import (
-    TRAINING_SPLITS,
     Config,
     compared,
     deciding,
@@ -21,7 +20,9 @@ from workflow.experiment.config import (
     is_judged,
     is_trained,
     kind_of,
+    parts_of,
     section_of,
+    tuned_systems,
 )
 from workflow.experiment.contrasts import pairs
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
@@ -55,8 +56,9 @@ def examples(model: str, source: str) -> Part:
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:
-    """Results per query of a split's runs."""
-    return at("training_depth" if wildcards.split in TRAINING_SPLITS else "depth", "depth")(config, wildcards)
+    """Results per query of a split's runs; those that weights are tuned on are like those they are for."""
+    for_training = wildcards.split == "train" or (wildcards.split == "validation" and not tuned_systems(config))
+    return at("training_depth" if for_training else "depth", "depth")(config, wildcards)
 
 
 def selection(config: Config, wildcards: Wildcards) -> Words:
@@ -110,7 +112,30 @@ def fusion(config: Config, wildcards: Wildcards) -> Words:
     name = wildcards.system
     system = config["systems"][name]
     kind = kind_of(system)
-    return Words(option("method", fusion_of(system)), flat(system[kind], f"systems.{name}.{kind}"))
+    settings = {} if kind == "interleave" else {key: value for key, value in system[kind].items() if key != "tune"}
+    words = option("method", fusion_of(system))
+    words += [word for key in ("k", "normalization", "weights") for word in option(key, settings.get(key))]
+    words += option("tuned", inputs.chosen_weights(config, wildcards) or None)
+    # What weights were tuned for is in their file.
+    return Words(words, flat(settings or system[kind], f"systems.{name}.{kind}"))
+
+
+def weight(config: Config, wildcards: Wildcards) -> Words:
+    """Weight of a re-ranker: the config's own, or the one that was tuned."""
+    tuned = inputs.chosen_weights(config, wildcards)
+    return Words(option("tuned", tuned)) if tuned else at("systems.{system}.weight")(config, wildcards)
+
+
+def tuning(config: Config, wildcards: Wildcards) -> Words:
+    """Say what weights are tuned for, and whose they are."""
+    name = wildcards.system
+    system = config["systems"][name]
+    if "fuse" in system:
+        parts = Words(option("parts", parts_of(system)), {f"systems.{name}.fuse.systems": parts_of(system)})
+        normalization = at("systems.{system}.fuse.normalization")(config, wildcards)
+        return parts + normalization + join("depth", measure="systems.{system}.fuse.tune")(config, wildcards)
+    parts = Words(option("parts", [system["rerank"], system["reranker"]]))
+    return parts + join("systems.{system}.depth", measure="systems.{system}.tune")(config, wildcards)
 
 
 def audit(config: Config, wildcards: Wildcards) -> Words:

@@ -6,7 +6,7 @@ reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -76,16 +76,19 @@ def first_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> R
 
 def measure_depths(
     run: Run,
-    scores: npt.NDArray[np.float64],
+    scores_at: Callable[[int], npt.NDArray[np.float64]],
     qrels: Qrels,
     depths: Sequence[int],
     measures: Sequence[str],
     relevance_level: int = 1,
 ) -> dict[str, list[float]]:
-    """Mean of every measure over the judged queries, at every depth: measure -> one value per depth."""
+    """Mean of every measure over the judged queries, at every depth: measure -> one value per depth.
+
+    :param scores_at: gives the scores that order the first so many candidates, one per result of `run`.
+    """
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
     for depth in track(depths, len(depths), "depths"):
-        values = evaluate_run(first_candidates(run, scores, depth), qrels, measures, relevance_level)
+        values = evaluate_run(first_candidates(run, scores_at(depth), depth), qrels, measures, relevance_level)
         for measure, value in means(values, measures).items():
             columns[measure].append(value)
     return columns

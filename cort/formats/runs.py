@@ -82,8 +82,12 @@ class RunByQuery:
         self._position = {query_id: position for position, query_id in enumerate(run.query_ids)}
 
     def __getitem__(self, query_id: str) -> list[str]:
+        return self.ranking(query_id).doc_ids
+
+    def ranking(self, query_id: str) -> Ranking:
+        """Results of a query with their scores."""
         position = self._position.get(query_id)
-        return [] if position is None else self._run[position].doc_ids
+        return Ranking(query_id, [], np.empty(0)) if position is None else self._run[position]
 
 
 def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:

@@ -6,8 +6,10 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 * exact: `encoder`
 * one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
   is to show
-* one of `FUSIONS`: `parts`, names of systems, the first-named first
-* rerank: `candidates`, the name of a system, `reranker`, and `depth`, how many candidates are scored
+* one of `FUSIONS`: `parts`, names of systems, the first-named first; with rrf `k`; with linear `normalization`, and
+  `weights` or `tuned`, a file with them
+* rerank: `candidates`, the name of a system, `reranker`, `depth`, how many candidates are scored, and the `weight` of
+  their scores if it is not 1, or `tuned`, a file with it
 """
 
 from __future__ import annotations
@@ -34,14 +36,16 @@ KEYS: Mapping[str, set[tuple[str, ...]]] = {
     "exact": {("encoder",)},
     **{kind: {("encoder", "index", "width"), ("encoder", "index", "audit", "recall")} for kind in GRAPHS},
     **{method: {("parts",)} for method in FUSIONS},
-    "rerank": {("candidates", "reranker", "depth")},
+    "rrf": {("parts",), ("parts", "k")},
+    "linear": {("parts", "normalization", "weights"), ("parts", "normalization", "tuned")},
+    "rerank": {("candidates", "reranker", "depth", *more) for more in ((), ("weight",), ("tuned",))},
 }
 #: keys whose value is a path
-PATHS = ("index", "parameters", "audit")
+PATHS = ("index", "parameters", "audit", "tuned")
 #: keys whose value is the name of a model, and where that is
 SECTIONS = (("encoders", "encoder"), ("rerankers", "reranker"))
 #: keys whose value is a number
-NUMBERS = ("k1", "b", "width", "recall", "depth")
+NUMBERS = ("k1", "b", "width", "recall", "depth", "k", "weight")
 REMEDY = "run `snakemake` again"
 #: what reading a manifest of another form ends with
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -166,6 +170,8 @@ def _checked(key: str, value: Any) -> Any:
         right = isinstance(value, int | float) and math.isfinite(value)
     elif key == "parts":
         right = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    elif key == "weights":
+        right = isinstance(value, list) and all(isinstance(one, int | float) and 0 <= one < math.inf for one in value)
     else:
         right = isinstance(value, str)
     if not right:

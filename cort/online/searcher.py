@@ -20,10 +20,11 @@ from cort.online.manifest import REMEDY, Manifest, System
 from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
-from cort.retrieval.fusion import FUSIONS, fuse
+from cort.retrieval.fusion import FUSIONS, Settings, fuse
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import HEAP_MB
-from cort.retrieval.rerank import rerank
+from cort.retrieval.rerank import mix, rerank
+from cort.retrieval.weights import read_weights, weight_of
 from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
 
@@ -85,6 +86,10 @@ class Searcher:
         self._known = manifest.needed(systems)
         bm25 = {name: system for name, system in self._known.items() if system["kind"] == "bm25"}
         self._parameters = {name: _parameters(system) for name, system in bm25.items()}
+        merged = {name: system for name, system in self._known.items() if system["kind"] in FUSIONS}
+        self._settings = {name: _settings(system) for name, system in merged.items()}
+        reranked = {name: system for name, system in self._known.items() if system["kind"] == "rerank"}
+        self._weights = {name: weight_of(one.get("weight", 1.0), one.get("tuned")) for name, one in reranked.items()}
         self._beside = ThreadPoolExecutor(1, "beside")
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
@@ -189,18 +194,24 @@ class Searcher:
         parts = [self._combine(part, needed, found, texts, times) for part in self.manifest.parts_of(name)]
         if system["kind"] in FUSIONS:
             with timed(times, "merge"):
-                ranked = ([one.doc_ids for one in each] for each in zip(*parts, strict=True))
-                return [fuse(system["kind"], "", doc_ids, depth) for doc_ids in ranked]
+                ranked = ([_as_in_run(one) for one in each] for each in zip(*parts, strict=True))
+                return [fuse(system["kind"], "", each, depth, self._settings[name]) for each in ranked]
         if system["kind"] == "rerank":
             model, scored = self.models.rerankers[system["reranker"]], int(system["depth"])
             rankings = []
             with timed(times, "rerank"):
                 for text, candidates in zip(texts, parts[0], strict=True):
                     scores = model.score(text, self.passages.rows(candidates.doc_ids[:scored]))
-                    rankings.append(rerank(candidates, scores, scored))
+                    mixed = mix(_as_in_run(candidates), scores, scored, self._weights[name])
+                    rankings.append(rerank(candidates, mixed, scored))
         else:
             rankings = found[name]
         return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in rankings]
+
+
+def _as_in_run(ranking: Ranking) -> Ranking:
+    """Give a ranking the scores that a run file would have."""
+    return ranking._replace(scores=strictly_decreasing(ranking.scores))
 
 
 def check_query(text: str) -> None:
@@ -268,3 +279,9 @@ def _parameters(system: System) -> Parameters:
     if "parameters" in system:
         return read_parameters(system["parameters"])
     return make_grid([float(system["k1"])], [float(system["b"])])[0]
+
+
+def _settings(system: System) -> Settings:
+    weights = read_weights(system["tuned"], len(system["parts"])) if "tuned" in system else system.get("weights", ())
+    default = Settings()
+    return Settings(system.get("k", default.k), system.get("normalization", default.normalization), tuple(weights))

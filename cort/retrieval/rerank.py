@@ -13,9 +13,21 @@ import pyarrow.compute as pc
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing
+from cort.retrieval.normalization import normalize, weigh
 from cort.system.errors import input_error, shorten
 
 Scores = npt.NDArray[np.float64]
+
+
+def mix(candidates: Ranking, scores: Scores, depth: int, weight: float) -> Scores:
+    """Weigh a re-ranker's scores of the first `depth` candidates against their own, both from 0 to 1 over these.
+
+    :param weight: of the re-ranker; with 1 its scores are left as they are.
+    """
+    if weight == 1:
+        return scores
+    parts = [normalize(one[:depth], "min-max")[0] for one in (candidates.scores, scores)]
+    return weigh(parts, (1 - weight, weight))
 
 
 def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
@@ -32,14 +44,26 @@ def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
     return Ranking(candidates.query_id, doc_ids, strictly_decreasing(np.concatenate([head[by], tail])))
 
 
-def rerank_run(run: Run, scores: Scores, depth: int) -> Iterator[Ranking]:
+def rerank_run(run: Run, scores: Scores, depth: int, weight: float = 1.0) -> Iterator[Ranking]:
     """Re-rank every query.
 
     :param scores: the re-ranker's, one per result of `run`, as `candidate_scores` gives them.
+    :param weight: of these against the run's own, as in `mix`.
     """
     for position, ranking in enumerate(run):
+        own = scores[int(run.offsets[position]) : int(run.offsets[position + 1])]
+        yield rerank(ranking, mix(ranking, own, depth, weight), depth)
+
+
+def mix_run(run: Run, scores: Scores, depth: int, weight: float) -> Scores:
+    """Weigh the scores of every query as `mix` does; NaN below `depth`."""
+    if weight == 1:
+        return scores
+    mixed = np.full(len(scores), np.nan)
+    for position, ranking in enumerate(run):
         start, end = int(run.offsets[position]), int(run.offsets[position + 1])
-        yield rerank(ranking, scores[start:end], depth)
+        mixed[start : min(end, start + depth)] = mix(ranking, scores[start:end], depth, weight)
+    return mixed
 
 
 def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) -> Scores:

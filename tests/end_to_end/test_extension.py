@@ -61,7 +61,7 @@ rule dummy:
 """
 PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
 REGISTRY = "FUSIONS: Mapping[str, Fusion] = {"
-FUSION = '\n    "dummy": Fusion(lambda rankings, depth: interleave(rankings[::-1], depth), needs_all=False),'
+FUSION = '\n    "dummy": Fusion(lambda rankings, depth, _: interleave(_ids(rankings)[::-1], depth), needs_all=False),'
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_equals_reranking_and_evaluating_cut_rankings():
     scores = generator.integers(0, 4, len(candidates.doc_ids)).astype(float)
     qrels = {q: {f"d{d}": int(generator.integers(0, 3)) for d in range(0, 30, 2)} for q in rankings}
     names = ["RR@10", "nDCG@5", "AP"]
-    columns = measure_depths(candidates, scores, qrels, [1, 7, 20, 50], names)
+    columns = measure_depths(candidates, lambda _: scores, qrels, [1, 7, 20, 50], names)
     for position, depth in enumerate([1, 7, 20, 50]):
         expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank.rerank_run(candidates, scores, depth)})
         values = measures.evaluate_run(expected, qrels, names)

@@ -19,6 +19,7 @@ from jsonschema.exceptions import ValidationError
 from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
+from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
 from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
@@ -84,9 +85,20 @@ def complete(config: Config, source: str) -> Config:
     for system in config["systems"].values():
         if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].parameter] == "auto":
             system[kind].setdefault("recall", RECALL)
+        if "fuse" in system:
+            _keep_settings(system["fuse"])
         if "rerank" in system:
+            if "tune" not in system:
+                system.setdefault("weight", 1)
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
     return config
+
+
+def _keep_settings(fusion: Config) -> None:
+    """Drop the defaults of other methods, so that they decide nothing."""
+    taken = {"systems", "method", *FUSIONS[fusion["method"]].settings}
+    for key in fusion.keys() - taken:
+        del fusion[key]
 
 
 def find_mistakes(config: Config, schema: Config) -> list[str]:
@@ -155,6 +167,7 @@ def _idle_settings(config: Config) -> Iterator[str]:
             if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
                 found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
                 yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
+        yield from _idle_weights(f"systems.{name}", system)
     for name, encoder in _mappings(sections.get("encoders", {})).items():
         for key in encoder.keys() & OF_TRAINING if "released" in encoder else ():
             place = f"encoders.{name}.{key}"
@@ -165,6 +178,23 @@ def _idle_settings(config: Config) -> Iterator[str]:
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
         if "pos_weight" in reranker and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _idle_weights(place: str, system: Config) -> Iterator[str]:
+    """Find settings of a merge that its method does not take, and weights beside what chooses them."""
+    if isinstance(fusion := system.get("fuse"), dict):
+        method = fusion.get("method", "interleave")
+        known = FUSIONS[method].settings if method in FUSIONS else fusion.keys()
+        for key in sorted(fusion.keys() & {key for one in FUSIONS.values() for key in one.settings} - set(known)):
+            methods = " or ".join(name for name, one in FUSIONS.items() if key in one.settings)
+            found = f"found {key} with the method {method}"
+            yield f"{place}.fuse.{key}: {found}, expected it with {methods}; remove it or change the method"
+        if {"weights", "tune"} <= fusion.keys():
+            found = "found weights beside tune"
+            yield f"{place}.fuse.weights: {found}, expected one of them, as tune chooses the weights; remove one"
+    if {"weight", "tune"} <= system.keys():
+        found = "found weight beside tune"
+        yield f"{place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
 
 
 def _mappings(config: Config) -> dict[str, Config]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 
 Config: TypeAlias = dict[str, Any]
@@ -105,6 +106,17 @@ def fusion_of(system: Config) -> str:
     return str(system["fuse"]["method"]) if "fuse" in system else "interleave"
 
 
+def tuned_by(system: Config) -> str | None:
+    """Tell by which measure the weights of a system are tuned on validation queries, if they are."""
+    measure: str | None = system.get("fuse", system).get("tune")
+    return measure
+
+
+def tuned_systems(config: Config) -> list[str]:
+    """List the systems whose weights are tuned on validation queries."""
+    return [name for name, system in config["systems"].items() if tuned_by(system)]
+
+
 def used_models(config: Config, section: str) -> list[str]:
     """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
     used = {model for system in config["systems"].values() for model in models_of(config, system)}
@@ -170,8 +182,8 @@ def systems_with(config: Config, model: str) -> list[str]:
     return [name for name, system in config["systems"].items() if system.get(key) == model]
 
 
-def teachers(config: Config) -> list[str]:
-    """List the systems that rank the training queries for some model to learn from, and all these are made from."""
+def with_parts(config: Config, names: Iterable[str]) -> list[str]:
+    """List systems and all that these are made from, each once."""
     found: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -180,19 +192,37 @@ def teachers(config: Config) -> list[str]:
             for part in parts_of(config["systems"][name]):
                 visit(part)
 
-    for section, (_, source) in LEARNERS.items():
-        for model in trained_models(config, section):
-            for system in sources(config[section][model][source]):
-                visit(system)
+    for name in names:
+        visit(name)
     return list(found)
+
+
+def teachers(config: Config) -> list[str]:
+    """List the systems that rank the training queries for some model to learn from, and all these are made from."""
+    learnt_from = (
+        system
+        for section, (_, source) in LEARNERS.items()
+        for model in trained_models(config, section)
+        for system in sources(config[section][model][source])
+    )
+    return with_parts(config, learnt_from)
+
+
+def validated(config: Config) -> list[str]:
+    """List the systems that are ranked, or tuned, on the validation queries, and all these are made from."""
+    return with_parts(config, [*teachers(config), *tuned_systems(config)])
 
 
 def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
     """List the systems whose candidates a re-ranker scores on a split, each once, in config order.
 
-    On `train` and `validation` these are only the ones some model learns from: others may wait for that very model.
+    On `train` and `validation` these are only the ones some model learns from or, on `validation`, some weights are
+    tuned on: others may wait for that very model.
     """
-    wanted = teachers(config) if split in TRAINING_SPLITS else config["systems"]
+    if split in TRAINING_SPLITS:
+        wanted: Iterable[str] = validated(config) if split == "validation" else teachers(config)
+    else:
+        wanted = config["systems"]
     systems = {name: system for name, system in config["systems"].items() if name in wanted}
     return list(
         dict.fromkeys(
@@ -243,8 +273,25 @@ def describe(config: Config, name: str) -> str:
         case "interleave":
             return f"{' and '.join(system['interleave'])} interleaved"
         case "fuse":
-            return f"{' and '.join(parts_of(system))} merged by {fusion_of(system)}"
+            return f"{' and '.join(parts_of(system))} merged by {_describe_fusion(system['fuse'])}"
         case "rerank":
-            return f"first {system['depth']} of {system['rerank']} re-ranked by {system['reranker']}"
+            how = f"first {system['depth']} of {system['rerank']} re-ranked by {system['reranker']}"
+            if measure := tuned_by(system):
+                return f"{how}, its weight tuned for {measure} on validation"
+            return how if system["weight"] == 1 else f"{how}, its weight {system['weight']:g}"
         case _:
             return "published run"
+
+
+def _describe_fusion(fusion: Config) -> str:
+    method, keys = str(fusion["method"]), FUSIONS[fusion["method"]].settings
+    if "k" in keys:
+        return f"{method}, k = {fusion['k']}"
+    if "weights" not in keys:
+        return method
+    how = "equal weights"
+    if "tune" in fusion:
+        how = f"weights tuned for {fusion['tune']} on validation"
+    elif "weights" in fusion:
+        how = f"weights {', '.join(f'{weight:g}' for weight in fusion['weights'])}"
+    return f"{method} combination of {fusion['normalization']} scores, {how}"

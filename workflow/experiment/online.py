@@ -7,9 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths
-from workflow.experiment.config import LEARNERS, Config, fusion_of, kind_of, parts_of, searchable, used_models
+from workflow.experiment.config import (
+    LEARNERS,
+    Config,
+    fusion_of,
+    kind_of,
+    parts_of,
+    searchable,
+    tuned_by,
+    used_models,
+)
 from workflow.params import Words, flat, option
 
 
@@ -60,6 +70,8 @@ def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -
     for section, (key, _) in LEARNERS.items():
         if system.get(key) in config[section]:
             yield inputs.weights(config, section, system[key])
+    if tuned_by(system):
+        yield paths.at(paths.WEIGHTS, config, system=name)
     if kind == "bm25":
         yield paths.at(paths.BM25_INDEX, config)
         if "tune" in config["bm25"] and "bm25" not in system:
@@ -97,11 +109,12 @@ def _system(config: Config, name: str) -> dict[str, Any]:
             tuned = {"parameters": paths.at(paths.BM25_PARAMETERS, config)}
             return {"kind": "bm25"} | ({"k1": bm25["k1"], "b": bm25["b"]} if "k1" in bm25 else tuned)
         case "interleave" | "fuse":
-            return {"kind": fusion_of(system), "parts": parts_of(system)}
+            return {"kind": fusion_of(system), "parts": parts_of(system)} | _merging(config, name)
         case "rerank":
             # A run has no more candidates.
             depth = min(system["depth"], config["depth"])
-            return {"kind": "rerank", "candidates": system["rerank"], "reranker": system["reranker"], "depth": depth}
+            found = {"kind": "rerank", "candidates": system["rerank"], "reranker": system["reranker"], "depth": depth}
+            return found | _tuned(config, name) | ({} if system.get("weight", 1) == 1 else {"weight": system["weight"]})
         case kind if kind in GRAPHS:
             encoder = system["retrieve"]
             width = system[kind][GRAPHS[kind].parameter]
@@ -110,3 +123,19 @@ def _system(config: Config, name: str) -> dict[str, Any]:
             return {"kind": kind, "encoder": encoder, "index": index} | (auto if width == "auto" else {"width": width})
         case kind:
             return {"kind": kind, "encoder": system["retrieve"]}
+
+
+def _tuned(config: Config, name: str) -> dict[str, str]:
+    return {"tuned": paths.at(paths.WEIGHTS, config, system=name)} if tuned_by(config["systems"][name]) else {}
+
+
+def _merging(config: Config, name: str) -> dict[str, Any]:
+    """Give what a method is told, but for the systems that it merges."""
+    fusion = config["systems"][name].get("fuse", {})
+    found = {key: fusion[key] for key in ("k", "normalization", "weights") if key in fusion} | _tuned(config, name)
+    # Without either, all weights are the same.
+    equal = "weights" in FUSIONS[fusion_of(config["systems"][name])].settings and not found.keys() & {
+        "weights",
+        "tuned",
+    }
+    return found | ({"weights": [1 / len(fusion["systems"])] * len(fusion["systems"])} if equal else {})

@@ -24,7 +24,9 @@ from workflow.experiment.config import (
     searchable,
     sources,
     splits_of,
-    teachers,
+    tuned_by,
+    tuned_systems,
+    validated,
 )
 from workflow.experiment.downloads import check_names
 from workflow.experiment.systems import (
@@ -162,6 +164,8 @@ def _sound_system(system: Config | None, config: Config) -> Config:
     if kinds == ["rerank"] and system["rerank"] in config["systems"] and system.get("reranker") in config["rerankers"]:
         return system
     known = [part for part in parts_of(system) if part in config["systems"]]
+    if kinds == ["fuse"]:
+        return {"fuse": system["fuse"] | {"systems": known}}
     return system if kinds == ["run"] else {"interleave": known}
 
 
@@ -172,7 +176,7 @@ def _find_circles(config: Config) -> list[list[str]]:
     """
     found: dict[frozenset[str], list[str]] = {}
     done: set[Node] = set()
-    learning = set(teachers(config))
+    learning = set(validated(config))
 
     def visit(node: Node, path: list[Node]) -> None:
         if node in path:
@@ -193,20 +197,30 @@ def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
     system = config["systems"][name]
     for part in parts_of(system):
         yield part, training
+        if tuned_by(system):
+            yield part, True
     for section, model in models_of(config, system):
         if is_trained(config[section][model]):
             yield from ((source, True) for source in sources(config[section][model][LEARNERS[section][1]]))
     if "reranker" in system:
         # The scores of a re-ranker are one file per split, over the candidates of all its systems.
-        for other, candidate in config["systems"].items():
-            if candidate.get("reranker") == system["reranker"] and (not training or other in learning):
-                yield candidate["rerank"], training
+        for split in {training, bool(training or tuned_by(system))}:
+            for other, candidate in config["systems"].items():
+                if candidate.get("reranker") == system["reranker"] and (not split or other in learning):
+                    yield candidate["rerank"], split
 
 
 def _check_splits(config: Config) -> Iterator[str]:
     for name in config["systems"]:
         if ranked_splits(config) and not splits_of(config, name):
             yield f"systems.{name}: found no split its published runs share, expected one at least; add run files"
+    for name in tuned_systems(config):
+        for part in parts_of(config["systems"][name]):
+            if part not in searchable(config):
+                yield (
+                    f"systems.{name}: found tune with {part!r}, made from a published run, expected systems that can "
+                    "rank the validation queries; give weights or name another"
+                )
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
             unable = [one for one in sources(model[source]) if one not in searchable(config)]

@@ -10,6 +10,7 @@ from cort.formats.schemas import check_name
 from cort.models.settings import REVISION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import shorten
 from cort.training.settings import leaves_out, needs_teacher
 from workflow.experiment.config import (
@@ -21,6 +22,7 @@ from workflow.experiment.config import (
     parts_of,
     ranked_splits,
     sources,
+    tuned_by,
 )
 
 # As cort/evaluation/measures.py knows them.
@@ -160,19 +162,47 @@ def check_systems(config: Config) -> Iterator[str]:
         if len(kinds) != 1:
             yield f"{place}: found {listed(kinds)}, expected exactly one of {listed(KINDS)}; keep one"
             continue
-        allowed = {"retrieve": {"bm25", *GRAPHS}, "rerank": {"reranker", "depth"}}.get(kinds[0], set())
+        allowed = {"retrieve": {"bm25", *GRAPHS}, "rerank": {"reranker", "depth", "weight", "tune"}}.get(
+            kinds[0], set()
+        )
         for key in system.keys() - {kinds[0]} - allowed:
             yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
         if "retrieve" in system:
             yield from _check_retrieve(place, name, system, config)
         if "fuse" in system:
-            yield from check_name(f"{place}.fuse.method", system["fuse"]["method"], FUSIONS)
+            yield from _check_fusion(f"{place}.fuse", system["fuse"])
+        if measure := tuned_by(system):
+            yield from _check_tuning(f"{place}.fuse.tune" if "fuse" in system else f"{place}.tune", measure, config)
         part_place = f"{place}.fuse.systems" if "fuse" in system else f"{place}.{kinds[0]}"
         for part in parts_of(system):
             yield from check_name(part_place, part, config["systems"])
         yield from check_once(part_place, parts_of(system), "system")
         if "rerank" in system:
             yield from _check_rerank(place, system, config)
+
+
+def _check_fusion(place: str, fusion: Config) -> Iterator[str]:
+    """Check how rankings are merged."""
+    yield from check_name(f"{place}.method", fusion["method"], FUSIONS)
+    yield from check_name(f"{place}.normalization", fusion["normalization"], NORMALIZATIONS)
+    weights, parts = fusion.get("weights"), len(fusion["systems"])
+    if weights is not None and len(weights) != parts:
+        yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
+    elif weights is not None and not any(weights):
+        yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
+
+
+def _check_tuning(place: str, measure: str, config: Config) -> Iterator[str]:
+    """Check that weights can be tuned: by a measure, on validation queries, on rankings like those they are for."""
+    yield from check_measures(place, [measure])
+    if "validation" not in config["splits"]:
+        yield f"{place}: found no split validation, expected validation queries to tune on; add the split"
+    depth, training_depth = config["depth"], config["training_depth"]
+    if training_depth > depth:
+        yield (
+            f"{place}: found training_depth {training_depth}, expected at most depth ({depth}), which runs of "
+            "validation have with it; lower training_depth or raise depth"
+        )
 
 
 def _check_published(place: str, run: str | Config | None, splits: list[str]) -> Iterator[str]:

@@ -26,12 +26,13 @@ rule depths:
     input:
         candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
         scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
+        weights=partial(inputs.chosen_weights, config),
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
     localrule: True
     params:
-        options=options(settings.curve_depths, "splits.{split}.relevance_level", measures="evaluation.depth_measures"),
+        options=options(settings.curve_depths, settings.weight, "splits.{split}.relevance_level", measures="evaluation.depth_measures"),
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:

@@ -116,17 +116,36 @@ rule score_triples:
         " --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
+rule rerank_tune:
+    input:
+        candidates=chosen(paths.RUN.replace("{split}", "validation"), system="systems.{system}.rerank"),
+        scores=chosen(paths.SCORES.replace("{split}", "validation"), reranker="systems.{system}.reranker"),
+        qrels=paths.at(paths.QRELS, config, split="validation"),
+    output:
+        paths.WEIGHTS,
+    wildcard_constraints:
+        system=names_of_kind(config, "rerank"),
+    params:
+        options=options(settings.tuning, "splits.validation.relevance_level"),
+    message:
+        "Choose the weight of the re-ranker in {wildcards.system} by a grid search over validation queries"
+    shell:
+        "python -m cort.fuse_tune --runs {input.candidates:q} --scores {input.scores:q} --qrels {input.qrels:q}"
+        " {params.options:q} --output {output:q} --log {log:q}"
+
+
 rule rerank:
     input:
         candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
         scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
+        weights=partial(inputs.chosen_weights, config),
     output:
         paths.RUN,
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
     localrule: True
     params:
-        options=options("systems.{system}.depth"),
+        options=options("systems.{system}.depth", settings.weight),
     message:
         "Re-rank {wildcards.split} for {wildcards.system}"
     shell:

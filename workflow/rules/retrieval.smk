@@ -112,9 +112,27 @@ rule retrieve_graph:
         " --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
 
 
+rule fuse_tune:
+    input:
+        runs=lambda wildcards: inputs.fused_runs(config, wildcards, "validation"),
+        qrels=paths.at(paths.QRELS, config, split="validation"),
+    output:
+        paths.WEIGHTS,
+    wildcard_constraints:
+        system=names_of_kind(config, "fuse"),
+    params:
+        options=options(settings.tuning, "splits.validation.relevance_level"),
+    message:
+        "Choose the weights of {wildcards.system} by a grid search over validation queries"
+    shell:
+        "python -m cort.fuse_tune --runs {input.runs:q} --qrels {input.qrels:q} {params.options:q} --output {output:q}"
+        " --log {log:q}"
+
+
 rule fuse:
     input:
         runs=partial(inputs.fused_runs, config),
+        weights=partial(inputs.chosen_weights, config),
     output:
         paths.RUN,
     wildcard_constraints:

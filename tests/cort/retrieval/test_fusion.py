@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cort.retrieval.fusion import FUSIONS, fuse, interleave, reciprocal_ranks
+from cort.formats.records import Ranking
+from cort.retrieval.fusion import FUSIONS, Settings, fuse, interleave, linear, reciprocal_ranks
+from cort.retrieval.normalization import NORMALIZATIONS
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,16 +92,91 @@ def test_reciprocal_ranks_against_the_formula(seed):
     assert scores.tolist() == [score(doc_id) for doc_id in doc_ids]
 
 
+def scored(doc_ids, generator):
+    """A ranking with scores that run files can hold."""
+    scores = np.sort(generator.random(len(doc_ids)).astype(np.float32))[::-1]
+    return Ranking("q", list(doc_ids), scores.astype(np.float64))
+
+
+def test_k_is_the_constant_of_reciprocal_ranks():
+    doc_ids, scores = reciprocal_ranks([["a", "b"], ["b"]], 10, 1)
+    assert doc_ids == ["b", "a"]
+    assert scores.tolist() == [1 / 3 + 1 / 2, 1 / 2]
+
+
+def test_weighted_scores_are_added_on_one_scale():
+    first = Ranking("q", ["a", "b", "c"], np.array([8.0, 4.0, 0.0]))
+    second = Ranking("q", ["c", "d"], np.array([-1.0, -3.0]))
+    doc_ids, scores = linear([first, second], 10, Settings(weights=(0.75, 0.25)))
+    assert dict(zip(doc_ids, scores.tolist(), strict=True)) == {"a": 0.75, "b": 0.375, "c": 0.25, "d": 0.0}
+    assert doc_ids == ["a", "b", "c", "d"]
+    # Equal weights are the default; a and c tie and go by id.
+    doc_ids, scores = linear([first, second], 2, Settings())
+    assert (doc_ids, scores.tolist()) == (["a", "c"], [0.5, 0.5])
+
+
+def test_z_scores_of_documents_that_are_missing_are_the_lowest():
+    first = Ranking("q", ["a", "b", "c"], np.array([3.0, 2.0, 1.0]))
+    second = Ranking("q", ["d", "a"], np.array([5.0, 3.0]))
+    deviation = math.sqrt(2 / 3)
+    doc_ids, scores = linear([first, second], 10, Settings(normalization="z-score", weights=(0.5, 0.5)))
+    expected = {"a": (1 / deviation - 1) / 2, "b": -1 / 2, "c": (-1 / deviation - 1) / 2, "d": (-1 / deviation + 1) / 2}
+    assert doc_ids == sorted(expected, key=lambda one: -expected[one])
+    assert scores.tolist() == pytest.approx([expected[one] for one in doc_ids])
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("seed", range(5))
+def test_weighted_sums_against_the_formula(normalization, seed):
+    generator = np.random.default_rng(seed)
+    rankings = [scored(random_ranking(generator, 30, generator.integers(2, 31)), generator) for _ in range(3)]
+    weights = (0.5, 0.2, 0.3)
+
+    def on_scale(ranking):
+        scores = dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True))
+        low, high = min(scores.values()), max(scores.values())
+        mean = math.fsum(scores.values()) / len(scores)
+        deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in scores.values()) / len(scores))
+        shift, scale = (low, high - low) if normalization == "min-max" else (mean, deviation)
+        return {doc: (scores.get(doc, low) - shift) / scale for one in rankings for doc in one.doc_ids}
+
+    scales = [on_scale(ranking) for ranking in rankings]
+    totals = {doc: math.fsum(w * scale[doc] for w, scale in zip(weights, scales, strict=True)) for doc in scales[0]}
+    doc_ids, scores = linear(rankings, 12, Settings(normalization=normalization, weights=weights))
+    assert scores.tolist() == pytest.approx([totals[doc_id] for doc_id in doc_ids])
+    assert scores.tolist() == pytest.approx(sorted(totals.values(), reverse=True)[:12])
+
+
+def test_a_ranking_without_results_or_of_equal_scores_is_no_mistake():
+    alone, nothing = Ranking("q", ["b"], np.array([7.0])), Ranking("q", [], np.empty(0))
+    other = Ranking("q", ["a", "c"], np.array([2.0, 1.0]))
+    for normalization in NORMALIZATIONS:
+        settings = Settings(normalization=normalization)
+        assert linear([other, nothing], 10, settings)[0] == ["a", "c"]
+        assert linear([nothing, nothing], 10, settings)[0] == []
+    # All equal scores are the highest: the only document that a ranker finds counts as its first.
+    doc_ids, scores = linear([alone, other], 10, Settings())
+    assert (doc_ids, scores.tolist()) == (["a", "b", "c"], [0.5, 0.5, 0.0])
+
+
+def test_a_weight_of_one_leaves_a_ranking_as_it_is():
+    generator = np.random.default_rng(5)
+    first, second = (scored(random_ranking(generator, 60, 40), generator) for _ in range(2))
+    doc_ids, _ = linear([first, second], 40, Settings(weights=(1.0, 0.0)))
+    assert doc_ids[:39] == first.doc_ids[:39]
+
+
 @pytest.mark.parametrize("method", FUSIONS)
 def test_every_method_keeps_each_document_once_with_scores_that_do_not_increase(method):
     generator = np.random.default_rng(3)
-    rankings = [random_ranking(generator, 50, 40) for _ in range(3)]
-    found = fuse(method, "q", rankings, 45)
+    rankings = [scored(random_ranking(generator, 50, 40), generator) for _ in range(3)]
+    found = fuse(method, "q", rankings, 45, Settings())
     assert found.query_id == "q"
     assert len(found.doc_ids) == len(set(found.doc_ids)) == len(found.scores) == 45
     assert (np.diff(found.scores) <= 0).all()
     if not FUSIONS[method].needs_all:
-        assert fuse(method, "q", [ranking[:7] for ranking in rankings], 7).doc_ids == found.doc_ids[:7]
+        first = [Ranking("q", one.doc_ids[:7], one.scores[:7]) for one in rankings]
+        assert fuse(method, "q", first, 7, Settings()).doc_ids == found.doc_ids[:7]
 
 
 def test_the_registries_are_read_without_slow_libraries():

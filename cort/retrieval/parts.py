@@ -1,0 +1,68 @@
+"""Runs that are merged: read, and refused where they do not fit together."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from cort.formats.runs import Run, read_run
+from cort.system.errors import input_error
+
+log = logging.getLogger(__name__)
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def read_parts(paths: Sequence[str], by_scores: bool) -> list[Run]:
+    """Read runs of the same queries; a query that only some of them answer is counted in the log.
+
+    :param by_scores: whether their scores are used, not only their order.
+    :raises InputError: a run alone, one without a query of the others, one whose scores say nothing.
+    """
+    if len(paths) < 2:
+        raise input_error("--runs", f"{len(paths)} run", "two or more", "name the runs to merge")
+    # Arrow's default pool hands memory back at once and asks for it again, which is a tenth of all time here.
+    pa.set_memory_pool(pa.system_memory_pool())
+    # Reading is work of libraries that let other threads run.
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(read_run, paths))
+    for path, run in zip(paths, runs, strict=True):
+        log.info("%s: %d queries, %d results", path, len(run), len(run.doc_ids))
+    _compare_queries(paths, runs)
+    for path, run in zip(paths, runs, strict=True) if by_scores else ():
+        refuse_constant_scores(path, run)
+    return runs
+
+
+def _compare_queries(paths: Sequence[str], runs: Sequence[Run]) -> None:
+    answered = Counter(query_id for run in runs for query_id in run.query_ids)
+    for path, run in zip(paths, runs, strict=True):
+        if all(answered[query_id] == 1 for query_id in run.query_ids):
+            raise input_error(path, "no query of the other runs", "runs of the same queries", "name runs of one split")
+    if partly := sum(times < len(runs) for times in answered.values()):
+        log.warning(
+            "%d of %d queries are not answered by all runs and are merged from the others", partly, len(answered)
+        )
+
+
+def refuse_constant_scores(path: str, run: Run) -> None:
+    """Count the rankings whose scores differ by no more than what keeps them in order, and refuse a run of such.
+
+    :raises InputError: most are, or a score is beyond single precision.
+    """
+    if (beyond := np.flatnonzero(np.abs(run.scores) > LARGEST)).size:
+        found = f"the score {run.scores[beyond[0]]:g}"
+        raise input_error(path, found, f"at most {LARGEST:.3g} either side of 0", "scale the scores")
+    first, last = run.scores[run.offsets[:-1]], run.scores[run.offsets[1:] - 1]
+    step = np.spacing(np.maximum(np.abs(first), np.abs(last)).astype(np.float32)).astype(np.float64)
+    constant = int(np.count_nonzero(first - last <= (np.diff(run.offsets) - 1) * step))
+    if 2 * constant > len(run):
+        found = f"constant scores, or a single result, in {constant} of {len(run)} rankings"
+        raise input_error(path, found, "scores that tell documents apart", "merge this run by rrf or interleave")
+    if constant:
+        log.warning("%s: %d of %d rankings have constant scores, which add nothing", path, constant, len(run))

@@ -1,0 +1,121 @@
+"""Weights of rankings that are merged: the grid they are tuned on, the choice, and the file that has it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cort.evaluation.measures import Qrels, evaluate_ranks
+from cort.formats.artifacts import Node, read_artifact
+from cort.retrieval.normalization import Scores, weigh
+from cort.system.errors import input_error
+
+Weights = tuple[float, ...]
+
+# Steps from 0 to 1 of two weights, and of more.
+STEPS_OF_TWO, STEPS = 20, 10
+DECIMALS = 10
+
+
+@dataclass(frozen=True)
+class Point:
+    """Weights that were tried, and the mean of the measure with them."""
+
+    weights: Weights
+    value: float
+
+
+@dataclass(frozen=True)
+class TunedWeights:
+    """Weights chosen on validation queries, one per part in the order of the config, and all that were tried."""
+
+    measure: str
+    relevance_level: int
+    queries: int
+    parts: list[str]
+    weights: Weights
+    value: float
+    grid: list[Point]
+
+    def check(self, node: Node) -> None:
+        """Refuse weights that are no shares of 1, or not as many as parts."""
+        weights = self.weights
+        if len(weights) != len(self.parts) or min(weights, default=-1) < 0 or abs(sum(weights) - 1) > 1e-6:
+            raise node["weights"].complain(f"{list(weights)}", f"{len(self.parts)} numbers from 0 whose sum is 1")
+
+
+def read_weights(path: str | Path, parts: int) -> Weights:
+    """Read the weights that were chosen for so many parts."""
+    found: TunedWeights = read_artifact(path, TunedWeights)
+    if len(found.weights) != parts:
+        raise Node(path, None, "weights").complain(f"{len(found.weights)} weights", f"{parts}, one per part")
+    return found.weights
+
+
+def weight_of(weight: float, tuned: str | Path | None) -> float:
+    """Give the weight of a re-ranker: that which was chosen, if a file has it, else this one."""
+    if tuned:
+        return read_weights(tuned, 2)[1]
+    if not 0 <= weight <= 1:
+        raise input_error("--weight", f"{weight:g}", "a number from 0 to 1", "fix it")
+    return weight
+
+
+def check_weights(source: str, weights: Weights, parts: int) -> None:
+    """Refuse weights that are not one per part, or all 0; without any all parts have the same."""
+    listed = " ".join(f"{weight:g}" for weight in weights)
+    if weights and len(weights) != parts:
+        raise input_error(source, f"{listed}, for {parts} parts", f"{parts} numbers", "give one per part")
+    if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
+        raise input_error(source, listed, "numbers from 0, one of them above", "fix them")
+
+
+def make_grid(parts: int) -> list[Weights]:
+    """List weights whose sum is 1: of two parts in steps of .05, of more in steps of .1; the nearest to equal first."""
+    steps = STEPS_OF_TWO if parts == 2 else STEPS
+    shares = [one for one in itertools.product(range(steps + 1), repeat=parts) if sum(one) == steps]
+    # In whole numbers, so that equal distances are equal.
+    return [
+        tuple(share / steps for share in one)
+        for one in sorted(shares, key=lambda one: (sum((parts * share - steps) ** 2 for share in one), one[::-1]))
+    ]
+
+
+class Case(NamedTuple):
+    """One query: its documents by id, the normalised scores of each by every part, and what follows below them all."""
+
+    query_id: str
+    doc_ids: list[str]
+    parts: list[Scores]
+    rest: Sequence[str] = ()
+
+
+def measure_grid(
+    cases: Iterable[Case], qrels: Qrels, grid: Sequence[Weights], measure: str, relevance_level: int, depth: int
+) -> npt.NDArray[np.float64]:
+    """Measure every query of the qrels with each weights of a grid, on rankings of `depth` results: (grid, queries)."""
+    ranks: list[dict[str, dict[str, int]]] = [{} for _ in grid]
+    for case in cases:
+        rows = [row for row, doc_id in enumerate(case.doc_ids) if doc_id in qrels.get(case.query_id, ())]
+        below = {doc_id: place for place, doc_id in enumerate(case.rest, len(case.doc_ids))}
+        below = {doc_id: place for doc_id, place in below.items() if doc_id in qrels.get(case.query_id, ())}
+        for weights, found in zip(grid, ranks, strict=True):
+            places = np.empty(len(case.doc_ids), dtype=np.int64)
+            places[np.argsort(-weigh(case.parts, weights), kind="stable")] = np.arange(len(places))
+            judged = {case.doc_ids[row]: int(places[row]) for row in rows} | below
+            if judged := {doc_id: place for doc_id, place in judged.items() if place < depth}:
+                found[case.query_id] = judged
+    values = (evaluate_ranks(found, qrels, [measure], relevance_level) for found in ranks)
+    return np.array([[value[measure] for value in by_query.values()] for by_query in values])
+
+
+def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
+    """Choose the point with the highest mean; of equally good ones the first, which is the nearest to equal weights."""
+    return int(np.argmax(values.mean(axis=1).round(DECIMALS)))
