@@ -6,6 +6,7 @@ which sentence-transformers takes the mean of all tokens. Safetensors and JSON a
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -265,7 +266,20 @@ def _tokenizer(files: Files, model: nn.Module, fix: str) -> tuple[Any, dict[str,
     whole = min(settings.get("max_seq_length", int) or tokenizer.model_max_length, most)
     names = ("query_length", "document_length")
     limits = {name: min(settings.get(name, int) or whole, most) for name in names}
+    if "token_type_ids" not in tokenizer.model_input_names:
+        _join_segments(tokenizer)
     return tokenizer, {**limits, "max_seq_length": whole}
+
+
+def _join_segments(tokenizer: Any) -> None:
+    """Have both texts of a pair in one segment, as the model gets no other from a tokenizer that names none."""
+    from tokenizers import Tokenizer
+
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    for part in (content["post_processor"] or {}).get("pair", []):
+        for piece in part.values():
+            piece["type_id"] = 0
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
 
 
 def _projection(files: Files, width: int) -> tuple[nn.Linear | None, Any]:

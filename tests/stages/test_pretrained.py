@@ -218,6 +218,12 @@ def classifier(lm, tmp_path):
     return write
 
 
+def name_segments(folder, segments):
+    """Have a tokenizer give the segments of a pair or not, as BERT's own and others do."""
+    names = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
+    change_json(folder / "tokenizer_config.json", model_input_names=names)
+
+
 def known_logits(folder, queries, passages):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -231,8 +237,10 @@ def known_logits(folder, queries, passages):
 
 
 @pytest.mark.parametrize("labels", [1, 2])
-def test_logits_are_the_models_own(classifier, world, tmp_path, labels):
+@pytest.mark.parametrize("segments", [True, False])
+def test_logits_are_the_models_own(classifier, world, tmp_path, labels, segments):
     folder = classifier(labels)
+    name_segments(folder, segments)
     model = take_in(folder, tmp_path / "model", "reranker")
     queries = [*world.query_texts[:12], "ba"]
     passages = [*world.texts[:12], "ba ko " * 100]
@@ -289,8 +297,10 @@ def test_half_precision_is_that_of_sentence_transformers(peer, released, world, 
 
 
 @pytest.mark.parametrize("labels", [1, 2])
-def test_logits_are_those_of_sentence_transformers(peer, classifier, world, tmp_path, labels):
+@pytest.mark.parametrize("segments", [True, False])
+def test_logits_are_those_of_sentence_transformers(peer, classifier, world, tmp_path, labels, segments):
     folder = classifier(labels)
+    name_segments(folder, segments)
     loaded = peer.CrossEncoder(str(folder), device="cpu", local_files_only=True)
     queries, passages = [*world.query_texts[:12], "ba ko"], [*world.texts[:12], "ba ko " * 100]
     expected = loaded.predict(list(zip(queries, passages, strict=True)), activation_fn=torch.nn.Identity())

@@ -21,14 +21,20 @@ from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.config import LEARNERS, Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
-# Keys of an encoder that mean nothing if its weights are released ones.
-OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "training"}
+# Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
+OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "pairs", "training"}
+# Keys that a released model's own files give, so that they have no default beside `pretrained`.
+LENGTHS = {"query_length", "passage_length", "max_length"}
+DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", *LENGTHS}
+# Those of them that nobody can want otherwise; and those that only such a model has.
+FIXED = {"dimension", "projection"}
+PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
 
@@ -74,7 +80,7 @@ def complete(config: Config, source: str) -> Config:
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
-    config = with_defaults(copy.deepcopy(config), schema)
+    config = filled(copy.deepcopy(config), schema)
     if "tune" in config["bm25"]:
         del config["bm25"]["k1"], config["bm25"]["b"]
     for name in evaluated_splits(config):
@@ -96,8 +102,33 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
-        lines.update(check_references(with_defaults(sound, schema)))
+        lines.update(check_references(filled(sound, schema)))
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
+
+
+def filled(config: Config, schema: Config) -> Config:
+    """Fill in the schema's defaults, in place, but for those that mean nothing in a released model.
+
+    A `pretrained` one becomes the base model of its own name.
+    """
+    released = [
+        (name, model, set(model))
+        for section in LEARNERS
+        for name, model in _mappings(config.get(section, {})).items()
+        if model.keys() & {"pretrained", "released"}
+    ]
+    config = with_defaults(config, schema)
+    for name, model, written in released:
+        idle = OF_TRAINING if "released" in written or "training" not in written else set()
+        if "pretrained" in written:
+            idle = idle | (DESCRIBED - written)
+            origin = {key: model[key] for key in ("pretrained", "revision") if key in written}
+            base_models = schema_of(schema_of(schema, "base_models"), name)
+            model.setdefault("base_model", name)
+            config["base_models"].setdefault(name, with_defaults(origin, base_models))
+        for key in idle:
+            model.pop(key, None)
+    return config
 
 
 def with_defaults(value: Any, schema: Config) -> Any:
@@ -153,10 +184,32 @@ def _idle_settings(config: Config) -> Iterator[str]:
             if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
                 found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
                 yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
-    for name, encoder in _mappings(sections.get("encoders", {})).items():
-        for key in encoder.keys() & OF_TRAINING if "released" in encoder else ():
-            place = f"encoders.{name}.{key}"
-            yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
+    for section in LEARNERS:
+        for name, model in _mappings(sections.get(section, {})).items():
+            yield from _idle_settings_of(f"{section}.{name}", model, name in sections.get("base_models", {}))
+
+
+def _idle_settings_of(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
+    """Find what a model cannot have beside where it comes from."""
+    for key in model.keys() & OF_TRAINING if "released" in model else ():
+        yield f"{place}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
+    if "pretrained" not in model:
+        if "base_model" not in model and "language_model" not in model:
+            yield f"{place}: found no key base_model, expected it to be set, or pretrained; add one"
+        for key in model.keys() & {*PROMPTS, "revision"}:
+            yield f"{place}.{key}: found {key} without pretrained, expected both or none; remove it"
+        return
+    if is_base_model:
+        yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
+    for key in model.keys() & {"base_model", "released"}:
+        yield f"{place}: found pretrained and {key}, expected one of them; remove one"
+    for key in model.keys() & FIXED:
+        yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
+    for key in model.keys() & OF_TRAINING if "training" not in model else ():
+        yield f"{place}.{key}: found {key} without training, expected it with training; add `training: {{}}` or remove it"
+    for kind in ("query", "passage"):
+        if len(model.keys() & {f"{kind}_prompt", f"{kind}_prompt_name"}) == 2:
+            yield f"{place}: found {kind}_prompt and {kind}_prompt_name, expected one of them; remove one"
 
 
 def _mappings(config: Config) -> dict[str, Config]:

@@ -45,7 +45,7 @@ rule train_reranker:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            among("rerankers.{reranker}", "query_length", "max_length"),
+            settings.framing("rerankers"),
             settings.training("rerankers.{reranker}"),
             "splits.train.relevance_level",
             "seed",
@@ -65,7 +65,7 @@ rule train_reranker:
 
 rule score:
     input:
-        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
+        model=weights("rerankers"),
         candidates=partial(inputs.all_candidates, config),
         queries=tokens("rerankers.{reranker}", "queries.{split}"),
         passages=tokens("rerankers.{reranker}", "passages"),
@@ -90,7 +90,7 @@ rule score:
 
 rule score_triples:
     input:
-        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
+        model=weights("rerankers"),
         triples=paths.TRIPLES,
         queries=tokens("rerankers.{reranker}", "queries.{split}"),
         passages=tokens("rerankers.{reranker}", "passages"),
