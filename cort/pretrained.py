@@ -82,7 +82,9 @@ def asked_settings(options: Options, kind: type[Any]) -> dict[str, Any]:
     """Settings of the model that options replace; those of the other kind of model are refused."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = {name: value for name, value in values.items() if value is not None}
-    of_models = {field.name for each in (EncoderSettings, PairSettings) for field in dataclasses.fields(each)} - {"kind"}
+    of_models = {field.name for each in (EncoderSettings, PairSettings) for field in dataclasses.fields(each)} - {
+        "kind"
+    }
     own = {field.name for field in dataclasses.fields(kind)}
     if wrong := sorted((given.keys() & of_models) - own):
         place = f"--{wrong[0].replace('_', '-')}"

@@ -15,6 +15,7 @@ from workflow.experiment.config import (
     Config,
     evaluated_splits,
     is_judged,
+    is_trained,
     kind_of,
     pairs_of_split_and_system,
     parts_of,
@@ -29,7 +30,9 @@ MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
 def weights(config: Config, section: str, name: str) -> str:
-    """Weights of an encoder or re-ranker: of its best or its last model."""
+    """Weights of an encoder or re-ranker: of its best or its last model; of a released one, where it was provided."""
+    if "pretrained" in config[section][name] and not is_trained(config[section][name]):
+        return paths.at(paths.BASE_MODEL, config, base_model=name) + "model.safetensors"
     kept = config[section][name]["checkpoint"]
     return paths.at(paths.MODEL, config, section=section, model=name, checkpoint=kept) + "/model.safetensors"
 
@@ -87,7 +90,11 @@ def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
 def pretrained_files(model: Config) -> list[str]:
     """Files of a pretrained base model's folder; none for a hub name, whose revision says all."""
     folder = Path(model["pretrained"]) if "pretrained" in model else None
-    return sorted(str(path) for path in folder.glob("*") if path.suffix in MODEL_SUFFIXES) if folder else []
+    if folder is None:
+        return []
+    # Modules of sentence-transformers have folders of their own.
+    found = (path for pattern in ("[!.]*", "[!.]*/[!.]*") for path in folder.glob(pattern))
+    return sorted(str(path) for path in found if path.suffix in MODEL_SUFFIXES and path.is_file())
 
 
 def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
-from workflow.experiment.checks import OF_TRAINING, load_schema
+from workflow.experiment.checks import load_schema
 from workflow.experiment.config import (
     Config,
     compared,
@@ -18,7 +18,6 @@ from workflow.experiment.config import (
     describe,
     fusion_of,
     is_judged,
-    is_trained,
     kind_of,
     parts_of,
     section_of,
@@ -27,16 +26,46 @@ from workflow.experiment.config import (
 from workflow.experiment.contrasts import pairs
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
-# What makes an encoder what it is, trained here or elsewhere.
-FRAMING = among(
-    "encoders.{encoder}",
-    *("pooling", "dimension", "query_length", "passage_length", "similarity", "projection"),
-    *("query_segment", "passage_segment"),
-)
+# What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
+FRAMING = {
+    "encoders": (
+        *("pooling", "dimension", "query_length", "passage_length", "similarity", "projection"),
+        *("query_segment", "passage_segment"),
+    ),
+    "rerankers": (
+        *("kind", "query_length", "max_length", "dimension", "similarity"),
+        *("term_weights", "fill_queries", "skip_punctuation"),
+    ),
+}
+# What else a released one can have said.
+ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name")
 # Settings of an encoder or re-ranker that its file is the same without.
 NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
+
+
+def framing(section: str) -> Part:
+    """Give what makes a model what it is; of a `pretrained` one nothing, as its base model is it already."""
+    kind = section.removesuffix("s")
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        pretrained = "pretrained" in config[section][getattr(wildcards, kind)]
+        found = among(f"{section}.{{{kind}}}", *FRAMING[section])
+        return Words() if pretrained else found(config, wildcards)
+
+    return read
+
+
+def pretrained(section: str) -> Part:
+    """Give where a released encoder or re-ranker is from, and what the config says otherwise than its files."""
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        model = config[section][wildcards.base_model]
+        keys = [key for key in (*ORIGIN, *FRAMING[section]) if key in model]
+        return among(f"{section}.{{base_model}}", *keys)(config, wildcards)
+
+    return read
 
 
 def training(model: str) -> Part:
@@ -202,8 +231,7 @@ def model_card(config: Config, wildcards: Wildcards) -> Words:
     section = section_of(config, wildcards.model)
     schema = load_schema()["properties"][section]["additionalProperties"]
     own = config[section][wildcards.model]
-    left_out = NOT_OF_THE_MODEL | (set() if is_trained(own) else OF_TRAINING)
-    kept = {key: value for key, value in deciding(own, schema).items() if key not in left_out}
+    kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
     base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
     # A model of the hub has a name and a revision.
     on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()

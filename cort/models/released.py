@@ -6,6 +6,7 @@ which sentence-transformers takes the mean of all tokens. Safetensors and JSON a
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -35,7 +36,11 @@ MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
 ORDER = re.compile(r"Transformer Pooling( Dense)*( Normalize)?")
 POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 # How older files say it: a truth value each.
-POOLING_KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "lasttoken"}
+POOLING_KEYS = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "lasttoken",
+}
 SIMILARITIES = {"cosine": "cosine", "dot": "inner_product", "dot_product": "inner_product"}
 ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
 # Names of prompts as sentence-transformers looks for them, in this order.
@@ -145,7 +150,9 @@ def read_files(folder: Path, order: re.Pattern[str]) -> Files:
         files = Files(folder, [_module(folder, node) for node in read_json(index).items()])
         kinds = " ".join(kind for kind, _ in files.modules)
         if not order.fullmatch(kinds):
-            expected = "Transformer, Pooling, then any Dense, then Normalize or not" if order is ORDER else "Transformer"
+            expected = (
+                "Transformer, Pooling, then any Dense, then Normalize or not" if order is ORDER else "Transformer"
+            )
             raise input_error(index, f"the modules {kinds.replace(' ', ', ') or '(none)'}", expected, ELSEWHERE)
     check_weights(files.transformer)
     for name in ("config.json", "tokenizer_config.json"):
@@ -265,12 +272,29 @@ def _tokenizer(files: Files, model: nn.Module, fix: str) -> tuple[Any, dict[str,
     whole = min(settings.get("max_seq_length", int) or tokenizer.model_max_length, most)
     names = ("query_length", "document_length")
     limits = {name: min(settings.get(name, int) or whole, most) for name in names}
+    if "token_type_ids" not in tokenizer.model_input_names:
+        _join_segments(tokenizer)
     return tokenizer, {**limits, "max_seq_length": whole}
+
+
+def _join_segments(tokenizer: Any) -> None:
+    """Have both texts of a pair in one segment, as the model gets no other from a tokenizer that names none."""
+    from tokenizers import Tokenizer
+
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    for part in (content["post_processor"] or {}).get("pair", []):
+        for piece in part.values():
+            piece["type_id"] = 0
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
 
 
 def _projection(files: Files, width: int) -> tuple[nn.Linear | None, Any]:
     """Multiply the Dense modules to one, which only the last may have an activation after."""
-    weight, bias, activation = torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64), "identity"
+    weight, bias, activation = (
+        torch.eye(width, dtype=torch.float64),
+        torch.zeros(width, dtype=torch.float64),
+        "identity",
+    )
     for folder in files.of("Dense"):
         if activation != "identity":
             raise input_error(folder, "a Dense after one with an activation", "one of them", ELSEWHERE)
@@ -320,8 +344,12 @@ def _check_labels(folder: Path) -> None:
     count = len(names) or settings.get("num_labels", int) or 2
     if count not in (1, 2):
         listed = f" ({', '.join(map(str, names.values()))})" if names else ""
-        raise input_error(settings.path, f"{count} labels{shorten(listed)[1:-1]}", "1, or 2 of which the second is "
-                          "relevant", "use a model for re-ranking")
+        raise input_error(
+            settings.path,
+            f"{count} labels{shorten(listed)[1:-1]}",
+            "1, or 2 of which the second is relevant",
+            "use a model for re-ranking",
+        )
 
 
 def _join_labels(folder: Path, classifier: Any) -> None:

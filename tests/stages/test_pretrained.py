@@ -218,6 +218,12 @@ def classifier(lm, tmp_path):
     return write
 
 
+def name_segments(folder, segments):
+    """Have a tokenizer give the segments of a pair or not, as BERT's own and others do."""
+    names = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
+    change_json(folder / "tokenizer_config.json", model_input_names=names)
+
+
 def known_logits(folder, queries, passages):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -231,8 +237,10 @@ def known_logits(folder, queries, passages):
 
 
 @pytest.mark.parametrize("labels", [1, 2])
-def test_logits_are_the_models_own(classifier, world, tmp_path, labels):
+@pytest.mark.parametrize("segments", [True, False])
+def test_logits_are_the_models_own(classifier, world, tmp_path, labels, segments):
     folder = classifier(labels)
+    name_segments(folder, segments)
     model = take_in(folder, tmp_path / "model", "reranker")
     queries = [*world.query_texts[:12], "ba"]
     passages = [*world.texts[:12], "ba ko " * 100]
@@ -289,8 +297,10 @@ def test_half_precision_is_that_of_sentence_transformers(peer, released, world, 
 
 
 @pytest.mark.parametrize("labels", [1, 2])
-def test_logits_are_those_of_sentence_transformers(peer, classifier, world, tmp_path, labels):
+@pytest.mark.parametrize("segments", [True, False])
+def test_logits_are_those_of_sentence_transformers(peer, classifier, world, tmp_path, labels, segments):
     folder = classifier(labels)
+    name_segments(folder, segments)
     loaded = peer.CrossEncoder(str(folder), device="cpu", local_files_only=True)
     queries, passages = [*world.query_texts[:12], "ba ko"], [*world.texts[:12], "ba ko " * 100]
     expected = loaded.predict(list(zip(queries, passages, strict=True)), activation_fn=torch.nn.Identity())
@@ -332,22 +342,46 @@ def pickle_alone(path):
 
 ST = "sentence_transformers.models"
 BAD = {
-    "a module of its own": (change_modules(type="modeling_x.Pooling"), "found the module 'modeling_x.Pooling', code of"),
+    "a module of its own": (
+        change_modules(type="modeling_x.Pooling"),
+        "found the module 'modeling_x.Pooling', code of",
+    ),
     "an unknown module": (change_modules(type=f"{ST}.WeightedLayerPooling"), "found the module 'sentence_transformers"),
     "no Pooling": (drop_entry, "found the modules Transformer, Dense, Normalize, expected Transformer, Pooling, then"),
-    "no such folder": (change_modules(path="7_Pooling"), "found no config.json of the module Pooling, expected what mod"),
-    "another folder": (change_modules(path="../../x"), "found the module Pooling in '../../x', expected a folder beside"),
-    "remote code": (change_file("config.json", auto_map={"AutoModel": "modeling.X"}), "found code of its own, auto_map"),
+    "no such folder": (
+        change_modules(path="7_Pooling"),
+        "found no config.json of the module Pooling, expected what mod",
+    ),
+    "another folder": (
+        change_modules(path="../../x"),
+        "found the module Pooling in '../../x', expected a folder beside",
+    ),
+    "remote code": (
+        change_file("config.json", auto_map={"AutoModel": "modeling.X"}),
+        "found code of its own, auto_map",
+    ),
     "code of a tokenizer": (change_file("tokenizer_config.json", auto_map={"AutoTokenizer": ["a.B", None]}), "a.B"),
     "pickles": (pickle_alone(""), "found no safetensors weights, expected model.safetensors"),
     "a pickled Dense": (pickle_alone("2_Dense"), "found no safetensors weights of the module Dense"),
-    "pooling": (change_file("1_Pooling/config.json", pooling_mode="max"), "found the Pooling 'max', expected one of mean"),
+    "pooling": (
+        change_file("1_Pooling/config.json", pooling_mode="max"),
+        "found the Pooling 'max', expected one of mean",
+    ),
     "poolings": (change_file("1_Pooling/config.json", pooling_mode_cls_token=True), "found the Pooling 'cls, mean'"),
-    "an activation": (change_file("2_Dense/config.json", activation_function="torch.nn.ReLU"), "a Dense with 'torch.nn.R"),
+    "an activation": (
+        change_file("2_Dense/config.json", activation_function="torch.nn.ReLU"),
+        "a Dense with 'torch.nn.R",
+    ),
     "a residual": (change_file("2_Dense/config.json", use_residual=True), "found a Dense beside the embedding"),
     "a similarity": (change_file(PROMPTS, similarity_fn_name="manhattan"), "found similarity_fn_name 'manhattan'"),
-    "no such default": (change_file(PROMPTS, default_prompt_name="s2q"), "found default_prompt_name 's2q', expected one"),
-    "a task": (lambda folder: write_json(folder / "sentence_bert_config.json", {"transformer_task": "fill-mask"}), "fill"),
+    "no such default": (
+        change_file(PROMPTS, default_prompt_name="s2q"),
+        "found default_prompt_name 's2q', expected one",
+    ),
+    "a task": (
+        lambda folder: write_json(folder / "sentence_bert_config.json", {"transformer_task": "fill-mask"}),
+        "fill",
+    ),
 }
 
 

@@ -31,7 +31,9 @@ def write_tokenizer(folder, texts, kind):
         tokenizer.normalizer = normalizers.NFKC()
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         special = list(names.values())
-        trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False)  # noqa: S106
+        trainer = trainers.UnigramTrainer(
+            vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
         single, pair, more = "<s> $A </s>", "<s> $A </s> </s> $B </s>", {"sep_token": "</s>", "cls_token": "<s>"}
     else:
         names = {"pad_token": "<|end|>", "eos_token": "<|end|>"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,13 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.config import LEARNERS, Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
-# Keys of an encoder that mean nothing if its weights are released ones.
-OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "teacher", "start", "triples", "training"}
-# Keys of a re-ranker of that kind alone.
-OF_LATE_INTERACTION = {"dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"}
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
 
@@ -77,7 +74,7 @@ def complete(config: Config, source: str) -> Config:
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
-    config = with_defaults(copy.deepcopy(config), schema)
+    config = filled(copy.deepcopy(config), schema)
     if "tune" in config["bm25"]:
         del config["bm25"]["k1"], config["bm25"]["b"]
     for name in evaluated_splits(config):
@@ -107,11 +104,36 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     renamed: list[str] = []
     config = _with_new_names(config, schema, (), renamed)
     errors = list(Validator(schema).iter_errors(config))
-    lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in explain(error)))
+    lines = names.union(renamed, idle_settings(config), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
-        lines.update(check_references(with_defaults(sound, schema)))
+        lines.update(check_references(filled(sound, schema)))
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
+
+
+def filled(config: Config, schema: Config) -> Config:
+    """Fill in the schema's defaults, in place, but for those that mean nothing in a released model.
+
+    A `pretrained` one becomes the base model of its own name.
+    """
+    released = [
+        (name, model, set(model))
+        for section in LEARNERS
+        for name, model in mappings(config.get(section, {})).items()
+        if model.keys() & {"pretrained", "released"}
+    ]
+    config = with_defaults(config, schema)
+    for name, model, written in released:
+        idle = OF_TRAINING if "released" in written or "training" not in written else set()
+        if "pretrained" in written:
+            idle = idle | (DESCRIBED - written)
+            origin = {key: model[key] for key in ("pretrained", "revision") if key in written}
+            base_models = schema_of(schema_of(schema, "base_models"), name)
+            model.setdefault("base_model", name)
+            config["base_models"].setdefault(name, with_defaults(origin, base_models))
+        for key in idle:
+            model.pop(key, None)
+    return config
 
 
 def with_defaults(value: Any, schema: Config) -> Any:
@@ -154,51 +176,6 @@ def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list
         if name == key or name not in value:
             found[name] = _with_new_names(inner, schema_of(schema, name), (*path, str(key)), lines)
     return found
-
-
-def _idle_settings(config: Config) -> Iterator[str]:
-    """Find settings that another one makes void; only the config as written can tell."""
-    sections = _mappings(config)
-    bm25 = sections.get("bm25", {})
-    for key in bm25.keys() & {"k1", "b"} if "tune" in bm25 else ():
-        yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
-    for name, system in _mappings(sections.get("systems", {})).items():
-        for kind, part in _mappings(system).items():
-            if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
-                found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
-                yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
-        yield from _idle_weights(f"systems.{name}", system)
-    for name, encoder in _mappings(sections.get("encoders", {})).items():
-        for key in encoder.keys() & OF_TRAINING if "released" in encoder else ():
-            place = f"encoders.{name}.{key}"
-            yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
-    for name, reranker in _mappings(sections.get("rerankers", {})).items():
-        place = f"rerankers.{name}"
-        for key in reranker.keys() & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
-            yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
-        if "pos_weight" in reranker and reranker.get("loss") == "softmax":
-            yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
-
-
-def _idle_weights(place: str, system: Config) -> Iterator[str]:
-    """Find settings of a merge that its method does not take, and weights beside what chooses them."""
-    if isinstance(fusion := system.get("fuse"), dict):
-        method = fusion.get("method", "interleave")
-        known = FUSIONS[method].settings if method in FUSIONS else fusion.keys()
-        for key in sorted(fusion.keys() & {key for one in FUSIONS.values() for key in one.settings} - set(known)):
-            methods = " or ".join(name for name, one in FUSIONS.items() if key in one.settings)
-            found = f"found {key} with the method {method}"
-            yield f"{place}.fuse.{key}: {found}, expected it with {methods}; remove it or change the method"
-        if {"weights", "tune"} <= fusion.keys():
-            found = "found weights beside tune"
-            yield f"{place}.fuse.weights: {found}, expected one of them, as tune chooses the weights; remove one"
-    if {"weight", "tune"} <= system.keys():
-        found = "found weight beside tune"
-        yield f"{place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
-
-
-def _mappings(config: Config) -> dict[str, Config]:
-    return {key: value for key, value in config.items() if isinstance(value, dict)}
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

@@ -146,8 +146,24 @@ def sources(examples: Config) -> list[str]:
 
 
 def is_trained(model: Config) -> bool:
-    """Tell whether an encoder or re-ranker is trained here, not released by somebody."""
-    return "released" not in model
+    """Tell whether an encoder or re-ranker is trained here, not used as somebody released it."""
+    return "training" in model
+
+
+def is_pretrained(config: Config, base_model: str) -> bool:
+    """Tell whether a base model is that of an encoder or re-ranker of the same name, which says where it is from."""
+    return any("pretrained" in (config[section].get(base_model) or {}) for section in LEARNERS)
+
+
+def pretrained_pattern(config: Config, section: str) -> str:
+    """Return a regular expression that matches the names of the encoders or re-rankers that are `pretrained`."""
+    return any_of(name for name, model in config[section].items() if "pretrained" in model)
+
+
+def place_of_base_model(config: Config, name: str) -> str:
+    """Where the config says what a base model is."""
+    sections = (section for section in LEARNERS if "pretrained" in (config[section].get(name) or {}))
+    return f"{next(sections, 'base_models')}.{name}"
 
 
 def trained_models(config: Config, section: str) -> list[str]:

@@ -18,8 +18,10 @@ from workflow.experiment.config import (
     LEARNERS,
     TRAINING_SPLITS,
     Config,
+    is_pretrained,
     is_trained,
     parts_of,
+    place_of_base_model,
     ranked_splits,
     sources,
     tuned_by,
@@ -66,7 +68,7 @@ def check_growing(place: str, numbers: list[float]) -> Iterator[str]:
 def check_base_models(config: Config) -> Iterator[str]:
     """Check where base models come from."""
     for name, model in entries(config, "base_models"):
-        place, origins = f"base_models.{name}", sorted(model.keys() & {"pretrained", "architecture"})
+        place, origins = place_of_base_model(config, name), sorted(model.keys() & {"pretrained", "architecture"})
         if len(origins) != 1:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
         elif "revision" in model and "architecture" in model:
@@ -80,13 +82,15 @@ def check_models(config: Config) -> Iterator[str]:
     """Check what encoders and re-rankers are made of and trained on."""
     for section, (_, source) in LEARNERS.items():
         for name, model in entries(config, section):
-            place, metric = f"{section}.{name}", model["training"]["best_model_metric"]
-            yield from check_name(f"{place}.base_model", model["base_model"], config["base_models"])
-            if metric != "loss":
-                yield from check_measures(f"{place}.training.best_model_metric", [metric])
-            if section == "encoders":
-                yield from _check_origins(place, name, model, config)
+            place = f"{section}.{name}"
+            if "base_model" in model and "pretrained" not in model:
+                known = [one for one in config["base_models"] if not is_pretrained(config, one)]
+                yield from check_name(f"{place}.base_model", model["base_model"], known)
             if is_trained(model):
+                if (metric := model["training"]["best_model_metric"]) != "loss":
+                    yield from check_measures(f"{place}.training.best_model_metric", [metric])
+                if section == "encoders":
+                    yield from _check_origins(place, name, model, config)
                 yield from _check_examples(f"{place}.{source}", model[source], config)
                 for split in TRAINING_SPLITS:
                     if split not in config["splits"]:
@@ -130,11 +134,12 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
     if "start" in encoder:
         yield from check_name(f"{place}.start", encoder["start"], config["encoders"])
         started = config["encoders"].get(encoder["start"]) or {}
-        for key in ("base_model", "dimension", "projection"):
-            if started and started[key] != encoder[key]:
+        for key in ("pretrained", "revision") if "pretrained" in encoder else ("base_model", "dimension", "projection"):
+            there, here = started.get(key, "none"), encoder.get(key, "none")
+            if started and there != here:
                 yield (
-                    f"{place}.start: found {encoder['start']!r} with {key} {started[key]}, expected {encoder[key]} as "
-                    "here; name another encoder or change it"
+                    f"{place}.start: found {encoder['start']!r} with {key} {there}, expected {here} as here; name "
+                    "another encoder or change it"
                 )
         chain = [name]
         while (start := (config["encoders"].get(chain[-1]) or {}).get("start")) is not None and start not in chain:

@@ -16,6 +16,10 @@ HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
+# Stages that provide the transformers.
+PROVIDERS = ("base_model", "pretrained_encoder", "pretrained_reranker")
+# Tokens, where a released model's own files say it.
+LENGTH = 512
 BYTES = {"fp32": 4, "fp16": 2}
 # Bytes per token, layer and unit of width that training keeps for its way back; per weight of its state: weights,
 # gradients, two moments of AdamW; of a checkpoint, of which three are kept or being written.
@@ -73,20 +77,22 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     model = facts.models[settings["base_model"]]
     queries = facts.queries.get(split, facts.passages)
     if section == "rerankers":
-        query = queries.tokens(settings["query_length"])
-        tokens = length = query + passages.tokens(max(settings["max_length"] - query, 1), special=1)
+        query = queries.tokens(settings.get("query_length", LENGTH))
+        tokens = length = query + passages.tokens(max(settings.get("max_length", LENGTH) - query, 1), special=1)
     else:
-        length = passages.tokens(settings["passage_length"])
-        tokens = queries.tokens(settings["query_length"]) + 2 * length
+        length = passages.tokens(settings.get("passage_length", LENGTH))
+        tokens = queries.tokens(settings.get("query_length", LENGTH)) + 2 * length
     if job.rule in ("train", "train_reranker"):
         counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
         return _training(settings["training"], model, tokens, length, *counts)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
-        length = texts.tokens(settings[limit])
+        length = texts.tokens(settings.get(limit, LENGTH))
         # Finished blocks are kept until the shard is whole.
-        disk = temporary = count * (settings["dimension"] * BYTES[settings["storage"]] + texts.id_characters + 8)
+        disk = temporary = count * (
+            settings.get("dimension", model.hidden) * BYTES[settings["storage"]] + texts.id_characters + 8
+        )
     else:
         if job.rule == "score":
             # Candidates of one run are partly those of another.

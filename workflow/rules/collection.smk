@@ -71,6 +71,8 @@ rule base_model:
         config=f"{paths.BASE_MODEL}config.json",
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
         tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
+    wildcard_constraints:
+        base_model=any_of(name for name in config["base_models"] if not is_pretrained(config, name)),
     localrule: True
     params:
         options=options(settings.base_model, "seed"),
@@ -79,6 +81,40 @@ rule base_model:
         "Provide the base model {wildcards.base_model}"
     shell:
         "python -m cort.base_model {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+rule pretrained_encoder:
+    input:
+        files=partial(inputs.base_model_files, config),
+    output:
+        multiext(paths.BASE_MODEL, *ENCODER_FILES),
+    wildcard_constraints:
+        base_model=pretrained_pattern(config, "encoders"),
+    localrule: True
+    params:
+        options=options(settings.pretrained("encoders")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released encoder {wildcards.base_model}"
+    shell:
+        "python -m cort.pretrained --kind encoder {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+rule pretrained_reranker:
+    input:
+        files=partial(inputs.base_model_files, config),
+    output:
+        multiext(paths.BASE_MODEL, *RERANKER_FILES),
+    wildcard_constraints:
+        base_model=pretrained_pattern(config, "rerankers"),
+    localrule: True
+    params:
+        options=options(settings.pretrained("rerankers")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released re-ranker {wildcards.base_model}"
+    shell:
+        "python -m cort.pretrained --kind reranker {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule tokenize:

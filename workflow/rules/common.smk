@@ -11,7 +11,16 @@ from snakemake.exceptions import WorkflowError
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
-from workflow.experiment.config import FUSION_KINDS, encoders_pattern, names_of_kind, published_run, used_models
+from workflow.experiment.config import (
+    FUSION_KINDS,
+    any_of,
+    encoders_pattern,
+    is_pretrained,
+    names_of_kind,
+    pretrained_pattern,
+    published_run,
+    used_models,
+)
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
@@ -89,6 +98,11 @@ def chosen(path, **names):
         return path.format(**{**wildcards, **found})
 
     return get
+
+
+def weights(section):
+    """Weights of a job's encoder or re-ranker."""
+    return lambda wildcards: inputs.weights(config, section, getattr(wildcards, section.removesuffix("s")))
 
 
 def tokens(model, text):

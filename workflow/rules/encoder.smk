@@ -52,7 +52,7 @@ rule train:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            settings.FRAMING,
+            settings.framing("encoders"),
             among("encoders.{encoder}", "loss", "margin", "temperature", "relative_margin"),
             settings.training("encoders.{encoder}"),
             "splits.train.relevance_level",
@@ -87,7 +87,7 @@ rule import_encoder:
     params:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
-        options=options(settings.FRAMING),
+        options=options(settings.framing("encoders")),
     message:
         "Take in the released encoder {wildcards.encoder}"
     shell:
@@ -97,7 +97,7 @@ rule import_encoder:
 
 rule encode:
     input:
-        model=chosen(f"{paths.ENCODER}{{kept}}/model.safetensors", kept="encoders.{encoder}.checkpoint"),
+        model=weights("encoders"),
         tokens=tokens("encoders.{encoder}", "passages"),
     output:
         paths.VECTORS,
@@ -121,7 +121,7 @@ rule encode:
 
 rule encode_queries:
     input:
-        model=chosen(f"{paths.ENCODER}{{kept}}/model.safetensors", kept="encoders.{encoder}.checkpoint"),
+        model=weights("encoders"),
         tokens=tokens("encoders.{encoder}", "queries.{split}"),
     output:
         paths.QUERY_VECTORS,

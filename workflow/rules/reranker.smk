@@ -46,8 +46,8 @@ rule train_reranker:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            among("rerankers.{reranker}", "kind", "query_length", "max_length", "dimension", "similarity"),
-            among("rerankers.{reranker}", "term_weights", "fill_queries", "skip_punctuation", "loss", "pos_weight"),
+            settings.framing("rerankers"),
+            among("rerankers.{reranker}", "loss", "pos_weight"),
             settings.training("rerankers.{reranker}"),
             "splits.train.relevance_level",
             "seed",
@@ -68,7 +68,7 @@ rule train_reranker:
 
 rule score:
     input:
-        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
+        model=weights("rerankers"),
         candidates=partial(inputs.all_candidates, config),
         queries=tokens("rerankers.{reranker}", "queries.{split}"),
         passages=tokens("rerankers.{reranker}", "passages"),
@@ -93,7 +93,7 @@ rule score:
 
 rule score_triples:
     input:
-        model=chosen(f"{paths.RERANKER}{{kept}}/model.safetensors", kept="rerankers.{reranker}.checkpoint"),
+        model=weights("rerankers"),
         triples=paths.TRIPLES,
         queries=tokens("rerankers.{reranker}", "queries.{split}"),
         passages=tokens("rerankers.{reranker}", "passages"),

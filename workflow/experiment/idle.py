@@ -1,0 +1,89 @@
+"""Settings that another one makes void; only the config as it is written can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS
+from workflow.experiment.config import LEARNERS, Config
+
+# Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
+OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "pos_weight", "teacher", "start"}
+OF_TRAINING |= {"triples", "pairs", "training"}
+# Keys that a released model's own files give, so that they have no default beside `pretrained`.
+LENGTHS = {"query_length", "passage_length", "max_length"}
+DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", *LENGTHS}
+# Those of them that nobody can want otherwise; and those that only such a model has.
+FIXED = {"dimension", "projection"}
+PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
+# Keys of a re-ranker that scores token vectors.
+OF_LATE_INTERACTION = {"dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"}
+
+
+def idle_settings(config: Config) -> Iterator[str]:
+    """Find settings that another one makes void."""
+    sections = mappings(config)
+    bm25 = sections.get("bm25", {})
+    for key in bm25.keys() & {"k1", "b"} if "tune" in bm25 else ():
+        yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    for name, system in mappings(sections.get("systems", {})).items():
+        for kind, part in mappings(system).items():
+            if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
+                found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
+                yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
+        yield from _of_merge(f"systems.{name}", system)
+    for section in LEARNERS:
+        for name, model in mappings(sections.get(section, {})).items():
+            yield from _of_model(f"{section}.{name}", model, name in sections.get("base_models", {}))
+    for name, reranker in mappings(sections.get("rerankers", {})).items():
+        place = f"rerankers.{name}"
+        for key in reranker.keys() & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
+            yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
+        if "pos_weight" in reranker and reranker.get("loss") == "softmax":
+            yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _of_merge(place: str, system: Config) -> Iterator[str]:
+    """Find settings of a merge that its method does not take, and weights beside what chooses them."""
+    if isinstance(fusion := system.get("fuse"), dict):
+        method = fusion.get("method", "interleave")
+        known = FUSIONS[method].settings if method in FUSIONS else fusion.keys()
+        for key in sorted(fusion.keys() & {key for one in FUSIONS.values() for key in one.settings} - set(known)):
+            methods = " or ".join(name for name, one in FUSIONS.items() if key in one.settings)
+            found = f"found {key} with the method {method}"
+            yield f"{place}.fuse.{key}: {found}, expected it with {methods}; remove it or change the method"
+        if {"weights", "tune"} <= fusion.keys():
+            found = "found weights beside tune"
+            yield f"{place}.fuse.weights: {found}, expected one of them, as tune chooses the weights; remove one"
+    if {"weight", "tune"} <= system.keys():
+        found = "found weight beside tune"
+        yield f"{place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
+
+
+def _of_model(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
+    """Find what a model cannot have beside where it comes from."""
+    for key in model.keys() & OF_TRAINING if "released" in model else ():
+        yield f"{place}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
+    if "pretrained" not in model:
+        if "base_model" not in model and "language_model" not in model:
+            yield f"{place}: found no key base_model, expected it to be set, or pretrained; add one"
+        for key in model.keys() & {*PROMPTS, "revision"}:
+            yield f"{place}.{key}: found {key} without pretrained, expected both or none; remove it"
+        return
+    if is_base_model:
+        yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
+    for key in model.keys() & {"base_model", "released"}:
+        yield f"{place}: found pretrained and {key}, expected one of them; remove one"
+    for key in model.keys() & FIXED:
+        yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
+    for key in model.keys() & OF_TRAINING if "training" not in model else ():
+        yield f"{place}.{key}: found {key} without training, expected it with training; add that or remove it"
+    for kind in ("query", "passage"):
+        if len(model.keys() & {f"{kind}_prompt", f"{kind}_prompt_name"}) == 2:
+            yield f"{place}: found {kind}_prompt and {kind}_prompt_name, expected one of them; remove one"
+
+
+def mappings(config: Config) -> dict[str, Config]:
+    """Return the parts of a section that are sections themselves."""
+    return {key: value for key, value in config.items() if isinstance(value, dict)}
