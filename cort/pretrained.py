@@ -51,7 +51,7 @@ class Options:
 
 def stage(options: Options) -> None:
     """Find, read, write the folder whole or not at all."""
-    from cort.models import cross_encoder, encoder
+    from cort.models import cross_encoder, encoder, rerankers
     from cort.models.released import Asked, load_released_encoder, load_released_reranker
     from cort.models.tokenizer import load_template
     from cort.models.transformer import count_tokens
@@ -72,7 +72,7 @@ def stage(options: Options) -> None:
             tokenizer.save_pretrained(work)
             template = load_template(work, count_tokens(reranker.classifier))
             cross_encoder.check_lengths("--", reranker.settings, template, reranker.classifier)
-            cross_encoder.save_cross_encoder(reranker, work, options.output)
+            rerankers.save_reranker(reranker, work, options.output)
             said = reranker.settings
     words = ", ".join(f"{name} {value!r}" for name, value in dataclasses.asdict(said).items())
     log.info("loaded %s: %s", options.pretrained, words)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cort.evaluation.judged import JudgedRanks
 from cort.evaluation.measures import Qrels, evaluate_ranks
 from cort.formats.artifacts import Node, read_artifact
 from cort.retrieval.normalization import Scores, weigh
@@ -101,7 +102,7 @@ def measure_grid(
     cases: Iterable[Case], qrels: Qrels, grid: Sequence[Weights], measure: str, relevance_level: int, depth: int
 ) -> npt.NDArray[np.float64]:
     """Measure every query of the qrels with each weights of a grid, on rankings of `depth` results: (grid, queries)."""
-    ranks: list[dict[str, dict[str, int]]] = [{} for _ in grid]
+    ranks: list[dict[str, JudgedRanks]] = [{} for _ in grid]
     for case in cases:
         rows = [row for row, doc_id in enumerate(case.doc_ids) if doc_id in qrels.get(case.query_id, ())]
         below = {doc_id: place for place, doc_id in enumerate(case.rest, len(case.doc_ids))}
@@ -110,8 +111,8 @@ def measure_grid(
             places = np.empty(len(case.doc_ids), dtype=np.int64)
             places[np.argsort(-weigh(case.parts, weights), kind="stable")] = np.arange(len(places))
             judged = {case.doc_ids[row]: int(places[row]) for row in rows} | below
-            if judged := {doc_id: place for doc_id, place in judged.items() if place < depth}:
-                found[case.query_id] = judged
+            judged = {doc_id: place for doc_id, place in judged.items() if place < depth}
+            found[case.query_id] = JudgedRanks(judged, min(depth, len(case.doc_ids) + len(case.rest)))
     values = (evaluate_ranks(found, qrels, [measure], relevance_level) for found in ranks)
     return np.array([[value[measure] for value in by_query.values()] for by_query in values])
 

@@ -1,4 +1,4 @@
-"""Released models in one line: vectors and logits are those of sentence-transformers, and what cannot be read is said."""
+"""Released models in one line: vectors and logits are those of sentence-transformers; what cannot be read is said."""
 
 import json
 

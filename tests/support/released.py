@@ -21,7 +21,7 @@ def change_json(path, **changes):
 
 
 def write_tokenizer(folder, texts, kind):
-    """Train a tokenizer on texts: XLM-R's way of SentencePiece (unigram), or a decoder's, whose texts end in a token."""
+    """Train a tokenizer on texts: XLM-R's way of SentencePiece, or a decoder's, whose texts end in a token."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
