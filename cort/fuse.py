@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cort.formats.runs import read_run, write_run
+from cort.formats.runs import read_run, refuse_other_queries, write_run
 from cort.retrieval.fusion import FUSIONS, fuse_runs
 from cort.retrieval.options import RunOptions, check_positive, choice
 from cort.system import cli
@@ -41,6 +41,9 @@ def stage(options: Options) -> None:
     if len(options.runs) < 2:
         raise input_error("--runs", f"{len(options.runs)} run", "two or more", "name the runs to merge")
     check_positive(options, "depth")
+    if len(set(options.runs)) < len(options.runs):
+        found = f"{len(set(options.runs))} different runs of {len(options.runs)}"
+        raise input_error("--runs", found, "each once", "drop one")
     # Arrow's default pool hands memory back at once and asks for it again, which is a tenth of all time here.
     pa.set_memory_pool(pa.system_memory_pool())
     # Reading is work of libraries that let other threads run.
@@ -48,6 +51,8 @@ def stage(options: Options) -> None:
         runs = list(pool.map(read_run, options.runs))
     for path, run in zip(options.runs, runs, strict=True):
         log.info("%s: %d queries, %d results", path, len(run), len(run.doc_ids))
+    for path, run in zip(options.runs[1:], runs[1:], strict=True):
+        refuse_other_queries(options.runs[0], runs[0], path, run)
     lines = write_run(options.output, fuse_runs(options.method, runs, options.depth), options.tag)
     log.info("%d results written", lines)
 
