@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.options import optional
 from cort.training.sampling import SamplingOptions, draw, draw_distinct, shuffle, write_epochs
@@ -49,6 +50,7 @@ class Options(SamplingOptions):
 
 def stage(options: Options) -> None:
     """Sample and write."""
+    check_positive(options, "negatives")
 
     def sample(pools: pa.RecordBatch, epoch: int) -> pa.Table:
         return sample_epoch(pools, options.negatives, options.seed, epoch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cort.models.settings import EncoderSettings, PairSettings, Precision
 from cort.system.errors import input_error
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 
 #: value of `best_model_metric` that is no measure
 LOSS = "loss"
@@ -59,7 +59,7 @@ class TrainingOptions(TrainingSettings):
     validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
     relevance_level: int = optional(1, "lowest grade that counts as positive")
     pool_depth: int = optional(20, "candidates per validation query", "N")
-    threads: int = optional(1)
+    threads: int = thread_count()
     processes: int = optional(
         1,
         "GPUs to use, one process each; without any GPU N means 1, but if the environment has "
@@ -118,6 +118,18 @@ class ObjectiveSettings:
     temperature: float = optional(0.05, "of InfoNCE")
 
 
+COUNTS = (
+    "batch_size",
+    "gradient_accumulation",
+    "validate_every",
+    "tokens_at_once",
+    "pool_depth",
+    "processes",
+    "dimension",
+)
+POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "checkpoint_every", "relevance_level")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
     """Options of training an encoder on triples."""
@@ -136,6 +148,14 @@ class RerankerTraining(PairSettings, TrainingOptions):
 
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
+
+
+def check_settings(options: TrainingOptions) -> None:
+    """Refuse counts of nothing, and settings that nothing can be learned or divided by."""
+    for name in (*COUNTS, *POSITIVE):
+        value = getattr(options, name, 1)
+        if value <= 0:
+            raise input_error(f"--{name.replace('_', '-')}", str(value), "more than 0", "fix it")
 
 
 def needs_judgements(loss: str) -> bool:
