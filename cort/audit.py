@@ -39,7 +39,7 @@ from cort.retrieval.graphs import GRAPHS, GraphKind
 from cort.retrieval.options import GraphOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Options(GraphOptions):
     relevance_level: int = optional(1, "lowest grade that is relevant", "N")
     sample: int | None = optional(None, "queries to draw (default: all)", "N")
     seed: int = optional(42, "of the sample", "N")
-    threads: int = optional(len(os.sched_getaffinity(0)), "not timed", "N")
+    threads: int = thread_count(len(os.sched_getaffinity(0)), "not timed")
     encoder: str = required("NAME", "for the file")
     split: str = required("NAME", "for the file")
     output: str = required("JSON")

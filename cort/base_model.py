@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats import tables
+from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.system import cli
@@ -43,6 +44,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
 # Characters of the vocabulary, the most frequent ones; words with others are unknown.
 ALPHABET = 1_000
+LEAST_TOKENS, MOST_TOKENS = 10, 1_000_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
 COMPLAINT_LENGTH = 200
 
@@ -106,6 +108,9 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
         for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
             yield convert(batch["text"], options.cleaning).to_pylist()
 
+    if not LEAST_TOKENS <= options.vocabulary_size <= MOST_TOKENS:
+        found, expected = str(options.vocabulary_size), f"{LEAST_TOKENS} to {MOST_TOKENS:,}"
+        raise input_error("--vocabulary-size", found, expected, "choose another")
     tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
@@ -192,7 +197,7 @@ def stage(options: Options) -> None:
         if options.pretrained:
             fetch_pretrained(options.pretrained, options.revision, options.seed, folder)
             return
-        architecture = cli.json_object("--architecture", options.architecture or "")
+        architecture = json_option("--architecture", options.architecture or "")
         if options.passages is None:
             raise input_error("--passages", "nothing", "the table to train the tokenizer on", "name it")
         build_from_scratch(architecture, options.passages, options, folder)

@@ -45,6 +45,8 @@ from cort.system.options import optional, read_options, required
 
 log = logging.getLogger(__name__)
 
+MOST_RESAMPLES = 1_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -84,8 +86,8 @@ def _check(options: Options) -> None:
     for option, value in (("--confidence", options.confidence), ("--alpha", options.alpha)):
         if not 0 < value < 1:
             raise input_error(option, str(value), "a number between 0 and 1", "fix the value")
-    if options.resamples < 1:
-        raise input_error("--resamples", str(options.resamples), "1 or more", "fix the value")
+    if not 1 <= options.resamples <= MOST_RESAMPLES:
+        raise input_error("--resamples", str(options.resamples), f"1 to {MOST_RESAMPLES:,}", "fix the value")
 
 
 def _pairs(options: Options) -> list[Pair]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from cort.evaluation.depths import Consistency, consistency
 from cort.formats.artifacts import write_artifact
-from cort.formats.runs import read_run
+from cort.formats.runs import read_run, refuse_other_queries
 from cort.system import cli
 from cort.system.options import required
 
@@ -44,6 +44,7 @@ def stage(options: Options) -> None:
     depths = list(options.depths)
     cli.check_depths(depths)
     run, reference = read_run(options.run), read_run(options.reference)
+    refuse_other_queries(options.run, run, options.reference, reference)
     values = consistency(run, reference, depths)
     found = Consistency(options.system, options.split, options.reference_name, len(run), depths, [*values])
     write_artifact(options.output, found)

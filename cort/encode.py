@@ -31,7 +31,7 @@ from cort.models.tokenizer import fingerprint
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Options:
     shard: str = optional("1-of-1", metavar="I-of-N")
     precision: Precision = optional("fp32", "of the transformer")
     storage: Storage = optional("fp32", "of the vectors")
-    threads: int = optional(1)
+    threads: int = thread_count()
     checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("ARROW")
 

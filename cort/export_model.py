@@ -49,7 +49,7 @@ class Options:
 
 def stage(options: Options) -> None:
     """Load the model, write the folder whole or not at all."""
-    from cort.formats.artifacts import parse_assignments
+    from cort.formats.artifacts import json_option, parse_assignments
     from cort.reporting.inputs import read_filter, read_measures
     from cort.reporting.model_card import Card, card_text
 
@@ -65,7 +65,7 @@ def stage(options: Options) -> None:
         form=options.cleaning,
         base=options.hub_name,
         revision=options.revision,
-        settings=cli.json_object("--settings", options.settings),
+        settings=json_option("--settings", options.settings),
         filters=[read_filter(*pair) for pair in parse_assignments("--counts", options.counts).items()],
         measures=read_measures(options.measures_files),
     )

@@ -65,6 +65,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise _wrong(path, f"{shorten(str(name))}, a {type(value).__name__}", "names and tensors alone")
+        if value.layout is not torch.strided or value.is_meta or value.is_quantized:
+            found = f"{shorten(name)} that is quantized, sparse or without numbers"
+            raise _wrong(path, found, "plain tensors", "save them so")
     return tensors
 
 
@@ -96,7 +99,7 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     """
     import torch
 
-    from cort.models.loading import check_tensors
+    from cort.models.loading import check_numbers, check_tensors
 
     wanted = {re.sub(r"^projection\.", "f1.", name): value for name, value in expected.items()}
     found = {name: value for name, value in tensors.items() if name in wanted or not DROPPED.fullmatch(name)}
@@ -106,7 +109,10 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
             path, f"f1.weight of shape {tuple(shapes[0])}", str(tuple(shapes[1])), f"set dimension to {shapes[0][0]}"
         )
     check_tensors(path, found, wanted, FIX)
-    return {re.sub(r"^f1\.", "projection.", name): found[name].to(torch.float32) for name in found}
+    single = {name: value.to(torch.float32) for name, value in found.items()}
+    # Larger numbers have become infinite.
+    check_numbers(path, single, FIX)
+    return {re.sub(r"^f1\.", "projection.", name): value for name, value in single.items()}
 
 
 def _wrong(path: str | Path, found: str, expected: str, fix: str = FIX) -> InputError:

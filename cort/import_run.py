@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 TREC_FIELDS = 6
 RANKED_FIELDS = 3
 RANK = re.compile("[1-9][0-9]{0,8}")
+# As many TABs as candidates have: TREC's qrels would be taken for passages 0 of all queries.
+JUDGEMENT = re.compile(r"[^\t]+\t(0|Q0)\t[^\t ]+\t[+-]?[0-9]{1,4}")
 FIX = "the third column must be a rank: number the documents of each query from 1, best first"
 QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
 DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
@@ -54,6 +56,9 @@ def read_published(path: str | Path) -> Run:
     """
     first = next((line for _, line in iter_lines(path)), "")
     if is_candidate(first):
+        if JUDGEMENT.fullmatch(first):
+            found, expected = f"a judgement ({shorten(first)})", "a run or a list of candidates"
+            raise input_error(path, found, expected, "name a run", 1)
         return _by_query(path, read_candidates(path))
     fields = len(split_fields(first))
     if fields == RANKED_FIELDS:

@@ -13,21 +13,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
+from cort.formats.artifacts import Node, json_option
 from cort.formats.cleaning import FORMS
-from cort.online.manifest import MALFORMED, Manifest, check_systems, models_of, systems_of, write_manifest
+from cort.online.manifest import Manifest, check_systems, models_of, systems_of, write_manifest
 from cort.retrieval.options import check_positive, choice
 from cort.system import cli
-from cort.system.errors import input_error
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
-
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,28 +41,22 @@ class Options:
     output: str = required("JSON")
 
 
-def parse(option: str, text: str, read: Callable[[Mapping[str, Any], Path], Part], expected: str) -> Part:
-    """Read models or systems by name from JSON."""
-    found = cli.json_object(option, text)
-    try:
-        return read(found, Path())
-    except MALFORMED as error:
-        raise input_error(option, f"{type(error).__name__} {error}", expected, "fix it") from None
-
-
 def stage(options: Options) -> None:
     """Check, write."""
     check_positive(options, "depth")
-    model = "model, cleaning, precision and files of each"
+    encoders, rerankers, systems = (
+        Node(f"--{name}", json_option(f"--{name}", getattr(options, name)))
+        for name in ("encoders", "rerankers", "systems")
+    )
     manifest = Manifest(
         dataset=options.dataset,
         depth=options.depth,
         passages=Path(options.passages),
         bm25_index=Path(options.bm25_index),
         bm25_cleaning=options.bm25_cleaning,
-        encoders=parse("--encoders", options.encoders, models_of, model),
-        rerankers=parse("--rerankers", options.rerankers, models_of, model),
-        systems=parse("--systems", options.systems, systems_of, "kind and parts of each"),
+        encoders=models_of(encoders, Path()),
+        rerankers=models_of(rerankers, Path()),
+        systems=systems_of(systems, Path()),
     )
     check_systems(manifest, "--systems")
     write_manifest(options.output, manifest)

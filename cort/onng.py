@@ -36,7 +36,7 @@ from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.errors import InputError
 from cort.system.files import atomic_folder, checksum, temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Options:
     edges: int = optional(100, "edges per passage of the ANNG", "N")
     outgoing: int = optional(10, "outgoing edges kept per passage", "N")
     incoming: int = optional(120, "incoming edges kept per passage", "N")
-    threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
     checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
     output: str = required("FOLDER")

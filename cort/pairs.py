@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, read_options
@@ -112,6 +113,7 @@ class Options(SamplingOptions):
 
 def stage(options: Options) -> None:
     """Sample and write."""
+    check_positive(options, "negatives")
     if options.random > options.negatives:
         raise input_error("--random", str(options.random), f"at most the {options.negatives} negatives", "lower it")
     groups = read_options(Groups, options)

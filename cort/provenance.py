@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
+from cort.formats.artifacts import json_option, read_json
 from cort.system import cli
 from cort.system.files import checksum, write_text
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
@@ -57,8 +58,8 @@ def stage(options: Options) -> None:
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
-        "accepted": json.loads(Path(options.accepted).read_text(encoding="utf-8")) if options.accepted else {},
-        "config": cli.json_object("--config", options.config),
+        "accepted": read_json(options.accepted).of(dict) if options.accepted else {},
+        "config": json_option("--config", options.config),
         "inputs": describe_inputs(options.inputs),
         "software": describe_software(),
         "hardware": describe_hardware(),

@@ -25,7 +25,7 @@ from cort.retrieval.options import RunOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Options(RunOptions):
 
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = optional(1, "devices that share the passages", "N")
     memory_mb: int = optional(0, "half of it may hold the vectors", "MB")

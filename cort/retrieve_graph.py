@@ -27,7 +27,7 @@ from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import GraphOptions, RunOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Options(GraphOptions, RunOptions):
     width: float | None = optional(None, f"of the search (default: {DEFAULTS})", "W")
     audit: str | None = optional(None, "takes the place of --width: what `audit` wrote", "JSON")
     recall: float = optional(0.99, "with --audit: of exact retrieval", "R")
-    threads: int = optional(1, metavar="N")
+    threads: int = thread_count()
 
 
 def stage(options: Options) -> None:

@@ -26,10 +26,11 @@ from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Options:
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
     precision: Precision = optional("fp32")
-    threads: int = optional(1)
+    threads: int = thread_count()
     checkpoints: str | None = optional(None, "keep finished blocks here until all pairs are scored", "FOLDER")
     output: str = required("PARQUET")
 
@@ -117,6 +118,7 @@ def stage(options: Options) -> None:
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
+    check_positive(options, "depth")
     model, template = load_reranker(options.model)
     tokenizer = fingerprint(options.model)
     pairs = model.pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template)

@@ -38,7 +38,7 @@ from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
-from cort.system.options import optional
+from cort.system.options import optional, thread_count
 
 if TYPE_CHECKING:
     from cort.online.manifest import Manifest
@@ -169,7 +169,7 @@ class Options(JavaOptions):
     systems: tuple[str, ...] = optional((), "default: first BM25, dense, fused system", "NAME")
     query: str | None = optional(None, "answer this one in JSON lines", "TEXT")
     depth: int = optional(10, "results per system (default 10)", "N")
-    threads: int = optional(len(os.sched_getaffinity(0)), metavar="N")
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["cpu", "cuda"] = optional("cpu", "of models and vectors")
 
 

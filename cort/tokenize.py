@@ -19,7 +19,7 @@ from cort.formats import tables, tokens
 from cort.formats.cleaning import Form, convert
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts, refusing
 from cort.system import cli
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Options:
     tokenizer: str = required("FOLDER", "model folder with tokenizer.json")
     texts: str = required("PARQUET", "passages or queries")
     cleaning: Form = optional("raw", "what is done to the texts first")
-    threads: int = optional(1)
+    threads: int = thread_count()
     output: str = required("ARROW")
 
 

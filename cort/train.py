@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from cort.system import cli
 from cort.training import parallel
-from cort.training.settings import EncoderTraining, check_files, needs_judgements, needs_teacher
+from cort.training.settings import EncoderTraining, check_files, check_settings, needs_judgements, needs_teacher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
     judged, taught = needs_judgements(options.loss), needs_teacher(options.loss)
     needed = {"qrels": judged, "validation_qrels": judged or options.by_measure}
+    check_settings(options)
     check_files(options, {**needed, "teacher_scores": taught, "validation_teacher_scores": taught})
     parallel.run("cort.train", options, "cort.training.triples")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cort.system import cli
 from cort.training import parallel
-from cort.training.settings import RerankerTraining, check_files
+from cort.training.settings import RerankerTraining, check_files, check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class Options(RerankerTraining):
 
 def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
+    check_settings(options)
     check_files(options, {"validation_qrels": options.by_measure})
     parallel.run("cort.train_reranker", options, "cort.training.pairs")
 

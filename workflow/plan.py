@@ -28,6 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
     parser.add_argument("--force", action="store_true", help="run it without a look at what stands in the way")
     args = parser.parse_args(own)
+    if args.cores < 1:
+        parser.error(f"argument --cores: found {args.cores}, expected 1 or more")
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
     try:
         # Snakemake would wait for some files without end, and names neither file nor row.

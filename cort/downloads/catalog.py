@@ -29,6 +29,7 @@ PAGES = (b"<!doctype html", b"<html")
 # A file that a source names belongs to the program of its stages. Not this one: where files come from decides nothing.
 CATALOG = Path(__file__).with_suffix(".yaml")
 NAME = re.compile(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
+URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]+)?/[!-~]*")
 HASHES = {"md5": 32, "sha256": 64}
 
 
@@ -188,6 +189,8 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
         found = read_yaml(path, "a catalogue")
         entries, headers = found["files"], found.get("headers", {})
         files = {name: _read(name, entry) for name, entry in entries.items()}
+        if not all(isinstance(value, str) and value.isprintable() for of in headers.values() for value in of.values()):
+            raise TypeError("headers that are no text")
     except (TypeError, KeyError, AttributeError) as error:
         fix = "fix it as cort/downloads/catalog.yaml is"
         raise input_error(path, f"no catalogue ({error!r})", "headers and files as YAML", fix) from error
@@ -200,7 +203,10 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
 def _read(name: str, entry: Mapping[str, Any]) -> PublicFile:
     if unknown := entry.keys() - {field.name for field in fields(PublicFile)[1:]}:
         raise KeyError(f"{name}: {', '.join(sorted(unknown))}")
-    return PublicFile(name, **{**entry, "urls": tuple(entry.get("urls", ()))})
+    urls = entry.get("urls", [])
+    if not isinstance(urls, list) or not all(isinstance(url, str) and URL.fullmatch(url) for url in urls):
+        raise TypeError(f"{name}: urls that are no list of http:// and https://")
+    return PublicFile(name, **{**entry, "urls": tuple(urls)})
 
 
 def _mistakes(file: PublicFile, files: Mapping[str, PublicFile]) -> Iterator[str]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from cort.evaluation.judged import FIRST, Judged, JudgedRanks, Ranks, condensed, judged_ranks, judged_share
 from cort.formats import tables
+from cort.formats.artifacts import Node
 from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
@@ -64,6 +65,15 @@ class Measures:
     without_results: int = 0
     without_relevant: int = 0
     judged: Judged | None = None
+
+    def check(self, node: Node) -> None:
+        """Refuse means of no measure, and counts that contradict each other."""
+        for measure, value in self.mean.items():
+            if value is not None:
+                node["mean"][measure].within(float, 0, 1)
+        node["relevance_level"].within(int, 1, LARGEST_GRADE)
+        for name in ("without_results", "without_relevant"):
+            node[name].within(int, 0, self.queries)
 
 
 class Measure(NamedTuple):
@@ -170,11 +180,18 @@ def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) ->
 
 def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
     """Read the judgements of a split (`tables.QRELS`), of which one at least must say that a passage is relevant."""
+    check_level(relevance_level)
     qrels = qrels_by_query(tables.read_table(path, tables.QRELS), path)
     if without_relevant(qrels, relevance_level) == len(qrels):
         fix = "lower relevance_level or name other qrels"
         raise input_error(path, "no relevant passage", f"one of grade {relevance_level} or higher", fix)
     return qrels
+
+
+def check_level(relevance_level: int) -> None:
+    """Refuse to count passages as relevant that are judged not to be."""
+    if relevance_level < 1:
+        raise input_error("--relevance-level", str(relevance_level), "1 or more", "give the lowest relevant grade")
 
 
 def without_relevant(qrels: Qrels, relevance_level: int) -> int:

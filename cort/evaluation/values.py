@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.artifacts import FIX, csv_text
-from cort.system.errors import input_error
+from cort.formats.fields import NUMBER
+from cort.formats.lines import iter_lines
+from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
 
@@ -43,8 +44,8 @@ def read_values(path: str | Path) -> Values:
     if not whole or (queries.indices.to_numpy() * shape[1] + measures.indices.to_numpy() != rows).any():
         raise input_error(path, f"{table.num_rows} rows", "every measure of every query, in one order", FIX)
     values = table["value"].to_numpy()
-    if (bad := np.flatnonzero(~np.isfinite(values))).size:
-        raise input_error(path, f"the value {values[bad[0]]}", "a finite number", FIX, int(bad[0]) + 1)
+    if (bad := np.flatnonzero(~((values >= 0) & (values <= 1)))).size:
+        raise input_error(path, f"the value {values[bad[0]]}", "a number from 0 to 1", FIX, int(bad[0]) + 1)
     return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values.reshape(shape))
 
 
@@ -55,14 +56,16 @@ def write_recall(path: str | Path, recall: Sequence[float]) -> None:
 
 def read_recall(path: str | Path) -> list[float]:
     """Read recall at depths 1, 2, ..."""
-    try:
-        with open(path, newline="", encoding="utf-8") as handle:
-            rows = list(csv.reader(handle))
-        depths, recall = [int(row[0]) for row in rows[1:]], [float(row[1]) for row in rows[1:]]
-        is_whole = rows[:1] == [["depth", "recall"]] and depths == list(range(1, len(rows)))
-        if not (is_whole and recall and np.isfinite(recall).all()):
-            raise ValueError
-    except (ValueError, IndexError, csv.Error):
-        expected = "the columns depth and recall, depths from 1 on, finite numbers"
-        raise input_error(path, "another table", expected, FIX) from None
+    recall: list[float] = []
+    expected = "the columns depth and recall, depths from 1 on, recall from 0 to 1 that never falls"
+    for row, line in iter_lines(path):
+        depth, _, value = line.partition(",")
+        is_next = depth == str(row - 1) and NUMBER.fullmatch(value)
+        if row == 1 and line == "depth,recall":
+            continue
+        if not is_next or not (recall[-1] if recall else 0) <= float(value) <= 1:
+            raise input_error(path, shorten(line), expected, FIX, row)
+        recall.append(float(value))
+    if not recall:
+        raise input_error(path, "no row", expected, FIX)
     return recall

@@ -121,31 +121,51 @@ class Node:
         """Return the value, which must be of `kind`: str, int, float (takes whole numbers too), bool, dict or list."""
         allowed = (int, float) if kind is float else kind
         wrong = not isinstance(self.value, allowed) or (kind is not bool and isinstance(self.value, bool))
-        # No float is as large as some whole numbers in JSON.
-        if wrong or (kind is float and not abs(self.value) <= sys.float_info.max):
+        # No float is as large as some whole numbers in JSON, and nothing can be counted so far.
+        most = {float: sys.float_info.max, int: sys.maxsize}
+        if wrong or (kind in most and not abs(self.value) <= most[kind]):
             # A text in quotes, so that "3" and 3 can be told apart; all else as it stands in the file.
             is_text = isinstance(self.value, str)
             found = shorten(self.value) if is_text else shorten(json.dumps(self.value, ensure_ascii=False)).strip("'")
             raise self.complain(found, KINDS[kind])
         return self.value
 
+    def within(self, kind: type, least: float, most: float) -> Any:
+        """Return a number that must be within bounds: a whole one, or any."""
+        value = self.read(kind)
+        if not least <= value <= most:
+            raise self.complain(str(value), f"a number from {least:g} to {most:g}")
+        return value
+
     def complain(self, found: str, expected: str = "the fields that the stage before writes") -> InputError:
         """Make the error for this place of this file."""
         where = f" at {self.place}" if self.place else ""
-        return input_error(self.source, found + where, expected, FIX)
+        is_option = str(self.source).startswith("--")
+        return input_error(self.source, found + where, expected, "fix it" if is_option else FIX)
 
 
 def read_json(path: str | Path) -> Node:
     """Read a JSON file; refuse bytes that are none."""
-    raw = Path(path).read_bytes()
+    return _parse(path, Path(path).read_bytes(), FIX)
+
+
+def json_option(option: str, text: str) -> dict[str, Any]:
+    """Parse the value of an option that is a JSON object; anything else is refused."""
+    found = _parse(option, text.encode(errors="replace"), "fix it").value
+    if not isinstance(found, dict):
+        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "fix it")
+    return found
+
+
+def _parse(source: str | Path, raw: bytes, fix: str) -> Node:
     try:
         found = parse_json(raw.decode("utf-8"))
         if b"\\u" in raw:
             # Half of a character could not be written again.
             json.dumps(found, ensure_ascii=False).encode()
-        return Node(path, found)
+        return Node(source, found)
     except (ValueError, RecursionError) as error:
-        raise input_error(path, f"unreadable content ({error})", "a JSON document in UTF-8", FIX) from error
+        raise input_error(source, f"unreadable content ({error})", "a JSON document in UTF-8", fix) from error
 
 
 def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:

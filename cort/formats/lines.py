@@ -41,6 +41,8 @@ OTHER_FILES = (
 # Of lines read one by one, of those parsed together (texts, and columns), and of what Arrow parses at a time.
 SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 32 << 20, 16 << 20, 4 << 20
 ROWS_PER_BATCH, HEAD = 65_536, 4_096
+# A small gzip file may unpack to a line that fills the memory.
+LONGEST_LINE = 1 << 27
 
 Line = TypeVar("Line", str, bytes)
 Record = TypeVar("Record")
@@ -76,6 +78,9 @@ def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[tuple[int
                     row += buffer.count(b"\n", 0, end)
                 # What is left is the beginning of a line, perhaps of one that is longer than the buffer.
                 rest = buffer[end:filled]
+                if len(rest) >= LONGEST_LINE:
+                    found = f"a line of more than {LONGEST_LINE:,} bytes"
+                    raise input_error(path, found, "shorter lines", "name a file of text", row)
                 buffer = buffer if end else bytearray(2 * len(buffer))
                 buffer[: len(rest)], filled = rest, len(rest)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -96,10 +101,10 @@ def _unpacked(path: str | Path, file: io.BufferedReader) -> io.BufferedIOBase:
 
 def _refuse_other_files(path: str | Path, head: bytes) -> None:
     found, fix = next(((what, fix) for mark, what, fix in OTHER_FILES if head.startswith(mark)), ("", ""))
-    if not found and 4 * head.count(0) >= len(head):
-        found, fix = "UTF-16 or UTF-32 text without a byte order mark, or no text", CONVERT.format("UTF-16LE")
     if not found and head.startswith(GZIP):
         found, fix = "gzip data in gzip data", "unpack it once"
+    if not found and 4 * head.count(0) >= len(head):
+        found, fix = "UTF-16 or UTF-32 text without a byte order mark, or no text", CONVERT.format("UTF-16LE")
     if found:
         raise input_error(path, found, "UTF-8 text", fix)
 
@@ -178,7 +183,7 @@ def parse_block(
 
     None where reading line by line might tell something else.
     """
-    # Arrow takes a lone CR for the end of a line, and leaves out a byte order mark.
+    # Arrow takes a lone CR for the end of a line, and leaves out a byte order mark: where two files were put together.
     if block.startswith(BYTE_ORDER_MARK) or any(block.find(one, 0, length) >= 0 for one in (b"\r", b"\x00")):
         return None
     data = pa.py_buffer(memoryview(block)[:length])

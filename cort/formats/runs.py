@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.compute as pc
 
 from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
-from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys
+from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import read_columns
 from cort.formats.ranks import Codes, Numbers, compare_ranks
 from cort.formats.records import Ranking
@@ -34,7 +35,6 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 NUMBERS = [("rank", pa.float64()), ("score", pa.float64())]
 FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), *NUMBERS])
 EMPTY = ("an empty run", "at least one result", "build the run again or name another")
-WRITE_OPTIONS = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
 ROWS_PER_SORT = 10_000
 
 
@@ -116,16 +116,23 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     """Write rankings (each sorted, best first) atomically; the number of lines written.
 
     Scores become strictly decreasing single-precision numbers. An empty ranking writes no line.
+
+    :raises InputError: the tag would be no field, or several.
     """
+    try:
+        checked_id("tag", tag)
+    except BadLine as bad:
+        found, expected, _ = bad.args
+        raise input_error("--tag", found, expected, "choose another") from None
     lines = 0
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(lambda: None)
         # Arrow writes a block while Python makes the next one.
         for block in _blocks(rankings):
-            table = _block_table(block, tag)
-            lines += table.num_rows
+            columns = _block_columns(block, tag)
+            lines += len(columns[0])
             writing.result()
-            writing = pool.submit(pa.csv.write_csv, table, handle, WRITE_OPTIONS)
+            writing = pool.submit(_write_lines, path, handle, columns)
         writing.result()
     return lines
 
@@ -143,7 +150,17 @@ def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
         yield block
 
 
-def _block_table(block: list[Ranking], tag: str) -> pa.Table:
+def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> None:
+    texts = [one.cast(pa.string()) if isinstance(one, pa.Array) else one for one in columns]
+    lines, _ = string_bytes(pc.binary_join_element_wise(*texts, " "))
+    between = lines <= ord(" ")
+    if np.count_nonzero(between) != len(COLUMNS) * len(columns[0]) or between[0] or (between[1:] & between[:-1]).any():
+        found = "an id that is empty or has whitespace"
+        raise input_error(path, found, "ids as run files need them", "build again what the ids come from")
+    handle.write(lines.data)
+
+
+def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
     lengths = [len(ranking.doc_ids) for ranking in block]
     queries = pa.array([ranking.query_id for ranking in block], pa.string())
     number = np.repeat(np.arange(len(block)), lengths)
@@ -151,8 +168,8 @@ def _block_table(block: list[Ranking], tag: str) -> pa.Table:
     doc_ids = list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block))
     ranks = np.arange(1, rows + 1) - np.cumsum([0, *lengths[:-1]])[number]
     scores = strictly_decreasing(np.concatenate([ranking.scores for ranking in block]), number)
-    columns = [pa.repeat("Q0", rows), pa.array(doc_ids, pa.string()), ranks, scores, pa.repeat(tag, rows)]
-    return pa.table([queries.take(pa.array(number)), *columns], names=COLUMNS)
+    query_ids = queries.take(pa.array(number))
+    return [query_ids, "Q0", pa.array(doc_ids, pa.string()), pa.array(ranks), pa.array(scores), f"{tag}\n"]
 
 
 def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:
@@ -178,6 +195,12 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     compare_ranks(path, queries, scores, ranks)
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
+
+
+def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
+    """Check that two runs have a query in common: they may lack some, but are of one split."""
+    if not set(run.query_ids) & set(other.query_ids):
+        raise input_error(second, f"no query of {first}", "runs of the same split", "name two of one split")
 
 
 def is_candidate(line: str) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -72,7 +75,10 @@ def count_epochs(path: str | Path) -> int:
     epochs = read_table(path, EPOCHS)["epoch"]
     if not len(epochs):
         raise input_error(path, "no rows", "at least one", "rebuild the file")
-    return int(epochs[-1].as_py()) + 1
+    numbers = epochs.to_numpy()
+    if numbers[0] != 0 or not np.isin(np.diff(numbers), (0, 1)).all():
+        raise input_error(path, "epochs out of order", "0, 1 and so on", "rebuild the file")
+    return int(numbers[-1]) + 1
 
 
 def has_column(path: str | Path, name: str) -> bool:
@@ -106,8 +112,10 @@ def refuse_damage(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        if isinstance(error, InputError) or not Path(path).exists():
+        if isinstance(error, InputError):
             raise
+        if not Path(path).exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise input_error(path, f"unreadable bytes ({reason})", f"a whole {what}", remedy) from error
 

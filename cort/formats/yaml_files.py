@@ -5,6 +5,7 @@ YAML 1.1 takes 020 for 16, 1:30 for 90 and 2020-01-01 for a date. Anchors may na
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 from collections.abc import Iterator
@@ -57,6 +58,8 @@ def read_yaml(path: str | Path, expected: str = "YAML") -> dict[str, Any]:
 
 def _text(path: str | Path, expected: str) -> str:
     try:
+        if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+            raise OSError(errno.EINVAL, "a pipe or device")
         with open(path, "rb") as handle:
             data = handle.read(MOST_BYTES + 1)
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -57,6 +57,7 @@ def load_transformer(
     try:
         if Path(source).is_dir():
             check_config(Path(source) / "config.json", read_json(Path(source) / "config.json").of(dict), FIX)
+            _check_types(Path(source))
         _check_kind(source, transformers.AutoConfig.from_pretrained(str(source), **options), decoder)
         load = getattr(transformers, kind).from_pretrained
         # Without memory for weights: those that are missing or of another shape would be drawn.
@@ -74,6 +75,16 @@ def load_transformer(
     return typing.cast(nn.Module, model)
 
 
+def _check_types(folder: Path) -> None:
+    """Refuse weights in other types than floating point, which would be taken for such; ids of positions are none."""
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                kind = file.get_slice(name).get_dtype()
+                if not name.endswith("_ids") and "F" not in kind:
+                    raise input_error(folder, f"{shorten(name)} of the type {kind}", "floating point", FIX)
+
+
 def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> None:
     """Refuse numbers of an architecture that nothing can be built with."""
     for name, value in settings.items():
@@ -81,6 +92,11 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
         wrong = isinstance(value, int) and abs(value) > most
         if wrong or (isinstance(value, float) and not math.isfinite(value)):
             raise input_error(source, f"{name} {shorten(str(value)).strip(chr(39))}", f"a number up to {most:,}", fix)
+        # Texts of some lengths could not be encoded; the result would be the same.
+        if name == "chunk_size_feed_forward" and value:
+            raise input_error(source, f"{name} {value}", "0", fix)
+        if name == "max_position_embeddings" and isinstance(value, int) and value < 1:
+            raise input_error(source, f"{name} {value}", "1 or more", fix)
 
 
 def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = False) -> None:

@@ -228,7 +228,11 @@ def _start(memory_mb: int) -> SimpleNamespace:
         jnius_config.add_classpath(str(anserini.fat_jar()))
         # -Xrs: signals stay Python's.
         jnius_config.add_options(f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Xrs")
-    import jnius
+    try:
+        import jnius
+    except SystemError as error:
+        found, expected = f"no Java with a heap of {memory_mb} MB ({error})", "one that starts"
+        raise input_error("--memory-mb", found, expected, "give as much as the machine has, 16 or more") from error
 
     java = SimpleNamespace(JavaException=jnius.JavaException)
     for path, members in CLASSES.items():

@@ -15,16 +15,20 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
+from cort.formats.artifacts import Node, read_json
+from cort.formats.cleaning import FORMS
+from cort.models.settings import Precision
+from cort.retrieval.bm25 import LARGEST_K1
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
@@ -44,11 +48,18 @@ KEYS: Mapping[str, set[tuple[str, ...]]] = {
 PATHS = ("index", "parameters", "audit", "tuned")
 #: keys whose value is the name of a model, and where that is
 SECTIONS = (("encoders", "encoder"), ("rerankers", "reranker"))
-#: keys whose value is a number
-NUMBERS = ("k1", "b", "width", "recall", "depth", "k", "weight")
+DEEPEST, LARGEST = 100_000, 1_000_000
+#: keys whose value is a number, its kind and its bounds
+NUMBERS: Mapping[str, tuple[type, float, float]] = {
+    "k1": (float, 0, LARGEST_K1),
+    "b": (float, 0, 1),
+    "width": (float, -1, 1_000_000),
+    "recall": (float, 0, 1),
+    "depth": (int, 1, DEEPEST),
+    "k": (float, 0, LARGEST),
+    "weight": (float, 0, 1),
+}
 REMEDY = "run `snakemake` again"
-#: what reading a manifest of another form ends with
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -123,60 +134,67 @@ def read_manifest(path: str | Path) -> Manifest:
     """
     path = Path(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        manifest = Manifest(
-            dataset=str(found["dataset"]),
-            depth=int(found["depth"]),
-            passages=path.parent / found["passages"],
-            bm25_index=path.parent / found["bm25_index"],
-            bm25_cleaning=str(found["bm25_cleaning"]),
-            encoders=models_of(found["encoders"], path.parent),
-            rerankers=models_of(found["rerankers"], path.parent),
-            systems=systems_of(found["systems"], path.parent),
-        )
+        found = read_json(path)
     except FileNotFoundError:
         raise input_error(path, "no such file", "what the stage `manifest` writes", "run `snakemake` first") from None
-    except MALFORMED as error:
-        complaint = f"{type(error).__name__} {shorten(str(error))}"
-        raise input_error(path, complaint, "what the stage `manifest` wrote", REMEDY) from None
+    manifest = Manifest(
+        dataset=found["dataset"].read(str),
+        depth=found["depth"].within(int, 1, DEEPEST),
+        passages=_path(found["passages"], path.parent),
+        bm25_index=_path(found["bm25_index"], path.parent),
+        bm25_cleaning=_choice(found["bm25_cleaning"], FORMS),
+        encoders=models_of(found["encoders"], path.parent),
+        rerankers=models_of(found["rerankers"], path.parent),
+        systems=systems_of(found["systems"], path.parent),
+    )
     check_systems(manifest, path)
     return manifest
 
 
-def models_of(found: Mapping[str, Any], folder: Path) -> dict[str, Model]:
+def models_of(found: Node, folder: Path) -> dict[str, Model]:
     """Read models by name; their paths are relative to `folder`."""
-    return {
-        name: Model(
-            model=folder / model["model"],
-            cleaning=str(model["cleaning"]),
-            precision=str(model["precision"]),
-            files=tuple(folder / file for file in model["files"]),
-        )
-        for name, model in found.items()
-    }
+    return {name: _model(found[name], folder) for name in found.of(dict)}
 
 
-def systems_of(found: Mapping[str, Any], folder: Path) -> dict[str, System]:
+def _model(node: Node, folder: Path) -> Model:
+    files = tuple(_path(file, folder) for file in node["files"].items())
+    if not files:
+        raise node["files"].complain("no file", "one at least")
+    precision = _choice(node["precision"], get_args(Precision))
+    return Model(_path(node["model"], folder), _choice(node["cleaning"], FORMS), precision, files)
+
+
+def systems_of(found: Node, folder: Path) -> dict[str, System]:
     """Read systems by name; their paths are relative to `folder`."""
-    return {
-        name: {key: folder / value if key in PATHS else _checked(key, value) for key, value in system.items()}
-        for name, system in found.items()
-    }
+    return {name: {key: _value(found[name], key, folder) for key in found[name].of(dict)} for name in found.of(dict)}
 
 
-def _checked(key: str, value: Any) -> Any:
-    """Return the value of a key that is no path, if it is of the right kind."""
+def _value(system: Node, key: str, folder: Path) -> Any:
+    """Return the value of a key, if it is of the right kind."""
+    node = system[key]
     if key in NUMBERS:
-        right = isinstance(value, int | float) and math.isfinite(value)
-    elif key == "parts":
-        right = isinstance(value, list) and all(isinstance(part, str) for part in value)
-    elif key == "weights":
-        right = isinstance(value, list) and all(isinstance(one, int | float) and 0 <= one < math.inf for one in value)
-    else:
-        right = isinstance(value, str)
-    if not right:
-        raise TypeError(f"{key}: {value!r}")
-    return value
+        return node.within(*NUMBERS[key])
+    if key == "parts":
+        return node.read(list[str])
+    if key == "weights":
+        return [one.within(float, 0, LARGEST) for one in node.items()]
+    if key == "normalization":
+        return _choice(node, NORMALIZATIONS)
+    return _path(node, folder) if key in PATHS else node.read(str)
+
+
+def _path(node: Node, folder: Path) -> Path:
+    name: str = node.read(str)
+    if not name or "\0" in name:
+        raise node.complain(shorten(name), "a path")
+    return folder / name
+
+
+def _choice(node: Node, known: Collection[str]) -> str:
+    name: str = node.read(str)
+    if name not in known:
+        raise node.complain(shorten(name), f"one of {', '.join(known)}")
+    return name
 
 
 def check_systems(manifest: Manifest, source: str | Path) -> None:
@@ -193,6 +211,12 @@ def check_systems(manifest: Manifest, source: str | Path) -> None:
         for section, key in SECTIONS:
             if key in system and system[key] not in getattr(manifest, section):
                 raise input_error(source, f"no {key} {shorten(system[key])}", f"that of {shorten(name)}", REMEDY)
+        if "width" in system:
+            GRAPHS[kind].check(str(source), [system["width"]], 0)
+        parts = system.get("parts")
+        if parts is not None and (len(parts) < 2 or len(set(parts)) < len(parts)):
+            found = f"{len(parts)} parts of {shorten(name)}, {len(set(parts))} of them different"
+            raise input_error(source, found, "two or more, each once", REMEDY)
         missing = [part for part in manifest.parts_of(name) if part not in manifest.systems]
         if missing:
             raise input_error(source, f"no system {shorten(missing[0])}", f"that of {shorten(name)}", REMEDY)

@@ -149,6 +149,9 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
         if graph.meta.model != model:
             fix = f"the encoder changed since: {REMEDY}"
             raise input_error(system["index"], f"vectors of model {graph.meta.model}", f"model {model}", fix)
+        if graph.meta.dimension != (wanted := encoders[system["encoder"]].shards[0].dimension):
+            found = f"vectors of {graph.meta.dimension} dimensions"
+            raise input_error(system["index"], found, f"{wanted} as of its encoder", REMEDY)
         given = "width" in system
         width = system["width"] if given else audited_width(system["audit"], kind, model, float(system["recall"]))
         return GraphSearch(graph, float(width))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, read_json
+from cort.formats.fields import NUMBER
 from cort.formats.lines import iter_lines
 from cort.system.errors import input_error, shorten
 
@@ -22,6 +23,9 @@ Measured = TypeVar("Measured", Measures, Depths, Consistency)
 
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
+# A diverged training may have written nan as its loss: a gap in the figure, not a broken file.
+NO_NUMBER = frozenset({"", "nan", "inf", "-inf"})
+LAST_STEP = 10**12
 UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
 MEASURE = "validation_measure"
@@ -109,8 +113,8 @@ def read_curve(name: str, path: str | Path) -> Curve:
     """Read a CSV file with `COLUMNS` and perhaps `MEASURE` (in any order; empty cells allowed but in `step`)."""
     lines = iter_lines(path)
     _, first = next(lines, (0, ""))
-    header = next(csv.reader([first]), [])
-    if set(COLUMNS) - set(header):
+    header = first.split(",")
+    if set(COLUMNS) - set(header) or len(set(header)) < len(header):
         expected = f"`{','.join(COLUMNS)}`"
         raise input_error(path, f"the header {shorten(first)}", expected, "name the curve that training wrote", 1)
     rows = []
@@ -120,20 +124,20 @@ def read_curve(name: str, path: str | Path) -> Curve:
             raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "fix the line", row)
         values = dict(zip(header, cells, strict=True))
         rows.append([_number_of_curve(path, row, column, values.get(column, "")) for column in (*COLUMNS, MEASURE)])
+        if not (rows[-2][0] if rows[:-1] else -1) < rows[-1][0] <= LAST_STEP:
+            raise input_error(path, f"step {values['step']}", "steps that grow", "fix the line", row)
     if not rows:
         raise input_error(path, "no rows", "at least one step", "train again")
     return Curve(name, dict(zip((*COLUMNS, MEASURE), np.array(rows).T, strict=True)))
 
 
 def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
-    try:
-        # A diverged training may have written nan as its loss: a gap in the figure, not a broken file.
-        number = float(cell if cell or column == "step" else "nan")
-        if column == "step" and not number.is_integer():
-            raise ValueError
-    except ValueError:
+    if column != "step" and cell in NO_NUMBER:
+        return math.nan
+    number = float(cell) if NUMBER.fullmatch(cell) else math.nan
+    if not math.isfinite(number) or (column == "step" and not number.is_integer()):
         expected = "a whole number" if column == "step" else "a number or nothing"
-        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row) from None
+        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row)
     return number
 
 
@@ -192,7 +196,9 @@ def _jobs(path: Path) -> Iterator[tuple[float, float | None]]:
 
 
 def _number(path: Path, row: int, cell: str) -> float | None:
-    try:
-        return None if cell in UNKNOWN else float(cell)
-    except ValueError:
-        raise input_error(path, shorten(cell), "a number, `-` or `NA`", "delete the file", row) from None
+    if cell in UNKNOWN:
+        return None
+    number = float(cell) if NUMBER.fullmatch(cell) else math.inf
+    if not 0 <= number <= sys.maxsize:
+        raise input_error(path, shorten(cell), "a number from 0, `-` or `NA`", "delete the file", row)
+    return number

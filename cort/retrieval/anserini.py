@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from cort.formats.artifacts import read_json
+from cort.formats.cleaning import FORMS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import write_text
 from cort.system.machine import java_home
@@ -157,11 +159,14 @@ def check_manifest(index: str | Path) -> str:
     path = Path(index) / MANIFEST
     fix = "build it with `bm25_index`"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        sizes, form = manifest["files"].items(), str(manifest["text"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        manifest = read_json(path)
+    except OSError:
         raise input_error(index, f"no whole {MANIFEST}", "the folder of an index", fix) from None
-    for name, size in sizes:
+    sizes = manifest["files"].read(dict[str, int])
+    form: str = manifest["text"].read(str)
+    if not sizes or form not in FORMS:
+        raise manifest.complain("no files, or an unknown form of texts")
+    for name, size in sizes.items():
         part = Path(index) / name
         found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
         if found != f"{size} bytes":

@@ -60,6 +60,10 @@ class Audit:
         """Refuse an unknown index, and one with the parameter of another."""
         if self.index not in GRAPHS or GRAPHS[self.index].parameter != self.parameter:
             raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
+        for search in node["searches"].items():
+            search["recall"].within(float, 0, 1)
+        if self.searches:
+            GRAPHS[self.index].check(str(node.source), [one.width for one in self.searches], 0)
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cort.formats import tables
+from cort.formats.artifacts import read_json
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
@@ -23,6 +24,7 @@ from cort.system.progress import track
 MAIN_CLASS = "io.anserini.search.SearchCollection"
 # Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
 K1, B = 0.9, 0.4
+LARGEST_K1 = 1000
 # Of the heap: Anserini holds all results of one command in memory, about 100 bytes each and twice that at little loss
 # to the garbage collector. Each command takes seconds to start and to reach full speed.
 BYTES_PER_RESULT = 200
@@ -84,23 +86,17 @@ def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
 
     :raises InputError: for a value that BM25 does not allow.
     """
-    for name, values, highest in (("k1", k1s, float("inf")), ("b", bs, 1.0)):
+    for name, values, highest in (("k1", k1s, LARGEST_K1), ("b", bs, 1)):
         for value in values:
-            if not 0.0 <= value <= highest or value == float("inf"):
-                expected = "a number from 0" + (" to 1" if highest == 1.0 else "")
-                raise input_error(name, str(value), expected, "fix the value")
+            if not 0 <= value <= highest:
+                raise input_error(name, str(value), f"a number from 0 to {highest}", "fix the value")
     return [Parameters(float(k1), float(b)) for k1 in sorted(set(k1s)) for b in sorted(set(bs))]
 
 
 def read_parameters(path: str | Path) -> Parameters:
     """Read ``{"k1": ..., "b": ...}``; other keys are left alone."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        pair = Parameters(float(content["k1"]), float(content["b"]))
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        found = f"{type(error).__name__} {shorten(str(error))}"
-        raise input_error(path, found, 'JSON with the numbers "k1" and "b"', "name the file of `bm25_tune`") from error
-    return make_grid([pair.k1], [pair.b])[0]
+    content = read_json(path)
+    return Parameters(content["k1"].within(float, 0, LARGEST_K1), content["b"].within(float, 0, 1))
 
 
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:

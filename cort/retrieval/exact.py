@@ -69,7 +69,7 @@ class ExactIndex:
         else:
             self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
         self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
-        self._threads = threads
+        self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
         self._parts = self._divide(devices, _Few(threads, by_dimension=by_dimension))
 
     def __len__(self) -> int:
@@ -124,14 +124,14 @@ class ExactIndex:
         blocks = [(first + at, vectors) for shard, first in stored for at, vectors in shard.blocks()]
         bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
-        return [_Part(part, device, few) for part, device in zip(parts, devices, strict=True) if part]
+        return [_Part(part, device, few, self._source) for part, device in zip(parts, devices, strict=True) if part]
 
 
 class _Part:
     """Blocks of passages, in order and without gaps, that one device ranks."""
 
-    def __init__(self, blocks: Sequence[Block], device: str, few: _Few) -> None:
-        self._device = device
+    def __init__(self, blocks: Sequence[Block], device: str, few: _Few, source: str) -> None:
+        self._device, self._source = device, source
         self._arrays = [vectors for _, vectors in blocks]
         self._few = few
         self._scores: Tensor | None = None
@@ -146,7 +146,7 @@ class _Part:
         :returns: their rows, and -1 where there are fewer; shape (queries, candidates).
         """
         queries = queries.to(self._device)
-        norms = _norms(queries).T  # (1, queries)
+        norms = _norms(queries, "the queries' embeddings").T  # (1, queries)
         sieve = Sieve(len(queries), depth, self._device)
         for batch in _batches(self._blocks, SCORES_AT_ONCE // len(queries)):
             first = self._blocks[batch.start][0]
@@ -166,7 +166,7 @@ class _Part:
         for number in batch:
             vectors = self._blocks[number][1]
             if number not in self._longest:
-                self._longest[number] = float(_norms(vectors.to(self._device, torch.float32)).max())
+                self._longest[number] = float(_norms(vectors.to(self._device, torch.float32), self._source).max())
             if not few:
                 part = scores[start : start + len(vectors)]  # (rows, queries)
                 torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
@@ -221,11 +221,11 @@ def _margins(norms: Tensor, longest: float, dimension: int) -> Tensor:
     return margins
 
 
-def _norms(vectors: Tensor) -> Tensor:
+def _norms(vectors: Tensor, source: str) -> Tensor:
     norms: Tensor = vectors.norm(dim=1, keepdim=True)
     if not bool((norms < LONGEST).all()):
         found = "a vector with numbers that are not finite"
-        raise input_error("embeddings", found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
+        raise input_error(source, found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
     return norms
 
 
@@ -257,6 +257,8 @@ def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterato
     for shard in queries:
         for batch in shard.table.to_batches(QUERIES_AT_ONCE):
             query_ids, vectors = from_batch(batch)
+            if not np.isfinite(vectors).all():
+                raise input_error(shard.path, "a vector with numbers that are not finite", "numbers", "encode again")
             found = index.search(np.asarray(vectors, dtype=np.float32), depth)
             for query_id, (scores, places) in zip(query_ids.to_pylist(), found, strict=True):
                 yield Ranking(query_id, index.ids(places), scores)

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.formats.artifacts import read_json
 from cort.formats.embeddings import Shard, all_ids, all_vectors, from_batch, open_shards
 from cort.retrieval.graphs import GRAPHS
-from cort.system.errors import input_error
+from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
@@ -109,14 +110,11 @@ def read_meta(folder: Path, kind: str) -> Meta:
     :raises InputError: when a file is missing or not as it was written, or the index is of another kind.
     """
     path = folder / META_FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if set(found) != {"model", "count", "dimension", *GRAPHS[kind].settings, "bytes"}:
-            raise ValueError(f"the fields {', '.join(found)}")
-        meta = Meta(str(found["model"]), int(found["count"]), int(found["dimension"]))
-        sizes = {name: int(found["bytes"][name]) for name in (*GRAPHS[kind].files, IDS_FILE)}
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise input_error(path, f"({error})", f"what `{kind}` wrote", FIX) from error
+    node = read_json(path)
+    if set(node.of(dict)) != {"model", "count", "dimension", *GRAPHS[kind].settings, "bytes"}:
+        raise node.complain(f"the fields {shorten(', '.join(node.value))}", f"what `{kind}` wrote")
+    meta: Meta = node.read(Meta)
+    sizes = {name: node["bytes"][name].read(int) for name in (*GRAPHS[kind].files, IDS_FILE)}
     for name, size in sizes.items():
         file = folder / name
         if not file.exists() or file.stat().st_size != size:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 
 HEAP_MB = 2000
 
@@ -40,7 +40,7 @@ class GraphOptions:
 class JavaOptions:
     """Of stages that run Lucene."""
 
-    threads: int = optional(1, metavar="N")
+    threads: int = thread_count()
     memory_mb: int = optional(HEAP_MB, f"heap of Java (default {HEAP_MB})", "MB")
 
 

@@ -26,6 +26,9 @@ def read_parts(paths: Sequence[str], by_scores: bool) -> list[Run]:
     """
     if len(paths) < 2:
         raise input_error("--runs", f"{len(paths)} run", "two or more", "name the runs to merge")
+    if len(set(paths)) < len(paths):
+        found = f"{len(set(paths))} different runs of {len(paths)}"
+        raise input_error("--runs", found, "each once", "drop one")
     # Arrow's default pool hands memory back at once and asks for it again, which is a tenth of all time here.
     pa.set_memory_pool(pa.system_memory_pool())
     # Reading is work of libraries that let other threads run.

@@ -7,7 +7,6 @@ A stage module has a dataclass ``Options`` (see `cort/system/options.py`), ``sta
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import resource
@@ -25,6 +24,7 @@ from cort.system.errors import InputError, input_error
 from cort.system.files import DISK_IS_FULL, record_checksums
 from cort.system.interruption import Interrupted, unwind_on_signals
 from cort.system.options import add_options, read_options, texts_of
+from cort.system.places import check_places
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ def main_of(options: type[Options], stage: Callable[[Options], None]) -> Callabl
 
     def checked(args: argparse.Namespace) -> None:
         found = read_options(options, args)
+        check_places(found)
         verify(texts_of(found, outputs=False))
         stage(found)
         record_checksums(texts_of(found, outputs=True))
@@ -101,17 +102,6 @@ def run(
         return 2
     log.info("done in %.1f s, peak memory %d MB", time.perf_counter() - started, peak_memory_mb())
     return 0
-
-
-def json_object(option: str, text: str) -> dict[str, Any]:
-    """Parse the value of an option that is a JSON object; anything else is refused."""
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise input_error(option, f"no JSON ({error})", "a JSON object", "fix it") from None
-    if not isinstance(found, dict):
-        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "fix it")
-    return found
 
 
 def check_depths(depths: Sequence[int]) -> None:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
+import sys
 import types
 import typing
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
+
+LARGEST, MOST_THREADS = sys.maxsize, 4096
 
 
 def required(metavar: str | None = None, help: str = "") -> Any:
@@ -25,6 +29,11 @@ def required(metavar: str | None = None, help: str = "") -> Any:
 def optional(default: object, help: str = "", metavar: str | None = None) -> Any:
     """Field of an option with a default; of a setting, that of the experiment's schema."""
     return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help})
+
+
+def thread_count(default: int = 1, help: str = "") -> Any:
+    """Field of an option that is a number of threads or processes."""
+    return dataclasses.field(default=default, metadata={"metavar": "N", "help": help, "type": _threads})
 
 
 def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
@@ -74,7 +83,41 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
         return found | {"type": type(choices[0]), "choices": choices, "metavar": None}
-    return found | {"type": hint}
+    return {"type": {int: _whole, float: _number}.get(hint, hint)} | found
+
+
+def _whole(text: str) -> int:
+    """Take a number that libraries can hold; none has a meaning below 0."""
+    number = int(_plain(text))
+    if not 0 <= number <= LARGEST:
+        raise ValueError
+    return number
+
+
+def _threads(text: str) -> int:
+    number = _whole(text)
+    if not 1 <= number <= MOST_THREADS:
+        raise ValueError
+    return number
+
+
+def _number(text: str) -> float:
+    number = float(_plain(text))
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _plain(text: str) -> str:
+    """Refuse what Python alone takes for a number: digits of other scripts, with underscores or blanks."""
+    if not text.isascii() or "_" in text or text.split() != [text]:
+        raise ValueError
+    return text
+
+
+# What argparse calls the kinds in its complaints.
+_whole.__name__, _number.__name__ = f"whole number from 0 to {LARGEST}:", "number:"
+_threads.__name__ = f"number from 1 to {MOST_THREADS}:"
 
 
 def _boolean(text: str) -> bool:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.evaluation.measures import check_level
 from cort.formats import tables
 from cort.formats.ids import positions
 from cort.formats.runs import Run, read_run
@@ -24,6 +25,8 @@ from cort.system.files import write_text
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
+
+MOST_EPOCHS = 100_000
 
 Positions = npt.NDArray[np.int64]
 
@@ -71,6 +74,9 @@ def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]
     """Build the pools the options ask for, and count, as `build_pools` does."""
     if options.first_rank < 1:
         raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
+    if not 1 <= options.epochs <= MOST_EPOCHS:
+        raise input_error("--epochs", str(options.epochs), f"1 to {MOST_EPOCHS:,}", "fix it")
+    check_level(options.relevance_level)
     qrels = tables.read_table(options.qrels, tables.QRELS)
     results = join_runs([read_run(path) for path in options.run], options.first_rank, options.last_rank)
     pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results)

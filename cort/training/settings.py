@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cort.models.settings import EncoderSettings, PairSettings, Precision
 from cort.system.errors import input_error
-from cort.system.options import optional, required
+from cort.system.options import optional, required, thread_count
 
 #: value of `best_model_metric` that is no measure
 LOSS = "loss"
@@ -48,7 +48,7 @@ class TrainingSettings:
     compile: bool = optional(False, "with torch.compile")
 
     def of(self, updates: int) -> TrainingSettings:
-        """Settings of a training of so many updates: shares of them as numbers."""
+        """Return the settings of a training of so many updates, shares of them as numbers."""
         warmup, every = (_count(value, updates) for value in (self.warmup_updates, self.validate_every))
         return replace(self, warmup_updates=warmup, validate_every=max(every, 1))
 
@@ -70,7 +70,7 @@ class TrainingOptions(TrainingSettings):
     validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
     relevance_level: int = optional(1, "lowest grade that counts as positive")
     pool_depth: int = optional(20, "candidates per validation query", "N")
-    threads: int = optional(1)
+    threads: int = thread_count()
     processes: int = optional(
         1,
         "GPUs to use, one process each; without any GPU N means 1, but if the environment has "
@@ -152,6 +152,18 @@ class ObjectiveSettings:
     )
 
 
+COUNTS = (
+    "batch_size",
+    "gradient_accumulation",
+    "validate_every",
+    "tokens_at_once",
+    "pool_depth",
+    "processes",
+    "dimension",
+)
+POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "checkpoint_every", "relevance_level")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
     """Options of training an encoder on triples."""
@@ -172,6 +184,14 @@ class RerankerTraining(PairSettings, TrainingOptions):
     pos_weight: float = optional(1.0, "of positives in the pointwise loss")
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
+
+
+def check_settings(options: TrainingOptions) -> None:
+    """Refuse counts of nothing, and settings that nothing can be learned or divided by."""
+    for name in (*COUNTS, *POSITIVE):
+        value = getattr(options, name, 1)
+        if value <= 0:
+            raise input_error(f"--{name.replace('_', '-')}", str(value), "more than 0", "fix it")
 
 
 def needs_judgements(loss: str) -> bool:

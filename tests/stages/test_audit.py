@@ -216,8 +216,14 @@ def test_a_recall_that_none_reaches_is_refused_with_the_best(folder, tmp_path, c
 
 def test_audits_of_something_else_are_refused(folder, tmp_path, capsys):
     for one, wanted, complaint in (
-        (made("hnsw", "ef"), 0.5, "found the audit of an hnsw index of model m, expected of an onng index of model m"),
+        (
+            made("hnsw", "ef", recalls={(50, 20): 0.9}),
+            0.5,
+            "found the audit of an hnsw index of model m, expected of an onng index of model m",
+        ),
         (made(model="n"), 0.5, "found the audit of an onng index of model n"),
+        (made("hnsw", "ef"), 0.5, "audit.json: found ef 0.1, expected a whole number from 1"),
+        (made(recalls={(0.1, 20): 1.5}), 0.5, "found 1.5 at searches[0].recall, expected a number from 0 to 1"),
         (made("onng", "ef"), 0.5, "found 'onng' with 'ef' at index"),
         (made(), 0.0, "--recall: found 0, expected more than 0, at most 1"),
     ):

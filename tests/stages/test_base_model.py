@@ -164,7 +164,12 @@ def test_other_arguments_are_checked(world, tmp_path, complaint):
     assert line == "--passages: found nothing, expected the table to train the tokenizer on; name it"
     options = ["--architecture", json.dumps(TINY), "--output", output]
     assert "none.parquet" in complaint(base_model.main, [*options, "--passages", tmp_path / "none.parquet"], output)
-    assert "--architecture: found no JSON" in complaint(base_model.main, ["--architecture", "{", *options[2:]], output)
+    for text in ("{", "{" * 100_000, '{"model_type": "bert", "model_type": "albert"}'):
+        line = complaint(base_model.main, ["--architecture", text, *options[2:]], output)
+        assert line.startswith("--architecture: found unreadable content")
+    for size in (0, 10**12):
+        more = ["--passages", world.path("passages.parquet"), "--vocabulary-size", size]
+        assert f"--vocabulary-size: found {size}, expected" in complaint(base_model.main, [*options, *more], output)
     for wrong, found in ((options[2:], "neither"), ([*options, "--pretrained", "x"], "both")):
         line = complaint(base_model.main, wrong, output)
         assert line.startswith(f"--pretrained, --architecture: found {found}, expected one of them; ")

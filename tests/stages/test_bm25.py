@@ -215,8 +215,7 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
     ("options", "complaint"),
     [
         (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
-        (["--k1", "-1"], "k1: found -1.0, expected a number from 0; fix the value"),
-        (["--k1", "nan"], "k1: found nan, expected a number from 0; fix the value"),
+        (["--k1", "-1"], "k1: found -1.0, expected a number from 0 to 1000; fix the value"),
         (["--depth", "0"], "--depth: found 0, expected 1 or more; give the number of documents to keep"),
         (["--index", "{data}"], "{data}: found no whole manifest.json, expected the folder of an index; "
                                 "build it with `bm25_index`"),
@@ -230,13 +229,20 @@ def test_wrong_options_are_refused(data, tmp_path, capsys, options, complaint):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"k1": 0.9}', '{"k1": 0.9, "b": null}'])
+PARAMETERS = ["{", "[1]", '{"k1": 0.9}', '{"k1": 0.9, "b": null}', '{"k1": 0.9, "b": 2}', '{"k1": "0.9", "b": 0.4}']
+PARAMETERS += [
+    '{"k1": 1e300, "b": 0.4}',
+    '{"k1": NaN, "b": 0.4}',
+    '{"k1": true, "b": 0.4}',
+    '{"k1": 1, "k1": 2, "b": 1}',
+]
+
+
+@pytest.mark.parametrize("text", PARAMETERS)
 def test_unreadable_parameters_are_refused(tmp_path, text):
     path = tmp_path / "tuned.json"
     path.write_text(text)
-    with pytest.raises(
-        InputError, match=r'tuned.json: found .*, expected JSON with the numbers "k1" and "b"; name the'
-    ):
+    with pytest.raises(InputError, match=r"tuned.json: found .*; delete the file and build it again"):
         library.read_parameters(path)
 
 

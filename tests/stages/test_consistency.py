@@ -93,6 +93,7 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
         ({"1": ["a"]}, {"1": ["a"]}, [2, 1], "--depths: found 2 1"),
         ({}, {"1": ["a"]}, [1], "f.trec: found an empty run, expected at least one result"),
         ({"1": ["a"]}, {}, [1], "r.trec: found an empty run"),
+        ({"1": ["a"]}, {"2": ["a"]}, [1], "f.trec, expected runs of the same split"),
     ],
 )
 def test_bad_input_is_refused(call, capsys, run, reference, depths, complaint):

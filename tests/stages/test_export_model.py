@@ -368,7 +368,7 @@ def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_pa
         return complaint(export_model.main, options_of(named | changes), tmp_path / "new")
 
     assert "neither cort.json nor reranker.json" in refused(model=[lm])
-    assert "--settings: found no JSON" in refused(settings=["{"])
+    assert "--settings: found unreadable content" in refused(settings=["{"])
     assert "--settings: found a JSON list" in refused(settings=["[]"])
     assert "--counts: found 'train', expected NAME=VALUE" in refused(counts=["train"])
     path = write_measures(tmp_path / "1.json")

@@ -71,6 +71,15 @@ def test_one_run_is_refused(tmp_path, capsys):
     assert not output.parent.exists()
 
 
+def test_runs_of_different_splits_and_one_run_twice_are_refused(tmp_path, capsys):
+    first, second = write(tmp_path / "a.trec", {"1": ["x"]}), write(tmp_path / "b.trec", {"2": ["x"]})
+    for other, complaint in ((second, "b.trec: found no query of "), (first, "--runs: found 1 different runs of 2")):
+        status, output = run(tmp_path, first, other)
+        assert status == 1
+        assert complaint in capsys.readouterr().err
+        assert not output.exists()
+
+
 def test_a_depth_of_zero_is_refused(tmp_path, capsys):
     first = write(tmp_path / "a.trec", {"1": ["x"]})
     status, output = run(tmp_path, first, first, depth=0)

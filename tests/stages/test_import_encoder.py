@@ -178,6 +178,15 @@ WRONG = {
     ),
     "whole numbers": (lambda state: {**state, "f1.bias": torch.ones(8, dtype=torch.long)}, "other than finite numbers"),
     "no numbers": (lambda state: {**state, "f1.bias": torch.full((8,), torch.nan)}, "other than finite numbers"),
+    "too large": (
+        lambda state: {**state, "f1.bias": torch.full((8,), 1e300, dtype=torch.float64)},
+        "other than finite numbers",
+    ),
+    "sparse": (
+        lambda state: {**state, "f1.bias": torch.ones(8).to_sparse()},
+        "found 'f1.bias' that is quantized, sparse",
+    ),
+    "without numbers": (lambda state: {**state, "f1.bias": torch.ones(8, device="meta")}, "or without numbers"),
     "not a tensor": (
         lambda state: {**state, "f1.bias": [1.0] * 8},
         "found 'f1.bias', a list, expected names and tensors",

@@ -174,6 +174,7 @@ def test_scores_that_contradict_the_ranks_count_and_are_said(folder, capsys):
         (CANDIDATES + "\te\tq\tp\n", "row 5: found an empty query_id, expected"),
         (CANDIDATES + "\n", "row 5: found 1 fields"),
         (CANDIDATES + "1\tc\tq\tp\n", "row 5: found document 'c' again in the ranking of query '1'"),
+        ("1\t0\ta\t1\n2\t0\ta\t0\n", r"row 1: found a judgement ('1\t0\ta\t1'), expected a run or a list"),
         (CANDIDATES + "3\tc\tq\tp\n", "row 5: found query '3'"),
         (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 results are no passages)"),
         ("1\ta\t" + 9999 * "1" + "\n", "row 1: found the rank '1"),

@@ -180,7 +180,7 @@ def test_damaged_indexes_are_refused(folder, tmp_path, capsys):
 
     assert "short/grp: found" in damage("short", shorten)
     assert "gone/obj: found no such file" in damage("gone", lambda index: (index / "obj").unlink())
-    assert "forgot/meta.json: found (" in damage("forgot", forget)
+    assert "forgot/meta.json: found the fields " in damage("forgot", forget)
     assert "garbage/meta.json" in damage("garbage", lambda index: (index / "meta.json").write_text("{"))
     assert "found 400 ids and 400 vectors, expected 399 of each" in damage("miscount", miscount)
     assert "No such file" in damage("bare", lambda index: (index / "meta.json").unlink())
@@ -190,7 +190,6 @@ def test_bad_options_are_refused(folder, tmp_path, capsys):
     for more, complaint in (
         (("--depth", "0"), "--depth: found 0, expected 1 or more"),
         (("--width", "-1"), "--width: found epsilon -1, expected a number above -1"),
-        (("--width", "nan"), "--width: found epsilon nan, expected a number above -1"),
     ):
         assert search(tmp_path, str(folder / "q.arrow"), folder / "index", *more)[0] == 1
         assert complaint in capsys.readouterr().err

@@ -165,7 +165,7 @@ BEIR = "query-id\tcorpus-id\tscore\n"
                 f"--hold-out: found {count} queries to hold out of 3 judged ones, expected between 1 and 2; "
                 "change --hold-out or bring more judged queries",
             )
-            for count in ("3", "0", "-1")
+            for count in ("3", "0")
         ),
         (
             ("--hold-out", "1"),

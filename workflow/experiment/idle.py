@@ -65,12 +65,17 @@ def _of_model(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
     """Find what a model cannot have beside where it comes from."""
     for key in model.keys() & OF_TRAINING if "released" in model else ():
         yield f"{place}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
-    if "pretrained" not in model:
-        if "base_model" not in model and "language_model" not in model:
-            yield f"{place}: found no key base_model, expected it to be set, or pretrained; add one"
-        for key in model.keys() & {*PROMPTS, "revision"}:
-            yield f"{place}.{key}: found {key} without pretrained, expected both or none; remove it"
+    if "pretrained" in model:
+        yield from _of_pretrained(place, model, is_base_model)
         return
+    if "base_model" not in model and "language_model" not in model:
+        yield f"{place}: found no key base_model, expected it to be set, or pretrained; add one"
+    for key in model.keys() & {*PROMPTS, "revision"}:
+        yield f"{place}.{key}: found {key} without pretrained, expected both or none; remove it"
+
+
+def _of_pretrained(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
+    """Find what a pretrained model's own files say, or nobody asks for."""
     if is_base_model:
         yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
     for key in model.keys() & {"base_model", "released"}:

@@ -95,6 +95,11 @@ def check_models(config: Config) -> Iterator[str]:
                 for split in TRAINING_SPLITS:
                     if split not in config["splits"]:
                         yield f"splits: found no split {split}, expected it for training {place}; add it"
+    yield from _check_names(config)
+
+
+def _check_names(config: Config) -> Iterator[str]:
+    """Refuse names of models that mean something else."""
     if "bm25" in config["encoders"]:
         yield "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it"
     for name in config["encoders"].keys() & config["rerankers"].keys():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,10 +13,12 @@ from cort.evaluation.depths import Consistency, Depths, saturation
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
 from cort.reporting.reproduction.paper import Number
+from cort.system.errors import shorten
 
 WITHIN, OFF, NOT_RUN = "within", "off", "not run"
 # Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
 ROUNDING = 1e-9
+BATCH_SIZE = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,13 @@ class Latency:
     milliseconds: dict[str, float | None]
 
     def check(self, node: Node) -> None:
-        """Refuse batch sizes that are none."""
-        for size in self.milliseconds:
-            if not size.isdecimal() or not int(size):
-                found = f"the batch size {size!r}"
+        """Refuse batch sizes that are none, and times below 0."""
+        for size, time in self.milliseconds.items():
+            if not BATCH_SIZE.fullmatch(size):
+                found = f"the batch size {shorten(size)}"
                 raise node["milliseconds"][size].complain(found, "a whole number from 1")
+            if time is not None:
+                node["milliseconds"][size].within(float, 0, sys.maxsize)
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ def read_latencies(path: str | Path) -> list[Latency]:
     node = read_json(path)
     several = "latencies" in node.of(dict)
     found: list[Latency] = node["latencies"].read(list[Latency]) if several else [node.read(Latency)]
+    if len({(one.system, one.split) for one in found}) < len(found):
+        raise node["latencies"].complain("a system and split twice", "each once")
     return found
 
 

@@ -65,14 +65,17 @@ def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
 
 BROKEN = {
     "no urls": ({"size": 1, "md5": "0" * 32}, "found neither, expected urls, or archive and member"),
-    "no checksum": ({"urls": ["https://x"], "size": 1}, "found no checksum"),
-    "no size": ({"urls": ["https://x"], "md5": "0" * 32}, "found no size"),
-    "short checksum": ({"urls": ["https://x"], "size": 1, "md5": "00"}, "found the md5 '00', expected 32"),
-    "a number": ({"urls": ["https://x"], "size": 1, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
+    "no checksum": ({"urls": ["https://x/y"], "size": 1}, "found no checksum"),
+    "no size": ({"urls": ["https://x/y"], "md5": "0" * 32}, "found no size"),
+    "short checksum": ({"urls": ["https://x/y"], "size": 1, "md5": "00"}, "found the md5 '00', expected 32"),
+    "a number": ({"urls": ["https://x/y"], "size": 1, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
     "no member": ({"archive": "a/b", "size": 1}, "found neither"),
     "unknown archive": ({"archive": "a/c", "member": "x"}, "found the archive a/c, expected one with urls"),
-    "unknown key": ({"url": "https://x"}, "found no catalogue (KeyError('a/b: url'))"),
-    "no lines": ({"urls": ["https://x"], "size": 1, "md5": "0" * 32, "lines": 0}, "found lines 0, expected"),
+    "unknown key": ({"url": "https://x/y"}, "found no catalogue (KeyError('a/b: url'))"),
+    "no lines": ({"urls": ["https://x/y"], "size": 1, "md5": "0" * 32, "lines": 0}, "found lines 0, expected"),
+    "a text of urls": ({"urls": "https://x/y", "size": 1, "md5": "0" * 32}, "a/b: urls that are no list of http://"),
+    "a file": ({"urls": ["file:///etc/passwd"], "size": 1, "md5": "0" * 32}, "a/b: urls that are no list of http://"),
+    "junk": ({"urls": ["http://[x/y", 3], "size": 1, "md5": "0" * 32}, "a/b: urls that are no list of http://"),
     "no mapping": (3, "found no catalogue"),
 }
 
@@ -90,7 +93,7 @@ def test_mistakes_in_a_catalogue_are_named(tmp_path, entry, words):
 @pytest.mark.parametrize("name", ["plain", "A/b", "a/../b", "a/b/c", "a/.b"])
 def test_names_are_a_source_and_a_file(tmp_path, name):
     path = tmp_path / "catalog.yaml"
-    path.write_text(yaml.safe_dump({"files": {name: {"urls": ["https://x"], "size": 1, "md5": "0" * 32}}}), "utf-8")
+    path.write_text(yaml.safe_dump({"files": {name: {"urls": ["https://x/y"], "size": 1, "md5": "0" * 32}}}), "utf-8")
     with pytest.raises(InputError, match="expected SOURCE/FILE"):
         load_catalog(path)
 

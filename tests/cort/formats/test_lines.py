@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from cort.formats import lines
 from cort.formats.lines import iter_blocks, iter_lines
 from cort.system.errors import InputError
 
@@ -122,3 +123,10 @@ def test_gzip_with_a_wrong_checksum_is_refused(tmp_path):
 def test_missing_file_is_the_operating_systems_complaint(tmp_path):
     with pytest.raises(FileNotFoundError):
         list(iter_lines(tmp_path / "absent.tsv"))
+
+
+def test_a_line_that_fills_the_memory_is_refused_with_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1 << 21)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(b"one\n" + b"x" * (5 << 20)))
+    with pytest.raises(InputError, match=r"x\.gz: row 2: found a line of more than 2,097,152 bytes"):
+        list(iter_lines(tmp_path / "x.gz"))

@@ -289,3 +289,21 @@ def test_each_result_knows_its_query_and_rank():
     run = Run(["a", "none", "b"], np.array([0, 2, 2, 5]), pa.array(list("vwxyz")), -np.arange(5.0))
     assert run.query_numbers().tolist() == [0, 0, 2, 2, 2]
     assert run.ranks().tolist() == [1, 2, 1, 2, 3]
+
+
+@pytest.mark.parametrize("tag", ["", "a b", "a\nb", "a\u00a0b", "a\u200b"])
+def test_a_tag_that_is_no_field_is_refused(tmp_path, tag):
+    with pytest.raises(InputError, match="--tag: found "):
+        write_run(tmp_path / "x.trec", [Ranking("q", ["d"], np.array([1.0]))], tag)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ids_with_quotes_are_written_and_ids_that_are_several_fields_refused(tmp_path):
+    path = tmp_path / "x.trec"
+    write_run(path, [Ranking('"q', ['d"', '"'], np.array([2.0, 1.0]))], "t")
+    assert path.read_text() == '"q Q0 d" 1 2 t\n"q Q0 " 2 1 t\n'
+    assert read_run(path)[0].doc_ids == ['d"', '"']
+    for wrong in ("d 1", "", "d\n1"):
+        with pytest.raises(InputError, match="an id that is empty or has whitespace"):
+            write_run(tmp_path / "y.trec", [Ranking("q", [wrong, "e"], np.array([2.0, 1.0]))], "t")
+    assert list(tmp_path.iterdir()) == [path]

@@ -79,6 +79,10 @@ CHANGES = {
     "unexpected": (put("encoder.layer.2.output.dense.weight", torch.ones(2)), "the unknown tensor 'encoder.layer.2."),
     "mis-shaped": (put(LAYER, torch.ones(32, 63)), f"{LAYER} of shape (32, 63), expected (32, 64)"),
     "not a number": (put(LAYER, torch.full((32, 64), torch.nan)), f"'{LAYER}' with other than finite numbers"),
+    "whole numbers": (
+        put(LAYER, torch.ones(32, 64, dtype=torch.int64)),
+        f"'{LAYER}' of the type I64, expected floating",
+    ),
     "infinite": (put(LAYER, torch.full((32, 64), torch.inf)), f"'{LAYER}' with other than finite numbers"),
 }
 
@@ -129,6 +133,8 @@ def test_weights_that_are_not_those_of_the_config_are_refused_by_name(request, l
         ({"layer_norm_eps": float("nan")}, "config.json: found layer_norm_eps nan, expected"),
         ({"hidden_size": "x"}, "no whole model ("),
         ({"architectures": 5}, "no whole model ("),
+        ({"max_position_embeddings": 0}, "config.json: found max_position_embeddings 0, expected 1 or more"),
+        ({"chunk_size_feed_forward": 7}, "config.json: found chunk_size_feed_forward 7, expected 0"),
         ({"pad_token_id": 500}, "no whole model ("),
         ({"model_type": "distilbert"}, "the model_type distilbert of a 'BertModel', expected bert"),
         # Tensors of the same names and shapes.

@@ -6,6 +6,7 @@ import pytest
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.measures import Measures
+from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
 from cort.reporting.page import summarize
@@ -86,6 +87,28 @@ def test_bytes_that_are_no_utf8_are_refused(tmp_path) -> None:
     (tmp_path / "x.json").write_bytes(b'{"system": "\xff"}')
     with pytest.raises(InputError, match=r"x\.json: found unreadable content"):
         read_measures([tmp_path / "x.json"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mean": {"RR@10": 7}}, "7.0 at mean.RR@10, expected a number from 0 to 1"),
+        ({"relevance_level": 0}, "0 at relevance_level, expected a number from 1"),
+        ({"queries": 10**400}, "at queries, expected a whole number"),
+        ({"without_results": 10**6}, "1000000 at without_results"),
+    ],
+)
+def test_numbers_that_no_measure_gives_are_refused(file, changes, words) -> None:
+    with pytest.raises(InputError, match=words):
+        read_measures([file({"without_results": 0, "without_relevant": 0} | MEASURES | changes)])
+
+
+@pytest.mark.parametrize(
+    ("text", "row"), [("1,2", 2), ("1,0.5\n2,0.4", 3), ("1,0.5,7", 2), ("1,0.1_5", 2), ("2,0.5", 2), ('1,"0.5', 2)]
+)
+def test_recall_is_from_0_to_1_and_never_falls(file, text, row) -> None:
+    with pytest.raises(InputError, match=rf"r\.csv: row {row}: found .*, expected the columns depth and recall"):
+        read_recall(file(f"depth,recall\n{text}\n", "r.csv"))
 
 
 def test_a_missing_field_and_a_list_are_refused(file) -> None:
@@ -184,6 +207,11 @@ def test_a_curve_without_numbers_has_an_empty_summary(file) -> None:
         (f"{HEADER}\n,0.1,0.5,,,\n", "row 2: found '' in column step, expected a whole number"),
         (f"{HEADER}\ninf,0.1,0.5,,,\n", "row 2: found 'inf' in column step"),
         (f"{HEADER}\n1.5,0.1,0.5,,,\n", "row 2: found '1.5' in column step"),
+        (f"{HEADER}\n1_0,0.1,0.5,,,\n", "row 2: found '1_0' in column step"),
+        (f"{HEADER}\n-1,0.1,0.5,,,\n", "row 2: found step -1, expected steps that grow"),
+        (f"{HEADER}\n2,0.1,0.5,,,\n2,0.1,0.5,,,\n", "row 3: found step 2, expected steps that grow"),
+        (f"step,{HEADER}\n1,2,0.1,0.5,,,\n", "row 1: found the header"),
+        ("a" * 200_000, "row 1: found the header"),
     ],
 )
 def test_a_damaged_curve_is_refused(file, text, complaint) -> None:
@@ -237,6 +265,10 @@ def test_a_damaged_benchmark_is_refused(tmp_path) -> None:
     benchmark(tmp_path / "a/b.tsv", ("x", 1))
     with pytest.raises(InputError, match=r"b\.tsv: row 2: found 'x', expected a number"):
         read_stages(tmp_path)
+    for wrong in ("inf", "-5", "1e999", "1_0"):
+        benchmark(tmp_path / "a/b.tsv", (wrong, 1))
+        with pytest.raises(InputError, match=r"b\.tsv: row 2: found '.*', expected a number from 0"):
+            read_stages(tmp_path)
     (tmp_path / "a/b.tsv").write_text("seconds\n1\n")
     with pytest.raises(InputError, match=r"b\.tsv: row 1: found the header 'seconds'"):
         read_stages(tmp_path)

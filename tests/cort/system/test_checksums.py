@@ -23,8 +23,8 @@ class Options:
     source: str = required()
     named: tuple[str, ...] = optional(())
     output: str | None = optional(None)
-    output_folder: str | None = optional(None)
-    output_model: str | None = optional(None)
+    output_folder: str | None = optional(None, metavar="FOLDER")
+    output_model: str | None = optional(None, metavar="FOLDER")
 
 
 def stage(options):

@@ -66,3 +66,17 @@ def test_what_is_no_such_value_is_refused(words):
 
 def test_a_part_of_the_options_is_read_from_the_whole():
     assert read_options(Shared, Options(runs=("a",), seed=7)) == Shared(seed=7)
+
+
+@pytest.mark.parametrize("number", ["-1", "1_0", "\u0661", " 1", "1.0", "9" * 30, "nan", ""])
+def test_numbers_are_plain(number, capsys):
+    for option in ("--seed", "--depths"):
+        with pytest.raises(SystemExit):
+            parse("--runs", "a", option, number)
+        assert f"argument {option}: invalid whole number from 0 to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e999", "1_0.5", "\u0661"])
+def test_numbers_are_finite(number):
+    with pytest.raises(SystemExit):
+        parse("--runs", "a", "--rate", number)
