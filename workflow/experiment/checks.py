@@ -159,11 +159,13 @@ def _idle_settings(config: Config) -> Iterator[str]:
         for key in encoder.keys() & OF_TRAINING if "released" in encoder else ():
             place = f"encoders.{name}.{key}"
             yield f"{place}: found {key} with released, expected none, as nothing is trained; remove it"
+    keys = load_schema()["properties"]["rerankers"]["additionalProperties"]["properties"]
+    defaults = {key: part.get("default") for key, part in keys.items()}
     for name, reranker in _mappings(sections.get("rerankers", {})).items():
-        place = f"rerankers.{name}"
-        for key in reranker.keys() & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
+        place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
+        for key in changed & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
-        if "pos_weight" in reranker and reranker.get("loss") == "softmax":
+        if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
 
