@@ -194,6 +194,23 @@ MISTAKES = {
         {"encoders encoder": {"base_model": "small", "released": "a.ckpt", "loss": "triplet"}},
         "encoders.encoder.loss: found loss with released, expected none, as nothing is trained; remove it",
     ),
+    "a setting of another kind of re-ranker": (
+        {"rerankers cross term_weights": True},
+        "rerankers.cross.term_weights: found term_weights, expected it with `kind: late_interaction` alone; remove it",
+    ),
+    "a weight without its loss": (
+        {"rerankers cross loss": "softmax", "rerankers cross pos_weight": 7},
+        "rerankers.cross.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it",
+    ),
+    "more random negatives than negatives": (
+        {"rerankers cross pairs": {"negatives": 2, "random": 3, "last_rank": 20}},
+        "rerankers.cross.pairs.random: found 3, expected at most the 2 negatives; lower it or raise negatives",
+    ),
+    "export of late interaction": (
+        {"rerankers cross kind": "late_interaction", "exports": ["cross"]},
+        "exports: found 'cross', a late_interaction, expected a cross-encoder or an encoder, as sentence-transformers' "
+        "layout is written of these; remove it",
+    ),
     "unknown export": (
         {"exports": ["encodr"]},
         "exports: found 'encodr', expected one of encoder, cross; did you mean encoder?",

@@ -104,7 +104,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     renamed: list[str] = []
     config = _with_new_names(config, schema, (), renamed)
     errors = list(Validator(schema).iter_errors(config))
-    lines = names.union(renamed, idle_settings(config), (line for error in errors for line in explain(error)))
+    lines = names.union(renamed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(filled(sound, schema)))

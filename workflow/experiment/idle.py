@@ -21,7 +21,7 @@ PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_promp
 OF_LATE_INTERACTION = {"dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"}
 
 
-def idle_settings(config: Config) -> Iterator[str]:
+def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     """Find settings that another one makes void."""
     sections = mappings(config)
     bm25 = sections.get("bm25", {})
@@ -36,11 +36,13 @@ def idle_settings(config: Config) -> Iterator[str]:
     for section in LEARNERS:
         for name, model in mappings(sections.get(section, {})).items():
             yield from _of_model(f"{section}.{name}", model, name in sections.get("base_models", {}))
+    keys = schema["properties"]["rerankers"]["additionalProperties"]["properties"]
+    defaults = {key: part.get("default") for key, part in keys.items()}
     for name, reranker in mappings(sections.get("rerankers", {})).items():
-        place = f"rerankers.{name}"
-        for key in reranker.keys() & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
+        place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
+        for key in changed & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
-        if "pos_weight" in reranker and reranker.get("loss") == "softmax":
+        if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
 
