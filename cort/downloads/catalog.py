@@ -69,7 +69,9 @@ class PublicFile:
         if folder is None or not (self.md5 or self.sha256 or self.lines):
             return []
         paths = [self.name, *([self.member] if self.member else [urlsplit(url).path for url in self.urls])]
-        names = dict.fromkeys([self.name, *([self.member] if self.member else []), *(Path(path).name for path in paths)])
+        names = dict.fromkeys(
+            [self.name, *([self.member] if self.member else []), *(Path(path).name for path in paths)]
+        )
         return [folder / name for name in names if (folder / name).is_file()]
 
 

@@ -94,8 +94,8 @@ def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = Fal
     if decoder and not config.is_encoder_decoder and type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         return
     if config.is_encoder_decoder or causal or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        decoder = "a decoder" if causal or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
-        what = "an encoder-decoder" if config.is_encoder_decoder else decoder
+        other = "a decoder" if causal or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
+        what = "an encoder-decoder" if config.is_encoder_decoder else other
         raise input_error(source, f"a {config.model_type}, {what}", "an encoder of text like BERT", fix)
 
 

@@ -1,4 +1,4 @@
-"""Released models in one line: vectors and logits are those of sentence-transformers, and what cannot be read is said."""
+"""Released models: vectors and logits are those of sentence-transformers, and what cannot be read is said."""
 
 import json
 
@@ -10,9 +10,11 @@ import torch
 from cort import pretrained, tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, load_cross_encoder
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.cross_encoder import Pairs, PairSettings, load_cross_encoder, new_cross_encoder
+from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
+from cort.system.errors import InputError
 from tests.support.common import COMMIT
 from tests.support.released import (
     PROMPTS,
@@ -249,6 +251,32 @@ def test_logits_are_the_models_own(classifier, world, tmp_path, labels, segments
     assert difference(logits_of(model, queries, passages, tmp_path), expected) <= TOLERANCE
 
 
+# Starts of training.
+
+
+def test_training_starts_from_all_that_was_released(released, classifier, tmp_path, complaint):
+    folder = released(pooling="cls", dense=[(8, TANH, True)], prompts={"query": "ba: "})
+    model = take_in(folder, tmp_path / "model")
+    loaded, started = load_encoder(model)[0], new_encoder(model, EncoderSettings(), seed=9)
+    assert started.settings == loaded.settings
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in started.state_dict().items())
+    with pytest.raises(InputError, match=r"^--pooling: found mean, expected cls, as .*cort.json says; leave it out"):
+        new_encoder(model, EncoderSettings(pooling="mean"), seed=9)
+    model = take_in(classifier(2), tmp_path / "cross", "reranker")
+    loaded, started = load_cross_encoder(model)[0], new_cross_encoder(model, PairSettings(), seed=9)
+    assert started.settings == loaded.settings
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in started.state_dict().items())
+
+
+def test_a_model_of_this_project_is_one(make_encoder, make_reranker, tmp_path):
+    for kind, source in (("encoder", make_encoder()), ("reranker", make_reranker())):
+        model = take_in(source, tmp_path / kind, kind, query_length=9)
+        names = ["config.json", "model.safetensors", *["projection.safetensors"] * (kind == "encoder")]
+        assert all((model / name).read_bytes() == (source / name).read_bytes() for name in names)
+        load = load_encoder if kind == "encoder" else load_cross_encoder
+        assert load(model)[0].settings.query_length == 9
+
+
 # In sentence-transformers.
 
 
@@ -342,22 +370,46 @@ def pickle_alone(path):
 
 ST = "sentence_transformers.models"
 BAD = {
-    "a module of its own": (change_modules(type="modeling_x.Pooling"), "found the module 'modeling_x.Pooling', code of"),
+    "a module of its own": (
+        change_modules(type="modeling_x.Pooling"),
+        "found the module 'modeling_x.Pooling', code of",
+    ),
     "an unknown module": (change_modules(type=f"{ST}.WeightedLayerPooling"), "found the module 'sentence_transformers"),
     "no Pooling": (drop_entry, "found the modules Transformer, Dense, Normalize, expected Transformer, Pooling, then"),
-    "no such folder": (change_modules(path="7_Pooling"), "found no config.json of the module Pooling, expected what mod"),
-    "another folder": (change_modules(path="../../x"), "found the module Pooling in '../../x', expected a folder beside"),
-    "remote code": (change_file("config.json", auto_map={"AutoModel": "modeling.X"}), "found code of its own, auto_map"),
+    "no such folder": (
+        change_modules(path="7_Pooling"),
+        "found no config.json of the module Pooling, expected what mod",
+    ),
+    "another folder": (
+        change_modules(path="../../x"),
+        "found the module Pooling in '../../x', expected a folder beside",
+    ),
+    "remote code": (
+        change_file("config.json", auto_map={"AutoModel": "modeling.X"}),
+        "found code of its own, auto_map",
+    ),
     "code of a tokenizer": (change_file("tokenizer_config.json", auto_map={"AutoTokenizer": ["a.B", None]}), "a.B"),
     "pickles": (pickle_alone(""), "found no safetensors weights, expected model.safetensors"),
     "a pickled Dense": (pickle_alone("2_Dense"), "found no safetensors weights of the module Dense"),
-    "pooling": (change_file("1_Pooling/config.json", pooling_mode="max"), "found the Pooling 'max', expected one of mean"),
+    "pooling": (
+        change_file("1_Pooling/config.json", pooling_mode="max"),
+        "found the Pooling 'max', expected one of mean",
+    ),
     "poolings": (change_file("1_Pooling/config.json", pooling_mode_cls_token=True), "found the Pooling 'cls, mean'"),
-    "an activation": (change_file("2_Dense/config.json", activation_function="torch.nn.ReLU"), "a Dense with 'torch.nn.R"),
+    "an activation": (
+        change_file("2_Dense/config.json", activation_function="torch.nn.ReLU"),
+        "a Dense with 'torch.nn.R",
+    ),
     "a residual": (change_file("2_Dense/config.json", use_residual=True), "found a Dense beside the embedding"),
     "a similarity": (change_file(PROMPTS, similarity_fn_name="manhattan"), "found similarity_fn_name 'manhattan'"),
-    "no such default": (change_file(PROMPTS, default_prompt_name="s2q"), "found default_prompt_name 's2q', expected one"),
-    "a task": (lambda folder: write_json(folder / "sentence_bert_config.json", {"transformer_task": "fill-mask"}), "fill"),
+    "no such default": (
+        change_file(PROMPTS, default_prompt_name="s2q"),
+        "found default_prompt_name 's2q', expected one",
+    ),
+    "a task": (
+        lambda folder: write_json(folder / "sentence_bert_config.json", {"transformer_task": "fill-mask"}),
+        "fill",
+    ),
 }
 
 

@@ -206,9 +206,10 @@ def _check_splits(config: Config) -> Iterator[str]:
             yield f"systems.{name}: found no split its published runs share, expected one at least; add run files"
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
-            if is_trained(model) and model[source]["system"] not in searchable(config):
+            teacher = model[source]["system"] if is_trained(model) else None
+            if teacher is not None and teacher not in searchable(config):
                 yield (
-                    f"{section}.{name}.{source}.system: found {model[source]['system']!r}, made from a published run, expected a "
+                    f"{section}.{name}.{source}.system: found {teacher!r}, made from a published run, expected a "
                     "system that can rank the training queries; name another"
                 )
 

@@ -90,7 +90,9 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
         length = texts.tokens(settings.get(limit, LENGTH))
         # Finished blocks are kept until the shard is whole.
-        disk = temporary = count * (settings.get("dimension", model.hidden) * BYTES[settings["storage"]] + texts.id_characters + 8)
+        disk = temporary = count * (
+            settings.get("dimension", model.hidden) * BYTES[settings["storage"]] + texts.id_characters + 8
+        )
     else:
         if job.rule == "score":
             # Candidates of one run are partly those of another.

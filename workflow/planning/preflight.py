@@ -54,7 +54,9 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
             lines += _line(place, f"{name}, which is empty", "a file with text", "fetch it again")
     for name, model in config["base_models"].items():
         if jobs is None or any(job.wildcards.get("base_model") == name for job in jobs):
-            lines += _check_pretrained(f"{place_of_base_model(config, name)}.pretrained", model.get("pretrained", ""), folder)
+            lines += _check_pretrained(
+                f"{place_of_base_model(config, name)}.pretrained", model.get("pretrained", ""), folder
+            )
     return lines
 
 
