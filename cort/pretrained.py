@@ -52,7 +52,8 @@ class Options:
 def stage(options: Options) -> None:
     """Find, read, write the folder whole or not at all."""
     from cort.models import cross_encoder, encoder, rerankers
-    from cort.models.released import Asked, load_released_encoder, load_released_reranker
+    from cort.models.modules import Asked
+    from cort.models.released import load_released_encoder, load_released_reranker
     from cort.models.tokenizer import load_template
     from cort.models.transformer import count_tokens
 
@@ -79,7 +80,7 @@ def stage(options: Options) -> None:
 
 
 def asked_settings(options: Options, kind: type[Any]) -> dict[str, Any]:
-    """Settings of the model that options replace; those of the other kind of model are refused."""
+    """Collect the settings that options replace; those of the other kind of model are refused."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = {name: value for name, value in values.items() if value is not None}
     of_models = {field.name for each in (EncoderSettings, PairSettings) for field in dataclasses.fields(each)} - {

@@ -12,8 +12,8 @@ from cort.system.interruption import Interrupted
 
 COMPLAINT_LENGTH = 200
 # What is needed of a hub's repository: settings, tokenizer, weights; not those of other programs.
-WANTED = ("*.json", "*.txt", "*.model", "model*.safetensors", "*/model.safetensors")
-UNWANTED = ("onnx/*", "openvino/*")
+WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors", "*/model.safetensors"]
+UNWANTED = ["onnx/*", "openvino/*"]
 
 
 def find_folder(name: str, revision: str | None) -> tuple[Path, str]:

@@ -1,50 +1,44 @@
 """Released encoders and re-rankers: what their own files say they are, and their weights in this project's form.
 
-Read are folders of sentence-transformers (``modules.json`` and what it names) and plain ones of transformers, for
-which sentence-transformers takes the mean of all tokens. Safetensors and JSON alone; code of a model's own is refused.
+Read are folders of sentence-transformers (``modules.json`` and what it names), plain ones of transformers, for which
+sentence-transformers takes the mean of all tokens, and this project's own. Safetensors and JSON alone; code of a model's
+own is refused.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
-from cort.formats.artifacts import Node, read_json
 from cort.models.cross_encoder import CLASSIFIER, CrossEncoder, load_cross_encoder
 from cort.models.encoder import Encoder, load_encoder
-from cort.models.hub import check_weights, open_tokenizer
-from cort.models.loading import check_numbers, load_transformer
+from cort.models.hub import open_tokenizer
+from cort.models.loading import load_transformer
+from cort.models.modules import (
+    ELSEWHERE,
+    ORDER,
+    PROMPTS,
+    Asked,
+    Files,
+    Settings,
+    check_pooled_prompts,
+    pooling_of,
+    projection_of,
+    prompts_of,
+    read_files,
+    similarity_of,
+)
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.tokenizer import check_vocabulary
 from cort.models.transformer import count_tokens, most_tokens
 from cort.system.errors import InputError, input_error, shorten
 
-log = logging.getLogger(__name__)
-
-INDEX, PROMPTS = "modules.json", "config_sentence_transformers.json"
-MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
-ORDER = re.compile(r"Transformer Pooling( Dense)*( Normalize)?")
-POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-# How older files say it: a truth value each.
-POOLING_KEYS = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-SIMILARITIES = {"cosine": "cosine", "dot": "inner_product", "dot_product": "inner_product"}
-ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
-# Names of prompts as sentence-transformers looks for them, in this order.
-PROMPT_NAMES = {"query": ("query",), "passage": ("document", "passage", "corpus")}
 TASKS = ("feature-extraction", "sequence-classification")
 # Arguments of a transformer that change none of its numbers.
 HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code"}
@@ -52,33 +46,6 @@ ARGUMENTS = ("model_args", "model_kwargs", "config_args", "config_kwargs")
 # Tokens: the longest limit that a config takes.
 LONGEST = 65_536
 SPECIAL = 2
-ELSEWHERE = "use another model"
-
-
-@dataclass(frozen=True)
-class Files:
-    """A model's modules in their order, each with its folder; `transformer` has weights and tokenizer."""
-
-    folder: Path
-    modules: list[tuple[str, Path]]
-
-    @property
-    def transformer(self) -> Path:
-        """Folder of the transformer."""
-        return next(path for kind, path in self.modules if kind == "Transformer")
-
-    def of(self, kind: str) -> list[Path]:
-        """Folders of the modules of a kind."""
-        return [path for name, path in self.modules if name == kind]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the user wants otherwise than the model's files say; None leaves it."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    query_prompt_name: str | None = None
-    passage_prompt_name: str | None = None
 
 
 def load_released_encoder(folder: Path, asked: Asked, fix: str) -> tuple[Encoder, Any]:
@@ -91,13 +58,13 @@ def load_released_encoder(folder: Path, asked: Asked, fix: str) -> tuple[Encoder
         encoder.settings = replace(encoder.settings, **asked.settings)
         return encoder, open_tokenizer(folder, fix)
     files = read_files(folder, ORDER)
-    similarity = _similarity(files)
-    pooling = asked.settings.get("pooling") or _pooling(files)
-    prompts = _prompts(files, asked)
-    _check_pooled_prompts(files, {**prompts, **asked.settings})
+    similarity = similarity_of(files)
+    pooling = asked.settings.get("pooling") or pooling_of(files)
+    prompts = prompts_of(files, asked)
+    check_pooled_prompts(files, {**prompts, **asked.settings})
     model: Any = load_transformer(files.transformer, fix=fix, decoder=pooling == "last")
     tokenizer, limits = _tokenizer(files, model, fix)
-    projection, activation = _projection(files, model.config.hidden_size)
+    projection, activation = projection_of(files, model.config.hidden_size)
     settings = EncoderSettings(
         pooling=pooling,
         dimension=projection.out_features if projection else model.config.hidden_size,
@@ -137,118 +104,6 @@ def load_released_reranker(folder: Path, asked: Asked, fix: str) -> tuple[CrossE
     return CrossEncoder(classifier, replace(settings, **asked.settings)), tokenizer
 
 
-def read_files(folder: Path, order: re.Pattern[str]) -> Files:
-    """Read which modules a model has, those of plain transformers being the transformer alone.
-
-    :param order: the kinds that can be read, as words.
-    """
-    index = folder / INDEX
-    if not index.is_file():
-        log.info("%s: no %s, so a model of transformers alone", folder, INDEX)
-        files = Files(folder, [("Transformer", folder)])
-    else:
-        files = Files(folder, [_module(folder, node) for node in read_json(index).items()])
-        kinds = " ".join(kind for kind, _ in files.modules)
-        if not order.fullmatch(kinds):
-            expected = (
-                "Transformer, Pooling, then any Dense, then Normalize or not" if order is ORDER else "Transformer"
-            )
-            raise input_error(index, f"the modules {kinds.replace(' ', ', ') or '(none)'}", expected, ELSEWHERE)
-    check_weights(files.transformer)
-    for name in ("config.json", "tokenizer_config.json"):
-        if code := Settings(files.transformer / name).get("auto_map"):
-            found = f"code of its own, auto_map {shorten(str(code))}"
-            raise input_error(files.transformer / name, found, "a model of transformers itself", ELSEWHERE)
-    return files
-
-
-def _module(folder: Path, node: Node) -> tuple[str, Path]:
-    kind, path = (node[key].read(str) for key in ("type", "path"))
-    package, _, name = kind.rpartition(".")
-    if not package.startswith("sentence_transformers"):
-        raise input_error(node.source, f"the module {shorten(kind)}, code of its own", ", ".join(MODULES), ELSEWHERE)
-    if name not in MODULES:
-        raise input_error(node.source, f"the module {shorten(kind)}", ", ".join(MODULES), ELSEWHERE)
-    own = folder / path
-    if not own.resolve().is_relative_to(folder.resolve()):
-        raise input_error(node.source, f"the module {name} in {shorten(path)}", "a folder beside it", ELSEWHERE)
-    # What normalises has nothing to save.
-    needed = {"Transformer": "config.json", "Pooling": "config.json", "Dense": "config.json"}.get(name)
-    if needed and not (own / needed).is_file():
-        raise input_error(own, f"no {needed} of the module {name}", f"what {INDEX} names", "fetch the whole model")
-    return name, own
-
-
-class Settings:
-    """Values of a JSON file, of which it may have none, or which may be absent."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._node = read_json(path) if path.is_file() else Node(path, {})
-        self.values: Mapping[str, Any] = self._node.of(dict)
-
-    def get(self, key: str, kind: Any = None) -> Any:
-        """Value of a key, of a type if one is given; None if there is none."""
-        value = self.values.get(key)
-        return value if value is None or kind is None else self._node[key].read(kind)
-
-
-def _pooling(files: Files) -> str:
-    if not files.of("Pooling"):
-        log.info("%s: no Pooling; the mean of all tokens is taken", files.folder)
-        return "mean"
-    settings = Settings(files.of("Pooling")[0] / "config.json")
-    found = settings.get("pooling_mode")
-    if found is None:
-        named = [key for key, value in settings.values.items() if key.startswith("pooling_mode_") and value is True]
-        found = [POOLING_KEYS.get(key, key.removeprefix("pooling_mode_")) for key in named]
-    modes = [found] if isinstance(found, str) else found
-    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS:
-        said = ", ".join(map(str, modes)) if isinstance(modes, list) else str(modes)
-        raise input_error(settings.path, f"the Pooling {shorten(said)}", f"one of {', '.join(POOLINGS)}", ELSEWHERE)
-    return POOLINGS[modes[0]]
-
-
-def _similarity(files: Files) -> Any:
-    settings = Settings(files.folder / PROMPTS)
-    name, unit = settings.get("similarity_fn_name", str) or "cosine", bool(files.of("Normalize"))
-    # Vectors of one length have the same order by all of them but manhattan.
-    if unit and name in (*SIMILARITIES, "euclidean"):
-        return "cosine"
-    if name not in SIMILARITIES:
-        raise input_error(settings.path, f"similarity_fn_name {shorten(name)}", "cosine or dot", ELSEWHERE)
-    return SIMILARITIES[name]
-
-
-def _prompts(files: Files, asked: Asked) -> dict[str, str]:
-    """Choose the prompts of queries and passages: by name, or as sentence-transformers does."""
-    settings = Settings(files.folder / PROMPTS)
-    known: dict[str, str] = settings.get("prompts", dict[str, str]) or {}
-    default = settings.get("default_prompt_name", str)
-    listed = ", ".join(known) or "(none)"
-    if default is not None and default not in known:
-        raise input_error(settings.path, f"default_prompt_name {shorten(default)}", f"one of {listed}", ELSEWHERE)
-    found = {}
-    for kind, names in PROMPT_NAMES.items():
-        if (wanted := getattr(asked, f"{kind}_prompt_name")) is not None:
-            if wanted not in known:
-                place = f"--{kind}-prompt-name"
-                raise input_error(place, shorten(wanted), f"a prompt of {settings.path}: {listed}", "name one of these")
-            names = (wanted,)
-        found[f"{kind}_prompt"] = next((known[name] for name in names if known.get(name)), "")
-    if not any(found.values()) and any(known.values()):
-        log.warning("%s: none of its prompts (%s) is for queries or passages; none is used", settings.path, listed)
-    return found
-
-
-def _check_pooled_prompts(files: Files, prompts: Mapping[str, Any]) -> None:
-    used = any(prompts.get(f"{kind}_prompt") for kind in PROMPT_NAMES)
-    for folder in files.of("Pooling"):
-        settings = Settings(folder / "config.json")
-        if used and settings.get("include_prompt", bool) is False:
-            raise input_error(settings.path, "a Pooling without the prompt", "include_prompt true", ELSEWHERE)
-
-
 def _tokenizer(files: Files, model: nn.Module, fix: str) -> tuple[Any, dict[str, int]]:
     """Load the tokenizer, and find the lengths in tokens that texts are cut to."""
     from tokenizers import normalizers
@@ -286,55 +141,6 @@ def _join_segments(tokenizer: Any) -> None:
         for piece in part.values():
             piece["type_id"] = 0
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
-
-
-def _projection(files: Files, width: int) -> tuple[nn.Linear | None, Any]:
-    """Multiply the Dense modules to one, which only the last may have an activation after."""
-    weight, bias, activation = (
-        torch.eye(width, dtype=torch.float64),
-        torch.zeros(width, dtype=torch.float64),
-        "identity",
-    )
-    for folder in files.of("Dense"):
-        if activation != "identity":
-            raise input_error(folder, "a Dense after one with an activation", "one of them", ELSEWHERE)
-        activation = _activation(folder)
-        found = _dense(folder, len(weight))
-        weight = found["weight"].double() @ weight
-        bias = found["weight"].double() @ bias + found.get("bias", torch.zeros(1)).double()
-    if not files.of("Dense"):
-        return None, "tanh"
-    linear = nn.Linear(width, len(weight))
-    linear.load_state_dict({"weight": weight.float(), "bias": bias.float()})
-    return linear, activation
-
-
-def _activation(folder: Path) -> str:
-    settings = Settings(folder / "config.json")
-    features = {settings.get(f"module_{side}_name") or "sentence_embedding" for side in ("input", "output")}
-    if settings.get("use_residual") or features != {"sentence_embedding"}:
-        raise input_error(settings.path, "a Dense beside the embedding", "one of the embedding alone", ELSEWHERE)
-    name = settings.get("activation_function", str) or "torch.nn.modules.activation.Tanh"
-    short = name.rpartition(".")[2]
-    if not name.startswith("torch.nn.") or short not in ACTIVATIONS:
-        raise input_error(settings.path, f"a Dense with {shorten(name)}", " or ".join(ACTIVATIONS), ELSEWHERE)
-    return ACTIVATIONS[short]
-
-
-def _dense(folder: Path, width: int) -> dict[str, Tensor]:
-    path = folder / "model.safetensors"
-    try:
-        tensors = {name.removeprefix("linear."): value.float() for name, value in load_file(path).items()}
-    except (OSError, SafetensorError) as error:
-        fix = "convert it with save_pretrained; pickles are refused"
-        raise input_error(folder, f"no safetensors weights of the module Dense ({error})", path.name, fix) from error
-    shape = tuple(tensors["weight"].shape) if "weight" in tensors else None
-    wrong = shape is None or len(shape) != 2 or shape[1] != width or tensors.keys() - {"weight", "bias"}
-    if shape is None or wrong or ("bias" in tensors and tensors["bias"].shape != shape[:1]):
-        found = f"a Dense of {', '.join(f'{name} {tuple(value.shape)}' for name, value in sorted(tensors.items()))}"
-        raise input_error(path, found, f"linear.weight of {width} columns, linear.bias or none", ELSEWHERE)
-    check_numbers(path, tensors, ELSEWHERE)
-    return tensors
 
 
 def _check_labels(folder: Path) -> None:

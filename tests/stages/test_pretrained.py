@@ -1,4 +1,4 @@
-"""Released models in one line: vectors and logits are those of sentence-transformers; what cannot be read is said."""
+"""Released models: vectors and logits are those of sentence-transformers, and what cannot be read is said."""
 
 import json
 
@@ -10,9 +10,11 @@ import torch
 from cort import pretrained, tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, load_cross_encoder
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.cross_encoder import Pairs, PairSettings, load_cross_encoder, new_cross_encoder
+from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
+from cort.system.errors import InputError
 from tests.support.common import COMMIT
 from tests.support.released import (
     PROMPTS,
@@ -247,6 +249,32 @@ def test_logits_are_the_models_own(classifier, world, tmp_path, labels, segments
     expected = known_logits(folder, queries, passages)
     assert expected.std() > 1e-3
     assert difference(logits_of(model, queries, passages, tmp_path), expected) <= TOLERANCE
+
+
+# Starts of training.
+
+
+def test_training_starts_from_all_that_was_released(released, classifier, tmp_path, complaint):
+    folder = released(pooling="cls", dense=[(8, TANH, True)], prompts={"query": "ba: "})
+    model = take_in(folder, tmp_path / "model")
+    loaded, started = load_encoder(model)[0], new_encoder(model, EncoderSettings(), seed=9)
+    assert started.settings == loaded.settings
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in started.state_dict().items())
+    with pytest.raises(InputError, match=r"^--pooling: found mean, expected cls, as .*cort.json says; leave it out"):
+        new_encoder(model, EncoderSettings(pooling="mean"), seed=9)
+    model = take_in(classifier(2), tmp_path / "cross", "reranker")
+    loaded, started = load_cross_encoder(model)[0], new_cross_encoder(model, PairSettings(), seed=9)
+    assert started.settings == loaded.settings
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in started.state_dict().items())
+
+
+def test_a_model_of_this_project_is_one(make_encoder, make_reranker, tmp_path):
+    for kind, source in (("encoder", make_encoder()), ("reranker", make_reranker())):
+        model = take_in(source, tmp_path / kind, kind, query_length=9)
+        names = ["config.json", "model.safetensors", *["projection.safetensors"] * (kind == "encoder")]
+        assert all((model / name).read_bytes() == (source / name).read_bytes() for name in names)
+        load = load_encoder if kind == "encoder" else load_cross_encoder
+        assert load(model)[0].settings.query_length == 9
 
 
 # In sentence-transformers.

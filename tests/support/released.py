@@ -21,7 +21,7 @@ def change_json(path, **changes):
 
 
 def write_tokenizer(folder, texts, kind):
-    """Train a tokenizer on texts: XLM-R's way of SentencePiece, or a decoder's, whose texts end in a token."""
+    """Train a tokenizer on texts: XLM-R's way of SentencePiece (unigram), or a decoder's with a token at the end."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -32,7 +32,7 @@ def write_tokenizer(folder, texts, kind):
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         special = list(names.values())
         trainer = trainers.UnigramTrainer(
-            vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False
+            vocab_size=150, special_tokens=special, unk_token=names["unk_token"], show_progress=False
         )
         single, pair, more = "<s> $A </s>", "<s> $A </s> </s> $B </s>", {"sep_token": "</s>", "cls_token": "<s>"}
     else:

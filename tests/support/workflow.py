@@ -25,8 +25,8 @@ def rules():
 RULES = rules()
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
-#: rules without a job in the tiny experiment: its encoder is trained, without a teacher, and no latency is measured
-UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
+#: rules without a job in the tiny experiment: its models are trained, without a teacher, and no latency is measured
+UNUSED = RAW | {"import_encoder", "pretrained_encoder", "pretrained_reranker", "latency", "score_triples"}
 
 
 def module_of(rule):
@@ -66,4 +66,24 @@ def released_config(tiny):
         "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
         "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
         "exports": ["encoder"],
+    }
+
+
+def ready_config(tiny, model, **more):
+    """Turn the tiny experiment into one of released models, of their own files alone; `more` goes with each."""
+    origin = {"pretrained": model, **more}
+    return {key: tiny[key] for key in ("protect", "collection", "depth")} | {
+        "dataset": "ready",
+        "splits": {"test": tiny["splits"]["test"]},
+        "encoders": {
+            "ready": {**origin, "query_prompt": "ba: ", "passage_prompt": "ko: "},
+            "other": {**origin, "query_prompt_name": "query", "passage_prompt_name": "document"},
+        },
+        "rerankers": {"cross": {**origin, "depth": 20}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "ready": {"retrieve": "ready"},
+            "other": {"retrieve": "other"},
+            "bm25-cross": {"rerank": "bm25", "reranker": "cross"},
+        },
     }

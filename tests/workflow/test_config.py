@@ -23,6 +23,8 @@ WITHOUT_DEFAULT = {
     "collection.passages",
     *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
+    *(f"{models}.*.{key}" for models in ("encoders", "rerankers") for key in ("base_model", "pretrained", "revision")),
+    *(f"encoders.*.{kind}_{key}" for kind in ("query", "passage") for key in ("prompt", "prompt_name")),
     "encoders.*.released",
     "submissions.*.run_id",
     "encoders.*.teacher",

@@ -14,6 +14,7 @@ from workflow.experiment.config import (
     describe,
     encoders_pattern,
     evaluated_splits,
+    is_trained,
     kind_of,
     names_of_kind,
     reranked_by,
@@ -25,6 +26,7 @@ from workflow.experiment.config import (
     used_models,
 )
 from workflow.experiment.systems import MEASURE
+from workflow.inputs import weights
 from workflow.report_inputs import exports
 
 CROSS = "reranker: cross"
@@ -50,7 +52,49 @@ MISTAKES = {
     "missing key": ({"dataset": GONE}, "top level: found no key dataset, expected it to be set; add it"),
     "missing key of an encoder": (
         {"encoders encoder base_model": GONE},
-        "encoders.encoder: found no key base_model, expected it to be set; add it",
+        "encoders.encoder: found no key base_model, expected it or pretrained to be set; add one",
+    ),
+    "a base model and a released one": (
+        {"encoders ready": {"pretrained": "model", "base_model": "small"}},
+        "encoders.ready: found pretrained and base_model, expected one of them; remove one",
+    ),
+    "the size of a released model": (
+        {"encoders ready": {"pretrained": "model", "dimension": 16}},
+        "encoders.ready.dimension: found dimension with pretrained, expected none, as the model's own files say it; "
+        "remove it",
+    ),
+    "a branch of a released model": (
+        {"encoders ready": {"pretrained": "intfloat/e5-small-v2", "revision": "main"}},
+        "encoders.ready.revision: found 'main', expected a commit, 40 hexadecimal digits; name it, as a branch moves",
+    ),
+    "a prompt in two ways": (
+        {"encoders ready": {"pretrained": "model", "query_prompt": "query: ", "query_prompt_name": "query"}},
+        "encoders.ready: found query_prompt and query_prompt_name, expected one of them; remove one",
+    ),
+    "a prompt of a model that is trained here": (
+        {"encoders encoder query_prompt": "query: "},
+        "encoders.encoder.query_prompt: found query_prompt without pretrained, expected both or none; remove it",
+    ),
+    "examples of a released model that is not trained": (
+        {"rerankers ready": {"pretrained": "model", "pairs": {"negatives": 2}}},
+        "rerankers.ready.pairs: found pairs without training, expected both or none; add `training: {}` or remove it",
+    ),
+    "a released model with the name of a base model": (
+        {"encoders small": {"pretrained": "model"}},
+        "encoders.small: found pretrained and a base model of the same name, expected one of them; rename one",
+    ),
+    "the base model of a released one": (
+        {"encoders ready": {"pretrained": "model"}, "encoders encoder base_model": "ready"},
+        "encoders.encoder.base_model: found 'ready', expected one of small; add it or fix the name",
+    ),
+    "another start of a released one": (
+        {
+            "encoders first": {"pretrained": "model", "training": {}},
+            "encoders second": {"pretrained": "other", "training": {}, "start": "first"},
+            "training_depth": 100,
+        },
+        "encoders.second.start: found 'first' with pretrained model, expected other as here; name another encoder or "
+        "change it",
     ),
     "text for a number": (
         {"encoders encoder margin": "wide"},
@@ -83,7 +127,7 @@ MISTAKES = {
     ),
     "wrong choice": (
         {"encoders encoder pooling": "max"},
-        "encoders.encoder.pooling: found 'max', expected one of cls, mean; choose one",
+        "encoders.encoder.pooling: found 'max', expected one of cls, mean, last; choose one",
     ),
     "too small": ({"training_depth": 0}, "training_depth: found 0, expected at least 1; fix the value"),
     "too large": ({"bm25": {"b": 1.5}}, "bm25.b: found 1.5, expected at most 1; fix the value"),
@@ -744,6 +788,23 @@ def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
     assert teachers(config) == []
     assert re.fullmatch(encoders_pattern(config, trained=False), "encoder")
     assert not re.fullmatch(encoders_pattern(config, trained=True), "encoder")
+
+
+def test_a_released_model_is_a_base_model_of_its_own_name():
+    ready = {"pretrained": "model", "query_length": 20}
+    tuned = {"pretrained": "owner/name", "revision": COMMIT, "training": {}}
+    changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
+    config = complete(changed({**changes, "training_depth": 100}), "tiny.yaml")
+    assert config["base_models"]["ready"] == {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000}
+    assert config["base_models"]["tuned"]["revision"] == COMMIT
+    encoders = config["encoders"]
+    assert encoders["ready"].keys() == {
+        *("base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw")
+    }
+    assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
+    assert not is_trained(config["rerankers"]["again"])
+    folders = [weights(config, "encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
+    assert folders == [["base_models", "ready"], ["encoders", "tuned"]]
 
 
 def test_a_released_encoder_may_be_part_of_what_another_learns_from():

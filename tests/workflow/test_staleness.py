@@ -1,6 +1,6 @@
 """What runs again after a change: the table in staleness.yaml against Snakemake's plan, exactly, job by job.
 
-The tiny experiment is really built. Five more, for the settings it cannot have, are marked as built instead: empty
+The tiny experiment is really built. Six more, for the settings it cannot have, are marked as built instead: empty
 files in the place of results, and `snakemake --touch` to record how they would have been made.
 
 `make test` plans the keys that the table calls representative, and checks of all others that a rule's params name them;
@@ -20,7 +20,7 @@ from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.common import COMMIT
 from tests.support.imports import MODULES, program
-from tests.support.workflow import RULES, module_of, released_config
+from tests.support.workflow import RULES, module_of, ready_config, released_config
 from workflow import why
 from workflow.planning.dryrun import dry_run
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
-EXPERIMENTS = ("tiny", "plain", "released", "public", "timed", "docstrings")
+EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings")
 
 
 def leaves(schema, path=""):
@@ -75,7 +75,7 @@ def params():
 
 @pytest.fixture(scope="module")
 def tree(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and five more are marked as built."""
+    """A copy of the project in which the tiny experiment is built and six more are marked as built."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
@@ -84,6 +84,7 @@ def tree(built, tmp_path_factory):
     pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     pretend(folder, released_config(config) | {"dataset": "released", "base_models": pretrained})
+    pretend(folder, ready_config(config, "tiny/model", revision=COMMIT))
     splits = {"train": {}, "validation": {}, "test": {}}
     bm25 = {"bm25": {"retrieve": "bm25"}}
     files = {"queries": "download:scifact/queries.jsonl", "qrels": "download:dl-hard/qrels.txt"}
@@ -194,6 +195,9 @@ OTHERWISE = {
     # Of a call by hand: no loss, no differences.
     ("audit", "measures"),
     ("report", "baseline"),
+    # Of a released model these are what its own files say.
+    *(("pretrained", name) for name in ("pooling", "similarity", "query_length", "passage_length", "max_length")),
+    *(("pretrained", name) for name in ("query_segment", "passage_segment")),
     # A draw is told its seed.
     ("split", "seed"),
 }

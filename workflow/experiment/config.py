@@ -152,7 +152,9 @@ def is_trained(model: Config) -> bool:
 
 def is_pretrained(config: Config, base_model: str) -> bool:
     """Tell whether a base model is that of an encoder or re-ranker of the same name, which says where it is from."""
-    return any("pretrained" in (config[section].get(base_model) or {}) for section in LEARNERS)
+    name = (config["base_models"].get(base_model) or {}).get("pretrained")
+    models = (config[section].get(base_model) or {} for section in LEARNERS)
+    return name is not None and any(model.get("pretrained") == name for model in models)
 
 
 def pretrained_pattern(config: Config, section: str) -> str:
@@ -162,8 +164,8 @@ def pretrained_pattern(config: Config, section: str) -> str:
 
 def place_of_base_model(config: Config, name: str) -> str:
     """Where the config says what a base model is."""
-    sections = (section for section in LEARNERS if "pretrained" in (config[section].get(name) or {}))
-    return f"{next(sections, 'base_models')}.{name}"
+    named = (section for section in LEARNERS if name in config[section]) if is_pretrained(config, name) else iter(())
+    return f"{next(named, 'base_models')}.{name}"
 
 
 def trained_models(config: Config, section: str) -> list[str]:

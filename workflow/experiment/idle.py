@@ -68,24 +68,24 @@ def _of_model(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
     for key in model.keys() & OF_TRAINING if "released" in model else ():
         yield f"{place}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
     if "pretrained" in model:
-        yield from _of_pretrained(place, model, is_base_model)
+        yield from _of_pretrained(place, model)
+        if is_base_model:
+            yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
         return
-    if "base_model" not in model and "language_model" not in model:
-        yield f"{place}: found no key base_model, expected it to be set, or pretrained; add one"
+    if not model.keys() & {"base_model", "language_model"}:
+        yield f"{place}: found no key base_model, expected it or pretrained to be set; add one"
     for key in model.keys() & {*PROMPTS, "revision"}:
         yield f"{place}.{key}: found {key} without pretrained, expected both or none; remove it"
 
 
-def _of_pretrained(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
+def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     """Find what a pretrained model's own files say, or nobody asks for."""
-    if is_base_model:
-        yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
     for key in model.keys() & FIXED:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
     for key in model.keys() & OF_TRAINING if "training" not in model else ():
-        yield f"{place}.{key}: found {key} without training, expected it with training; add that or remove it"
+        yield f"{place}.{key}: found {key} without training, expected both or none; add `training: {{}}` or remove it"
     for kind in ("query", "passage"):
         if len(model.keys() & {f"{kind}_prompt", f"{kind}_prompt_name"}) == 2:
             yield f"{place}: found {kind}_prompt and {kind}_prompt_name, expected one of them; remove one"

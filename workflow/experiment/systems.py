@@ -87,23 +87,22 @@ def check_models(config: Config) -> Iterator[str]:
                 known = [one for one in config["base_models"] if not is_pretrained(config, one)]
                 yield from check_name(f"{place}.base_model", model["base_model"], known)
             if is_trained(model):
-                if (metric := model["training"]["best_model_metric"]) != "loss":
-                    yield from check_measures(f"{place}.training.best_model_metric", [metric])
-                if section == "encoders":
-                    yield from _check_origins(place, name, model, config)
-                yield from _check_examples(f"{place}.{source}", model[source], config)
-                for split in TRAINING_SPLITS:
-                    if split not in config["splits"]:
-                        yield f"splits: found no split {split}, expected it for training {place}; add it"
-    yield from _check_names(config)
-
-
-def _check_names(config: Config) -> Iterator[str]:
-    """Refuse names of models that mean something else."""
+                yield from _check_training(place, model, source, config)
+                yield from _check_origins(place, name, model, config) if section == "encoders" else ()
     if "bm25" in config["encoders"]:
         yield "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it"
     for name in config["encoders"].keys() & config["rerankers"].keys():
         yield f"rerankers.{name}: found the name of an encoder, expected another, as reports show both; rename one"
+
+
+def _check_training(place: str, model: Config, source: str, config: Config) -> Iterator[str]:
+    """Check what a training needs; `source` is the key of its examples."""
+    if (metric := model["training"]["best_model_metric"]) != "loss":
+        yield from check_measures(f"{place}.training.best_model_metric", [metric])
+    yield from _check_examples(f"{place}.{source}", model[source], config)
+    for split in TRAINING_SPLITS:
+        if split not in config["splits"]:
+            yield f"splits: found no split {split}, expected it for training {place}; add it"
 
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
