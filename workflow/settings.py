@@ -24,6 +24,7 @@ from workflow.experiment.config import (
     kind_of,
     section_of,
 )
+from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
 # What makes an encoder what it is, trained here or elsewhere.
@@ -160,6 +161,13 @@ def described_systems(config: Config, wildcards: Wildcards) -> Words:
     contenders = [name for name, system in config["systems"].items() if kind_of(system) in FUSION_KINDS]
     words = option("description_of_systems", report_inputs.named(systems))
     return Words([*words, *option("contender", contenders[:1])], {"systems": systems})
+
+
+def trainings(config: Config, wildcards: Wildcards) -> Words:
+    """Tell what each training takes of its recipe and of the config."""
+    values = chosen_values(config)
+    texts = {name: describe_training(chosen) for name, chosen in values.items()}
+    return Words(option("settings_of_trainings", report_inputs.named(texts)), {"trainings": values})
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:

@@ -86,7 +86,10 @@ def report_left_out(guide: Guide, triples: Rows, size: int) -> None:
         near += guide.too_near(batches[:, start : start + MINI_BATCHES_AT_ONCE]).sum(0)
     shares = [near[of].sum() / of.sum() / batches.shape[1] for of in (hard, ~own & ~hard)]
     say = log.warning if shares[0] > 0.5 else log.info
-    say("left out as near as positives: %.1f %% of hard negatives, %.2f %% of other passages", *(100 * s for s in shares))
+    say(
+        "left out as near as positives: %.1f %% of hard negatives, %.2f %% of other passages",
+        *(100 * s for s in shares),
+    )
 
 
 def _device() -> torch.device:

@@ -1,7 +1,7 @@
 """Training examples drawn from judgements and rankings: shared by `triples` (CoRT) and `pairs` (re-ranker).
 
-Per query: its judged positives, and the documents that rankers put on the ranks asked for, judged positives excluded. All
-in columns: MS MARCO's training queries have fifty million results.
+Per query: its judged positives, and the documents that rankers put on the ranks asked for, judged positives excluded.
+All in columns: MS MARCO's training queries have fifty million results.
 """
 
 from __future__ import annotations

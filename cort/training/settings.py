@@ -47,7 +47,7 @@ class TrainingSettings:
     compile: bool = optional(False, "with torch.compile")
 
     def of(self, updates: int) -> TrainingSettings:
-        """Settings of a training of so many updates: shares of them as numbers."""
+        """Put numbers in the place of shares of all updates."""
         warmup, every = (_count(value, updates) for value in (self.warmup_updates, self.validate_every))
         return replace(self, warmup_updates=warmup, validate_every=max(every, 1))
 

@@ -22,6 +22,7 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
 from workflow.experiment.config import Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
@@ -74,7 +75,7 @@ def complete(config: Config, source: str) -> Config:
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
-    config = with_defaults(copy.deepcopy(config), schema)
+    config = with_defaults(with_recipes(copy.deepcopy(config)), schema)
     if "tune" in config["bm25"]:
         del config["bm25"]["k1"], config["bm25"]["b"]
     for name in evaluated_splits(config):
@@ -96,7 +97,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     lines = names.union(renamed, _idle_settings(config), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
-        lines.update(check_references(with_defaults(sound, schema)))
+        lines.update(check_references(with_defaults(with_recipes(sound), schema)))
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
 
 
