@@ -32,7 +32,7 @@ from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required, thread_count
-from cort.system.progress import track
+from cort.system.progress import Counter
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +96,7 @@ class Options:
 def stage(options: Options) -> None:
     """Encode and write."""
     from cort.models.encoder import load_encoder, texts_of
-    from cort.models.transformer import choose_device, identity, model_fingerprint
+    from cort.models.transformer import choose_device, counted, identity, model_fingerprint
 
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
@@ -114,10 +114,10 @@ def stage(options: Options) -> None:
             return encode_block(rows, encoder, texts, device, options.precision, options.storage)
 
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
-        made = track(finished.each(numbered, make), len(blocks), f"blocks of {BLOCK} texts")
         model, dimension = model_fingerprint(options.model), encoder.settings.dimension
-        vectors = map(from_batch, made)
-        write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=options.storage)
+        with Counter(count, "texts") as counter, counted(encoder, counter):
+            vectors = map(from_batch, finished.each(numbered, make, counter))
+            write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=options.storage)
     finished.remove(number for number, _ in numbered)
     log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)
 

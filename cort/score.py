@@ -31,7 +31,7 @@ from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required, thread_count
-from cort.system.progress import track
+from cort.system.progress import Counter
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +113,7 @@ class Options:
 def stage(options: Options) -> None:
     """Score and write."""
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import choose_device, identity
+    from cort.models.transformer import choose_device, counted, identity
 
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
@@ -138,8 +138,9 @@ def stage(options: Options) -> None:
         model.place(device, options.precision)
         score_block = make_scorer(model, pairs, table, source, device, options.precision)
         numbered = list(enumerate(range(0, table.num_rows, BLOCK)))
-        for block in track(finished.each(numbered, score_block), len(numbered), f"blocks of {BLOCK} pairs"):
-            writer.write_batch(block)
+        with Counter(table.num_rows, "pairs") as counter, counted(model, counter):
+            for block in finished.each(numbered, score_block, counter):
+                writer.write_batch(block)
     finished.remove(number for number, _ in numbered)
 
 

@@ -14,6 +14,9 @@ import yaml
 
 from scripts.bench.common import between, markdown, parse
 from scripts.sandbox import ROOT
+from workflow.experiment.checks import with_defaults
+from workflow.experiment.config import LEARNERS
+from workflow.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -32,8 +35,20 @@ def render(schema: Schema) -> str:
             need = " Required." if key in schema["required"] else ""
             pattern = part.get("propertyNames", {}).get("pattern")
             names = f" Names have {_letters(pattern)}." if pattern else ""
-            parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}")
+            recipes = _recipes(key, part["additionalProperties"]) if key in LEARNERS else ""
+            parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}{recipes}")
     return "\n".join(parts)
+
+
+def _recipes(section: str, schema: Schema) -> str:
+    """Write a table of what each recipe sets."""
+    models = {name: with_recipes({section: {"x": {"recipe": name}}})[section]["x"] for name in load_recipes()}
+    values = [with_defaults(model, schema) for model in models.values()]
+    rows = [
+        (f"`{path}`", *(f"`{_json(value_at(model, path))}`" for model in values)) for path in keys_of_recipes(section)
+    ]
+    heads = ["Key", *(f"`recipe: {name}`" for name in models)]
+    return "\n".join(["", *markdown(heads, rows, "---"), ""])
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
@@ -63,11 +78,13 @@ def _default(key: str, part: Schema, schema: Schema) -> str:
         return "required"
     if "default" not in part:
         return "not set"
-    text = json.dumps(part["default"], ensure_ascii=False)
-    if isinstance(part["default"], float) and "." not in text:
-        # YAML takes 2e-05 for text.
-        text = text.replace("e", ".0e")
-    return "" if part["default"] == {} else f"`{text}`"
+    return "" if part["default"] == {} else f"`{_json(part['default'])}`"
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    # YAML takes 2e-05 for text.
+    return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
 
 
 def _allowed(part: Schema) -> str:
@@ -84,7 +101,7 @@ def _allowed(part: Schema) -> str:
 
 
 def _range(part: Schema) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     return ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
 
 

@@ -24,6 +24,7 @@ from workflow.experiment.config import (
     tuned_systems,
 )
 from workflow.experiment.contrasts import pairs
+from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
 # What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
@@ -214,6 +215,13 @@ def described_systems(config: Config, wildcards: Wildcards) -> Words:
     """How each system's ranking is made."""
     systems = {name: describe(config, name) for name in config["systems"]}
     return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
+
+
+def trainings(config: Config, wildcards: Wildcards) -> Words:
+    """Tell what each training takes of its recipe and of the config."""
+    values = chosen_values(config)
+    texts = {name: describe_training(chosen) for name, chosen in values.items()}
+    return Words(option("settings_of_trainings", report_inputs.named(texts)), {"trainings": values})
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:

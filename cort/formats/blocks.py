@@ -18,6 +18,7 @@ import pyarrow as pa
 from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import InputError
 from cort.system.files import remove_leftovers
+from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +37,22 @@ class FinishedBlocks:
         self._identify = cache(lambda: identify().encode())
 
     def each(
-        self, blocks: Iterable[tuple[int, Block]], make: Callable[[Block], pa.RecordBatch]
+        self,
+        blocks: Iterable[tuple[int, Block]],
+        make: Callable[[Block], pa.RecordBatch],
+        counter: Counter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield every block, by its number: as it was kept, or made now and kept."""
-        taken = 0
+        """Yield every block, by its number: as it was kept, or made now, when `make` counts its rows, and kept."""
+        taken = rows = 0
         for number, block in blocks:
             batch = self._read(number)
             taken += batch is not None
             if batch is None:
                 batch = make(block)
                 self._keep(number, batch)
+            rows += batch.num_rows
+            if counter:
+                counter.reach(rows)
             yield batch
         if taken:
             log.info("went on after %d blocks that were finished before", taken)

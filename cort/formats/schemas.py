@@ -29,6 +29,7 @@ BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
     "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
     "minItems": "at least {} of them",
     "maxItems": "at most {} of them",
     "minProperties": "at least {} in it",

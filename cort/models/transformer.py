@@ -8,7 +8,8 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ from cort.models.settings import EncoderSettings, PairSettings
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder, checksum
 from cort.system.program import program_of
+from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +148,16 @@ def forward_by_length(
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")
     return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
+
+
+@contextmanager
+def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
+    """Count every text or pair that goes through the model."""
+    hook = model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:

@@ -41,6 +41,7 @@ class ReportOptions:
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
     audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
     curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
+    settings_of_trainings: tuple[str, ...] = optional((), "main settings of each training", "NAME=TEXT")
     disagreements: tuple[str, ...] = optional((), "what `cort.disagreements` wrote", "JSON")
     filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; a missing folder is no error", "FOLDER")
@@ -93,6 +94,7 @@ def build(options: ReportOptions) -> dict[str, str]:
         saturation=saturation_rows(depths),
         audits=audited,
         trainings=[summarize(curve) for curve in curves],
+        settings=parse_assignments("--settings-of-trainings", options.settings_of_trainings),
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,
         filters=filters,

@@ -6,13 +6,70 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_LINES = 15.0
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Counter:
+    """Counts `what` ("passages") as they get done, and shows it: how many of `total`, how fast, how long it will take.
+
+    `done` were so before; a `note` says more about the moment. Use it as a context; only if `shown`, it says so.
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        what: str,
+        done: int = 0,
+        note: Callable[[], str] | None = None,
+        shown: bool = True,
+    ) -> None:
+        self.count, self._before = done, done
+        self._total, self._what, self._note, self._shown = total, what, note, shown
+        self._started = self._last = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Counter:
+        if self._shown and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._total, desc=self._what, initial=self.count, leave=False, dynamic_ncols=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, number: int) -> None:
+        """Count some that were done now."""
+        self.count += number
+        if self._bar is not None:
+            self._bar.update(number)
+            if self._note:
+                self._bar.set_postfix_str(self._note())
+        elif self._shown and (now := time.monotonic()) - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            log.info("%s", self._line(now - self._started))
+
+    def reach(self, count: int) -> None:
+        """Count up to `count` those that were done before, which say nothing about how fast it goes."""
+        missing = max(count - self.count, 0)
+        self.count, self._before = self.count + missing, self._before + missing
+        if self._bar is not None:
+            self._bar.initial += missing
+            self._bar.update(missing)
+
+    def _line(self, seconds: float) -> str:
+        now = self.count - self._before
+        parts = [f"{self.count}{f' of {self._total}' if self._total else ''} {self._what}", rate_text(now, seconds)]
+        if self._total and now:
+            parts.append(left_text((self._total - self.count) * seconds / now))
+        return ", ".join([*parts, self._note()] if self._note else parts)
 
 
 def track(
@@ -23,34 +80,11 @@ def track(
     size: Callable[[Item], int] = lambda _: 1,
     note: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
-    """Yield `items` unchanged and show how many `what` ("passages") of `total`, if that is known, are done.
-
-    `done` of the total were so before; an item holds `size` of them; a `note` says more about the last item.
-    """
-    if sys.stderr.isatty():
-        from tqdm import tqdm
-
-        with tqdm(total=total, desc=what, initial=done, leave=False, dynamic_ncols=True) as bar:
-            for item in items:
-                yield item
-                bar.update(size(item))
-                if note:
-                    bar.set_postfix_str(note())
-        return
-    started = last = time.monotonic()
-    count = done
-    for item in items:
-        yield item
-        count += size(item)
-        now = time.monotonic()
-        if now - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            parts = [f"{count}{f' of {total}' if total else ''} {what}", rate_text(count - done, now - started)]
-            if total and count > done:
-                parts.append(left_text((total - count) * (now - started) / (count - done)))
-            if note:
-                parts.append(note())
-            log.info("%s", ", ".join(parts))
+    """Yield `items` unchanged and show how many `what` are done, as a `Counter` does; an item holds `size` of them."""
+    with Counter(total, what, done, note) as counter:
+        for item in items:
+            yield item
+            counter.advance(size(item))
 
 
 def left_text(seconds: float) -> str:

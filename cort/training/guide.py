@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 
 from cort.models.encoder import Encoder, Texts
-from cort.system.progress import track
+from cort.models.transformer import counted
+from cort.system.progress import Counter
 from cort.training.microbatches import Rows
 
 log = logging.getLogger(__name__)
@@ -66,10 +67,8 @@ def encode_start(encoder: Encoder, texts: Texts, rows: Rows, what: str) -> Vecto
     rows, device = np.unique(rows), _device()
     encoder.eval().to(device)
     parts = np.split(rows, range(TEXTS_AT_ONCE, len(rows), TEXTS_AT_ONCE))
-    vectors = [
-        texts.vectors(encoder, part, device).cpu().numpy()
-        for part in track(parts, len(rows), f"{what} encoded before training", size=len)
-    ]
+    with Counter(len(rows), f"{what} encoded before training") as counter, counted(encoder, counter):
+        vectors = [texts.vectors(encoder, part, device).cpu().numpy() for part in parts]
     encoder.train().cpu()
     return Vectors(rows, np.concatenate(vectors))
 

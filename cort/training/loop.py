@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.system.errors import InputError, input_error
-from cort.system.progress import track
+from cort.system.progress import Counter
 from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
@@ -111,7 +111,7 @@ class _Loop:
         self.alone = Forward(task.model, settings, self.accelerator, alone=True)
         self.preemption = PreemptionHandler(checkpoints, self.state, self.updates) if checkpoints else None
         self.events_folder = events
-        self.last_loss, self.speed = math.nan, 0.0
+        self.last_loss = math.nan
 
     @property
     def progress(self) -> Progress:
@@ -144,7 +144,12 @@ class _Loop:
         steps: Iterable[int] = range(done + 1, self.updates + 1)
         self.since = time.perf_counter()
         self._close_row()  # the one before the first update, or one that an interruption left open
-        for step in track(steps, self.updates, "updates", done, note=self._note) if self.first else steps:
+        seen = min(done * self.per_update, self.task.examples)
+        with Counter(self.task.examples, "examples", seen, self._note, shown=self.first) as self.counter:
+            self._take(steps)
+
+    def _take(self, steps: Iterable[int]) -> None:
+        for step in steps:
             if 0 < self.settings.patience <= self.progress.stale:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
@@ -177,7 +182,7 @@ class _Loop:
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
         seconds = time.perf_counter() - self.since
-        self.last_loss, self.speed = total, len(examples) / seconds
+        self.last_loss = total
         self.state.advance(step, total, len(examples), seconds)
 
     def _accumulate(self, step: int, batch: MicroBatch, examples: int, completes: bool) -> float:
@@ -194,12 +199,13 @@ class _Loop:
                 self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
         self.accelerator.backward(loss * self.accelerator.num_processes)
+        self.counter.advance(batch.size)
         return loss.item()
 
     def _note(self) -> str:
         """Say where the training is."""
         rate = self.state.schedule.get_last_lr()[0]
-        return f"loss {self.last_loss:.4f}, learning rate {rate:.2g}, {self.speed:.1f} examples per second"
+        return f"update {self.progress.step} of {self.updates}, loss {self.last_loss:.4f}, learning rate {rate:.2g}"
 
     def _open_events(self) -> Any:
         """Open what TensorBoard shows meanwhile, beside files of earlier calls, void after this update; or nothing."""

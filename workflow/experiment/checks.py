@@ -24,6 +24,7 @@ from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
 from workflow.experiment.config import LEARNERS, Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
+from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
@@ -112,7 +113,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
 
 
 def filled(config: Config, schema: Config) -> Config:
-    """Fill in the schema's defaults, in place, but for those that mean nothing in a released model.
+    """Fill in recipes and the schema's defaults, in place, but for what means nothing in a released model.
 
     A `pretrained` one becomes the base model of its own name.
     """
@@ -122,7 +123,7 @@ def filled(config: Config, schema: Config) -> Config:
         for name, model in mappings(config.get(section, {})).items()
         if model.keys() & {"pretrained", "released"}
     ]
-    config = with_defaults(config, schema)
+    config = with_defaults(with_recipes(config), schema)
     for name, model, written in released:
         idle = OF_TRAINING if "released" in written or "training" not in written else set()
         if "pretrained" in written:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from cort.system.devices import visible_devices
 from workflow.experiment.config import Config
+from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
-from workflow.planning.dryrun import DryRun
+from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, Machine, measure, settings_of
 
@@ -20,6 +21,7 @@ from workflow.planning.flops import HEAVY, Machine, measure, settings_of
 LONG, LITTLE = 24 * 3600, 0.5
 # Half precision that is slower than single precision is done by software.
 WORTH_IT = 0.5
+TRAINING = {"encoder": "train", "reranker": "train_reranker"}
 EXPLANATION = """\
 time: all jobs of a stage, one after the other; memory: its largest job; disk: with temporary files.
 recorded: measured in an earlier run; scaled: measured of another job of the stage, times the change in work;
@@ -74,7 +76,8 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     count = f"{len(jobs)} job{'s' * (len(jobs) > 1)}"
     needed = f"{in_units(largest.cost.memory)} of memory for the largest"
     line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
-    table = f"{config['dataset']}: {count} would run.\n\n{_table(predictions)}\n{total}\n\n{EXPLANATION}\n{said}"
+    heading = f"{config['dataset']}: {count} would run."
+    table = f"{heading}\n\n{_table(predictions)}\n{total}\n\n{EXPLANATION}\n{_trainings(jobs, config)}{said}"
     return Forecast(table, line, problems)
 
 
@@ -102,6 +105,14 @@ def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float)
     busy = os.getloadavg()[0]
     if busy > machine.cores:
         yield f"this machine is busy (load {busy:.1f} on {machine.cores} cores): all will take longer"
+
+
+def _trainings(jobs: Sequence[Job], config: Config) -> str:
+    """Write the values that each planned training takes of its recipe and of the config, a line each."""
+    planned = {job.wildcards[kind] for job in jobs for kind in ("encoder", "reranker") if job.rule == TRAINING[kind]}
+    values = {name: chosen for name, chosen in chosen_values(config).items() if name in planned}
+    lines = [f"{name}: {describe_training(chosen)}\n" for name, chosen in values.items()]
+    return "".join(["\n", *lines]) if lines else ""
 
 
 def _table(predictions: Sequence[Prediction]) -> str:

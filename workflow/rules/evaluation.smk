@@ -111,7 +111,7 @@ rule report:
         ),
     localrule: True
     params:
-        options=options("title", "evaluation.baseline", settings.described_systems),
+        options=options("title", "evaluation.baseline", settings.described_systems, settings.trainings),
         curves=report_inputs.named(report_inputs.curves(config)),
         filters=report_inputs.named(report_inputs.filters(config)),
         benchmarks=f"benchmarks/{config['dataset']}",
