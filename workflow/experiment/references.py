@@ -223,8 +223,8 @@ def _check_splits(config: Config) -> Iterator[str]:
                 )
     for section, (_, source) in LEARNERS.items():
         for name, model in config[section].items():
-            unable = [one for one in sources(model[source]) if one not in searchable(config)]
-            for teacher in unable if is_trained(model) else []:
+            taught_by = sources(model[source]) if is_trained(model) else []
+            for teacher in (one for one in taught_by if one not in searchable(config)):
                 yield (
                     f"{section}.{name}.{source}.system: found {teacher!r}, made from a published run, expected a "
                     "system that can rank the training queries; name another"
