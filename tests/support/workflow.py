@@ -25,8 +25,8 @@ def rules():
 RULES = rules()
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
-#: rules without a job in the tiny experiment: its encoder is trained, without a teacher, and no latency is measured
-UNUSED = RAW | {"import_encoder", "latency", "score_triples"}
+#: rules without a job in the tiny experiment: its encoder is trained, without a teacher, no weights, no latency
+UNUSED = RAW | {"import_encoder", "latency", "score_triples", "fuse_tune", "rerank_tune"}
 
 
 def module_of(rule):
