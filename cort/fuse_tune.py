@@ -1,8 +1,8 @@
 """Tune the weights of a merge, or of a re-ranker and what it re-ranks, by grid search on validation queries.
 
 Of two parts the weights go from 0 to 1 in steps of .05, of more in steps of .1; their sum is 1. Every query is merged
-with each of them as `fuse`, or `rerank`, will merge it. The best mean of the measure decides; of equally good weights
-the nearest to equal ones are taken.
+with each of them as `fuse`, or `rerank`, will merge it. Of all weights whose mean is within one standard error of the
+best one, the nearest to equal are taken.
 
 Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
 Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
@@ -72,9 +72,8 @@ def read_cases(options: Options) -> tuple[list[str], Iterator[Case]]:
     """Read what is weighed: the ids of the queries, and each as a case."""
     if options.scores is None:
         runs = read_parts(options.runs, by_scores=True)
-        return list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids)), merged(
-            runs, options.depth, options.normalization
-        )
+        query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids))
+        return query_ids, merged(runs, options.depth, options.normalization)
     if len(options.runs) != 1:
         raise input_error("--runs", f"{len(options.runs)} runs with scores", "one", "name the run that is re-ranked")
     run = read_run(options.runs[0])
@@ -102,15 +101,14 @@ def stage(options: Options) -> None:
     values = measure_grid(tracked, qrels, grid, options.measure, options.relevance_level, depth)
     means = values.mean(axis=1).tolist()
     chosen = choose(grid, values)
-    points = [Point(*point) for point in sorted(zip(grid, means, strict=True))]
+    points = [Point(*point) for point in zip(grid, means, strict=True)]
     found = TunedWeights(
         *(options.measure, options.relevance_level, len(qrels), list(options.parts)),
-        *(grid[chosen], means[chosen], points),
+        *(grid[chosen], means[chosen], max(means), points),
     )
     write_artifact(options.output, found)
     weights = ", ".join(f"{name} {weight:g}" for name, weight in zip(found.parts, found.weights, strict=True))
-    equal = f"{means[0]:.4f} with the weights nearest to equal"
-    log.info("%s: %s %.4f of %d queries, %s", weights, found.measure, found.value, found.queries, equal)
+    log.info("%s: %s %.4f of %d queries, at best %.4f", weights, found.measure, found.value, found.queries, found.best)
 
 
 main = cli.main_of(Options, stage)

@@ -21,6 +21,7 @@ from workflow.experiment.config import (
     splits_of,
     systems_with,
     trained_models,
+    tuned_systems,
 )
 from workflow.inputs import weights
 from workflow.params import Wildcards
@@ -103,6 +104,11 @@ def filters(config: Config) -> dict[str, str]:
                 paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train"
             )
     return found
+
+
+def tuned_weights(config: Config) -> dict[str, str]:
+    """Weights that were chosen on validation queries, by system."""
+    return {name: paths.at(paths.WEIGHTS, config, system=name) for name in tuned_systems(config)}
 
 
 def exported_model(config: Config, wildcards: Wildcards) -> str:

@@ -17,6 +17,7 @@ from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_
 from cort.reporting.page import render, saturation_rows, summarize, systems_blocks, verdict_blocks
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
+from cort.retrieval.weights import TunedWeights
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
 
@@ -36,6 +37,7 @@ class ReportOptions:
     dataset: str = required(help="name of the dataset")
     measures_files: tuple[str, ...] = required("JSON", "measures of one system on one split each")
     description_of_systems: tuple[str, ...] = optional((), "how each system is made", "NAME=TEXT")
+    tuned: tuple[str, ...] = optional((), "weights that `cort.fuse_tune` chose for a system", "NAME=JSON")
     baseline: str | None = optional(None, "system to which the differences are shown", "NAME")
     comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
@@ -48,6 +50,16 @@ class ReportOptions:
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
     reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
+
+
+def describe_systems(options: ReportOptions) -> dict[str, str]:
+    """Say how each system is made, with the weights that were chosen for it."""
+    found = parse_assignments("--description-of-systems", options.description_of_systems)
+    for name, path in parse_assignments("--tuned", options.tuned).items():
+        weights = read_artifact(path, TunedWeights)
+        parts = ", ".join(f"{part} {weight:g}" for part, weight in zip(weights.parts, weights.weights, strict=True))
+        found[name] = f"{found.get(name, '')}: {parts} ({weights.queries} queries)".removeprefix(": ")
+    return found
 
 
 def build(options: ReportOptions) -> dict[str, str]:
@@ -87,7 +99,7 @@ def build(options: ReportOptions) -> dict[str, str]:
         figures={name: figures.draw_inline(found, name) for name, found in drawn.items()},
         headlines=headlines(options.dataset, measures, comparisons, options.baseline),
         systems=systems_blocks(measures, options.baseline, comparisons),
-        descriptions=parse_assignments("--description-of-systems", options.description_of_systems),
+        descriptions=describe_systems(options),
         verdicts=verdict_blocks(comparisons),
         judged=judged_blocks(measures),
         comparisons=comparisons,

@@ -61,11 +61,12 @@ def refuse_constant_scores(path: str, run: Run) -> None:
     if (beyond := np.flatnonzero(np.abs(run.scores) > LARGEST)).size:
         found = f"the score {run.scores[beyond[0]]:g}"
         raise input_error(path, found, f"at most {LARGEST:.3g} either side of 0", "scale the scores")
-    first, last = run.scores[run.offsets[:-1]], run.scores[run.offsets[1:] - 1]
-    step = np.spacing(np.maximum(np.abs(first), np.abs(last)).astype(np.float32)).astype(np.float64)
-    constant = int(np.count_nonzero(first - last <= (np.diff(run.offsets) - 1) * step))
+    scores = run.scores.astype(np.float32)
+    first, last = scores[run.offsets[:-1]], scores[run.offsets[1:] - 1]
+    steps = (np.diff(run.offsets) - 1) * np.spacing(np.maximum(np.abs(first), np.abs(last))).astype(np.float64)
+    constant = int(np.count_nonzero(first.astype(np.float64) - last <= steps))
     if 2 * constant > len(run):
         found = f"constant scores, or a single result, in {constant} of {len(run)} rankings"
         raise input_error(path, found, "scores that tell documents apart", "merge this run by rrf or interleave")
     if constant:
-        log.warning("%s: %d of %d rankings have constant scores, which add nothing", path, constant, len(run))
+        log.warning("%s: %d of %d rankings have constant scores or a single result", path, constant, len(run))

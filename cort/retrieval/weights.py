@@ -35,7 +35,10 @@ class Point:
 
 @dataclass(frozen=True)
 class TunedWeights:
-    """Weights chosen on validation queries, one per part in the order of the config, and all that were tried."""
+    """Weights chosen on validation queries, one per part in the order of the config, and all that were tried.
+
+    `value` is the mean of the measure with the chosen weights, `best` the highest of the grid.
+    """
 
     measure: str
     relevance_level: int
@@ -43,6 +46,7 @@ class TunedWeights:
     parts: list[str]
     weights: Weights
     value: float
+    best: float
     grid: list[Point]
 
     def check(self, node: Node) -> None:
@@ -79,14 +83,10 @@ def check_weights(source: str, weights: Weights, parts: int) -> None:
 
 
 def make_grid(parts: int) -> list[Weights]:
-    """List weights whose sum is 1: of two parts in steps of .05, of more in steps of .1; the nearest to equal first."""
+    """List weights whose sum is 1: of two parts in steps of .05, of more in steps of .1."""
     steps = STEPS_OF_TWO if parts == 2 else STEPS
     shares = [one for one in itertools.product(range(steps + 1), repeat=parts) if sum(one) == steps]
-    # In whole numbers, so that equal distances are equal.
-    return [
-        tuple(share / steps for share in one)
-        for one in sorted(shares, key=lambda one: (sum((parts * share - steps) ** 2 for share in one), one[::-1]))
-    ]
+    return [tuple(share / steps for share in one) for one in shares]
 
 
 class Case(NamedTuple):
@@ -118,5 +118,18 @@ def measure_grid(
 
 
 def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
-    """Choose the point with the highest mean; of equally good ones the first, which is the nearest to equal weights."""
-    return int(np.argmax(values.mean(axis=1).round(DECIMALS)))
+    """Choose the weights nearest to equal among those within one standard error of the best mean; then the better ones.
+
+    The error is that of the mean difference to the best, query by query (the rule of Breiman et al. 1984, 3.4.3): with
+    few queries the best mean says little, and equal weights are a good guess.
+    """
+    means = values.mean(axis=1).round(DECIMALS)
+    best, count = int(np.argmax(means)), values.shape[1]
+    errors = (values - values[best]).std(axis=1) / math.sqrt(max(count - 1, 1))
+    good = np.flatnonzero(means >= means[best] - errors).tolist()
+    return min(good, key=lambda point: (_distance(grid[point]), -means[point], point))
+
+
+def _distance(weights: Weights) -> float:
+    """Measure how far from equal weights are, so that equal distances are equal."""
+    return round(math.fsum((weight - 1 / len(weights)) ** 2 for weight in weights), DECIMALS)

@@ -19,8 +19,8 @@ NEURAL = {"train_reranker", "score"}
 FETCHING = {"download", "extract"}
 # Searches with what is driven.
 SEARCHING = {"latency"}
-# Repeats `bm25` with more parameters, `retrieve_graph` with other widths.
-REPEATED = {"bm25_tune", "audit"}
+# Repeats `bm25` with more parameters, `retrieve_graph` with other widths, `fuse` with other weights on fewer queries.
+REPEATED = {"bm25_tune", "audit", "fuse_tune"}
 
 
 def measured(size, n, seconds, **others):

@@ -195,13 +195,17 @@ def test_systems_that_merge_others_are_listed_with_their_method(experiment):
     systems = {"bm25": {"retrieve": "bm25"}, "again": {"retrieve": "bm25"}}
     both = {"systems": ["again", "bm25"]}
     systems |= {"a": {"interleave": ["bm25", "again"]}, "b": {"fuse": both}, "c": {"fuse": {**both, "method": "rrf"}}}
+    linear, parts = {**both, "method": "linear"}, ["again", "bm25"]
+    systems |= {"d": {"fuse": linear}, "e": {"fuse": {**linear, "normalization": "z-score", "weights": [1, 2]}}}
     config = load(experiment(systems=systems))
     options = manifest_options(config, lambda encoder: [])
     found = json.loads(options[options.index("--systems") + 1])
     assert found["a"] == {"kind": "interleave", "parts": ["bm25", "again"]}
     assert found["b"] == {"kind": "interleave", "parts": ["again", "bm25"]}
-    assert found["c"] == {"kind": "rrf", "parts": ["again", "bm25"]}
-    assert describe(config, "c") == "again and bm25 merged by rrf"
+    assert found["c"] == {"kind": "rrf", "parts": ["again", "bm25"], "k": 60}
+    assert found["d"] == {"kind": "linear", "parts": parts, "normalization": "min-max", "weights": [0.5, 0.5]}
+    assert found["e"] == {"kind": "linear", "parts": parts, "normalization": "z-score", "weights": [1, 2]}
+    assert describe(config, "c") == "again and bm25 merged by rrf, k = 60"
 
 
 def test_latencies_wait_for_what_is_opened(experiment):

@@ -29,7 +29,8 @@ WITHOUT_DEFAULT = {
     "submissions.*.run_id",
     "encoders.*.teacher",
     "encoders.*.start",
-    *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "run")),
+    *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),
+    *(f"systems.*.{key}" for key in ("tune", "fuse.tune", "fuse.weights")),
     *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw")),
 }
 

@@ -4,10 +4,12 @@ import re
 
 import pytest
 import yaml
+from snakemake.iocontainers import Wildcards
 
 from cort.evaluation.measures import TREC_NAMES
 from tests.support.common import COMMIT
 from tests.support.configs import GONE, changed, complaints
+from workflow import settings
 from workflow.experiment.checks import ConfigError, complete, load_schema, read
 from workflow.experiment.config import (
     deciding,
@@ -30,7 +32,7 @@ from workflow.inputs import weights
 from workflow.report_inputs import exports
 
 CROSS = "reranker: cross"
-
+LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 MISTAKES = {
     # The shape.
     "unknown key": (
@@ -43,7 +45,7 @@ MISTAKES = {
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},
         "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, interleave, fuse, "
-        "rerank, reranker, depth, run; did you mean retrieve?",
+        "rerank, reranker, depth, weight, tune, run; did you mean retrieve?",
     ),
     "unknown key like nothing": (
         {"bm25 xyz": 1},
@@ -374,12 +376,71 @@ MISTAKES = {
     ),
     "unknown fusion": (
         {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "rff"}}},
-        "systems.new.fuse.method: found 'rff', expected one of interleave, rrf; did you mean rrf?",
+        "systems.new.fuse.method: found 'rff', expected one of interleave, rrf, linear; did you mean rrf?",
     ),
     "unknown fused system": (
         {"systems new": {"fuse": {"systems": ["bm25", "cotr"], "method": "rrf"}}},
         "systems.new.fuse.systems: found 'cotr', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
         "cort+bm25-cross, published, new; did you mean cort?",
+    ),
+    "a constant of another method": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "k": 10}}},
+        "systems.new.fuse.k: found k with the method linear, expected it with rrf; remove it or change the method",
+    ),
+    "weights of another method": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "rrf", "weights": [1, 2]}}},
+        "systems.new.fuse.weights: found weights with the method rrf, expected it with linear; remove it or change the "
+        "method",
+    ),
+    "unknown normalization": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "normalization": "minmax"}}},
+        "systems.new.fuse.normalization: found 'minmax', expected one of min-max, z-score; did you mean min-max?",
+    ),
+    "too many weights": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "weights": [0.2, 0.3, 0.5]}}},
+        "systems.new.fuse.weights: found 3 weights, expected 2, one per system; add or remove some",
+    ),
+    "no weight at all": (
+        {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "weights": [0, 0]}}},
+        "systems.new.fuse.weights: found 0 alone, expected one above 0; raise one",
+    ),
+    "weights and their tuning": (
+        {"systems new": {"fuse": {**LINEAR, "weights": [0.2, 0.8], "tune": "RR@10"}}},
+        "systems.new.fuse.weights: found weights beside tune, expected one of them, as tune chooses the weights; "
+        "remove one",
+    ),
+    "tuned for nothing known": (
+        {"systems new": {"fuse": {**LINEAR, "tune": "MRR"}}},
+        "systems.new.fuse.tune: found 'MRR', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and "
+        "Success@k; fix it",
+    ),
+    "tuned on a published run": (
+        {"systems new": {"fuse": {"systems": ["bm25", "published"], "method": "linear", "tune": "RR@10"}}},
+        "systems.new: found tune with 'published', made from a published run, expected systems that can rank the "
+        "validation queries; give weights or name another",
+    ),
+    "tuned on shorter runs": (
+        {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}, "training_depth": 60},
+        "systems.new.fuse.tune: found training_depth 60, expected at most depth (50), which runs of validation have "
+        "with it; lower training_depth or raise depth",
+    ),
+    "a weight of what re-ranks nothing": (
+        {"systems bm25 weight": 0.5},
+        "systems.bm25.weight: found weight with retrieve, expected it not to be there; remove it",
+    ),
+    "a weight and its tuning": (
+        {"systems cort+bm25-cross weight": 0.5, "systems cort+bm25-cross tune": "RR@10"},
+        "systems.cort+bm25-cross.weight: found weight beside tune, expected one of them, as tune chooses the weight; "
+        "remove one",
+    ),
+    "a weight above 1": (
+        {"systems cort+bm25-cross weight": 1.5},
+        "systems.cort+bm25-cross.weight: found 1.5, expected at most 1; fix the value",
+    ),
+    "negatives of what is tuned with the model that learns from them": (
+        {"systems cort+bm25-cross tune": "RR@10", "rerankers cross pairs system": "cort+bm25-cross"},
+        "systems.cort+bm25-cross: found the circle cort+bm25-cross -> cort+bm25-cross, expected no system to wait for "
+        "itself; break it, or give a re-ranker of several of them a copy under another name",
     ),
     "fused twice": (
         {"systems new": {"fuse": {"systems": ["bm25", "bm25"]}}},
@@ -892,3 +953,64 @@ def test_an_earlier_key_beside_the_new_one_is_refused_too():
     assert complaints({"encoders encoder training": {"accumulate": 2, "gradient_accumulation": 3}}) == [
         "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it"
     ]
+
+
+def test_tuning_without_validation_is_refused(tmp_path):
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    config = {
+        "dataset": "toy",
+        "collection": {"passages": "c.tsv"},
+        "splits": {"test": files},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "other": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}},
+            "both": {"fuse": {"systems": ["bm25", "other"], "method": "linear", "tune": "RR@10"}},
+        },
+    }
+    with pytest.raises(ConfigError) as caught:
+        complete(config, "toy.yaml")
+    assert str(caught.value) == (
+        "toy.yaml: systems.both.fuse.tune: found no split validation, expected validation queries to tune on; add the "
+        "split"
+    )
+
+
+def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
+    systems = {
+        "turns": {"fuse": {"systems": ["bm25", "cort"]}},
+        "ranks": {"fuse": {"systems": ["bm25", "cort"], "method": "rrf", "k": 10}},
+        "equal": {"fuse": LINEAR},
+        "given": {"fuse": {**LINEAR, "normalization": "z-score", "weights": [0.25, 0.75]}},
+        "tuned": {"fuse": {**LINEAR, "tune": "nDCG@10"}},
+        "light": {"rerank": "bm25", "reranker": "cross", "weight": 0.65},
+        "chosen": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
+    }
+    config = complete(changed({f"systems {name}": system for name, system in systems.items()}), "tiny.yaml")
+    kept = {name: config["systems"][name]["fuse"] for name in systems if "fuse" in systems[name]}
+    assert kept["turns"] == {"systems": ["bm25", "cort"], "method": "interleave"}
+    assert kept["ranks"] == systems["ranks"]["fuse"]
+    assert kept["equal"] == {**LINEAR, "normalization": "min-max"}
+    assert kept["tuned"] == {**LINEAR, "normalization": "min-max", "tune": "nDCG@10"}
+    assert config["systems"]["cort+bm25-cross"]["weight"] == 1
+    assert {name: describe(config, name) for name in systems} == {
+        "turns": "bm25 and cort merged by interleave",
+        "ranks": "bm25 and cort merged by rrf, k = 10",
+        "equal": "bm25 and cort merged by linear combination of min-max scores, equal weights",
+        "given": "bm25 and cort merged by linear combination of z-score scores, weights 0.25, 0.75",
+        "tuned": "bm25 and cort merged by linear combination of min-max scores, weights tuned for nDCG@10 on "
+        "validation",
+        "light": "first 20 of bm25 re-ranked by cross, its weight 0.65",
+        "chosen": "first 20 of tuned re-ranked by cross, its weight tuned for RR@10 on validation",
+    }
+    # What is tuned waits for the re-ranker's scores of validation candidates; who only re-ranks does not.
+    assert reranked_by(config, "cross", "validation") == ["tuned"]
+    assert reranked_by(config, "cross", "train") == []
+
+
+def test_validation_runs_are_as_deep_as_those_that_weights_are_for():
+    def depth_of(split, changes):
+        return settings.depth(complete(changed(changes), "tiny.yaml"), Wildcards(fromdict={"split": split}))
+
+    tuned = {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}}
+    assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth", "30"]
+    assert depth_of("validation", tuned) == depth_of("test", {}) == ["--depth", "50"]

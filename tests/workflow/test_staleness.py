@@ -159,6 +159,12 @@ def graphs(tree):
     for key in changed:
         for path, value in TABLE["keys"][key]["set"].items():
             put(config, path.split("."), value)
+    linear = {"systems": ["cort", "bm25"], "method": "linear"}
+    config["systems"] |= {
+        "weighed": {"fuse": {**linear, "weights": [1, 2]}},
+        "tuned": {"fuse": {**linear, "tune": "RR@10"}},
+        "light": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
+    }
     (tree / "tiny" / "more.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     graphs = {}
     for name in (*EXPERIMENTS, "more"):

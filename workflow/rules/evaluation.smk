@@ -92,6 +92,7 @@ rule report:
         disagreements=report_inputs.disagreements(config),
         curves=report_inputs.curves(config).values(),
         filters=report_inputs.filters(config).values(),
+        weights=report_inputs.tuned_weights(config).values(),
         reproduction=report_inputs.reproduction(config),
         latencies=report_inputs.latencies(config),
         provenance=paths.PROVENANCE,
@@ -114,6 +115,7 @@ rule report:
         options=options("title", "evaluation.baseline", settings.described_systems, settings.trainings),
         curves=report_inputs.named(report_inputs.curves(config)),
         filters=report_inputs.named(report_inputs.filters(config)),
+        weights=report_inputs.named(report_inputs.tuned_weights(config)),
         benchmarks=f"benchmarks/{config['dataset']}",
         reproduction=[word for path in report_inputs.reproduction(config) for word in ("--reproduction", path)],
         folder=subpath(output.page, parent=True),
@@ -123,5 +125,6 @@ rule report:
         "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
         " --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
         " --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
+        " --tuned {params.weights:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

@@ -125,6 +125,7 @@ rule rerank_tune:
         paths.WEIGHTS,
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
+    localrule: True
     params:
         options=options(settings.tuning, "splits.validation.relevance_level"),
     message:

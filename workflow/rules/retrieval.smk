@@ -120,6 +120,7 @@ rule fuse_tune:
         paths.WEIGHTS,
     wildcard_constraints:
         system=names_of_kind(config, "fuse"),
+    localrule: True
     params:
         options=options(settings.tuning, "splits.validation.relevance_level"),
     message:

@@ -11,6 +11,7 @@ import torch
 
 from cort import manifest
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
 from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.runs import read_run
@@ -20,6 +21,7 @@ from cort.online.neural import ExactSearch, QueryEncoder, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
+from cort.retrieval.weights import Point, TunedWeights
 from cort.system.errors import InputError
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS
@@ -205,6 +207,47 @@ def test_rankings_are_merged_as_the_system_says(tmp_path):
     # Ties go by document id, not by turns.
     assert [one.doc_id for one in answer.results] == ["b0", "e0", "b1", "e1"]
     assert [one.score for one in answer.results] == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
+    searcher.close()
+
+
+def tuned(path, *weights):
+    """Write weights as `fuse_tune` does."""
+    parts = [f"part {number}" for number in range(len(weights))]
+    write_artifact(path, TunedWeights("RR@10", 1, 5, parts, weights, 0.5, 0.5, [Point(weights, 0.5)]))
+    return path
+
+
+def test_scores_are_weighed_over_as_many_results_as_in_the_runs(tmp_path):
+    linear = {"kind": "linear", "parts": ["dense", "bm25"], "normalization": "min-max"}
+    systems = SYSTEMS | {
+        "given": linear | {"weights": [0.6, 0.4]},
+        "tuned": linear | {"tuned": tuned(tmp_path / "weights.json", 0.6, 0.4)},
+    }
+    slow = Slow()
+    searcher = slow.searcher(manifest_with(tmp_path, systems), ["given", "tuned"])
+    answer = searcher.search("given", "q", 4, concurrent=False)
+    assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
+    # Ten results each with scores from 1 to 0: .6, .6 * 8/9, .6 * 7/9, and .4 of the first of BM25.
+    assert [one.doc_id for one in answer.results] == ["e0", "e1", "e2", "b0"]
+    assert [one.score for one in answer.results] == pytest.approx([0.6, 0.6 * 8 / 9, 0.6 * 7 / 9, 0.4], abs=1e-6)
+    assert searcher.search("tuned", "q", 4).results == answer.results
+    searcher.close()
+
+
+def test_a_re_ranker_is_weighed_against_its_candidates(tmp_path):
+    reranked = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
+    systems = SYSTEMS | {
+        "unmoved": reranked | {"weight": 0},
+        "light": reranked | {"weight": 0.25},
+        "heavy": reranked | {"tuned": tuned(tmp_path / "weights.json", 0.25, 0.75)},
+    }
+    searcher = Slow().searcher(manifest_with(tmp_path, systems), ["unmoved", "light", "heavy"])
+    # The re-ranker turns the order of the first three round.
+    found = {name: searcher.search(name, "q", 5).results for name in ("unmoved", "light", "heavy")}
+    assert [one.doc_id for one in found["unmoved"]] == ["e0", "e1", "e2", "e3", "e4"]
+    assert [one.doc_id for one in found["light"]] == ["e0", "e1", "e2", "e3", "e4"]
+    assert [one.doc_id for one in found["heavy"]] == ["e2", "e1", "e0", "e3", "e4"]
+    assert [one.score for one in found["heavy"]][:3] == pytest.approx([0.75, 0.5, 0.25])
     searcher.close()
 
 

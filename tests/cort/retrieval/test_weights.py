@@ -1,0 +1,65 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from cort.formats.artifacts import write_artifact
+from cort.retrieval.weights import Case, Point, TunedWeights, choose, make_grid, measure_grid, read_weights
+from cort.system.errors import InputError
+
+
+@pytest.mark.parametrize(("parts", "points"), [(2, 21), (3, 66), (4, 286)])
+def test_the_grid_has_all_weights_of_its_steps(parts, points):
+    grid = make_grid(parts)
+    assert len(set(grid)) == len(grid) == points
+    assert all(math.fsum(one) == pytest.approx(1) and min(one) >= 0 for one in grid)
+    for corner in set(itertools.permutations([1.0, *[0.0] * (parts - 1)])):
+        assert corner in grid
+    if parts == 2:
+        assert sorted(one[0] for one in grid) == [step / 20 for step in range(21)]
+
+
+def test_equally_good_weights_are_the_nearest_to_equal():
+    grid = make_grid(2)
+    assert grid[choose(grid, np.full((21, 4), 0.5))] == (0.5, 0.5)
+    values = np.zeros((21, 4))
+    values[[grid.index((share, 1 - share)) for share in (0.0, 0.25, 1.0)]] = 0.75
+    assert grid[choose(grid, values)] == (0.25, 0.75)
+
+
+def test_a_better_mean_within_one_standard_error_is_not_believed():
+    grid = make_grid(2)
+    best, equal = grid.index((0.75, 0.25)), grid.index((0.5, 0.5))
+    # Queries differ by 1, 1, 1 and -2, mean .25, standard error sqrt(27/4/3/4) = .75; then by .25 each, without error.
+    values = np.zeros((21, 4))
+    values[:] = -9.0
+    values[equal], values[best] = 0.0, [1, 1, 1, -2]
+    assert choose(grid, values) == equal
+    values[best] = 0.25
+    assert choose(grid, values) == best
+    # One query has no error: the best mean decides.
+    assert choose(grid, values[:, :1]) == best
+
+
+def test_the_grid_is_measured_on_rankings_by_score_then_id():
+    parts = [np.array([1.0, 0.5, 0.0]), np.array([0.0, 0.5, 1.0])]
+    cases = [Case("1", ["a", "b", "c"], parts, ["z"]), Case("unjudged", ["a"], [np.ones(1)] * 2)]
+    qrels = {"1": {"c": 1}, "2": {"a": 1}, "3": {"z": 1}}
+    grid = [(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]
+    values = measure_grid(cases, qrels, grid, "RR", 1, 10)
+    # A query without results counts 0; of equal scores the first id is first.
+    assert values.tolist() == [[1 / 3, 0, 0], [1 / 3, 0, 0], [1, 0, 0]]
+    assert measure_grid(cases, qrels, grid, "RR", 1, 2).tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
+    assert measure_grid(cases, {"1": {"z": 1}}, grid, "RR", 1, 10).tolist() == [[1 / 4]] * 3
+
+
+def test_weights_of_another_number_of_parts_are_refused(tmp_path):
+    path = tmp_path / "weights.json"
+    write_artifact(path, TunedWeights("RR@10", 1, 3, ["a", "b"], (0.25, 0.75), 0.5, 0.5, [Point((0.25, 0.75), 0.5)]))
+    assert read_weights(path, 2) == (0.25, 0.75)
+    with pytest.raises(InputError, match=r"weights.json: found 2 weights at weights, expected 3, one per part"):
+        read_weights(path, 3)
+    path.write_text(path.read_text().replace("0.75", "0.5", 1))
+    with pytest.raises(InputError, match=r"weights.json: found \[0.25, 0.5\] at weights, expected 2 numbers from 0"):
+        read_weights(path, 2)

@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort import fuse, fuse_tune, rerank
+from cort.evaluation.measures import evaluate_run, means
+from cort.formats import tables
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+
+DEPTH, MEASURE = 20, "nDCG@10"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two runs of 12 queries, a re-ranker's scores of the first, and judgements of the 15 queries of the split."""
+    generator = np.random.default_rng(3)
+    qrels = {f"q{q}": {f"d{d}": int(d % 3 > 0) for d in generator.permutation(40)[:6]} for q in range(15)}
+    runs, scores = {}, []
+    for name, signal in (("a", 1.5), ("b", 1.0)):
+        rankings = []
+        for query in list(qrels)[:12]:
+            ids = [f"d{d}" for d in generator.permutation(40)[:25]]
+            found = generator.standard_normal(25) + signal * np.array([qrels[query].get(one, 0) for one in ids])
+            by = np.argsort(-found)
+            rankings.append(Ranking(query, [ids[row] for row in by], found[by]))
+            if name == "a":
+                scores += [{"query_id": query, "doc_id": one, "score": generator.standard_normal()} for one in ids]
+        write_run(tmp_path / f"{name}.trec", rankings, name)
+        runs[name] = str(tmp_path / f"{name}.trec")
+    rows = [{"query_id": q, "doc_id": d, "relevance": grade} for q, row in qrels.items() for d, grade in row.items()]
+    tables.write_table(tmp_path / "qrels.parquet", pa.Table.from_pylist(rows, schema=tables.QRELS))
+    tables.write_table(tmp_path / "scores.parquet", pa.Table.from_pylist(scores, schema=tables.SCORES))
+    return {**runs, "qrels": qrels, "folder": tmp_path}
+
+
+def tune(files, *runs, more=(), parts=("a", "b")):
+    output = files["folder"] / "out" / "weights.json"
+    options = ["--runs", *runs, "--parts", *parts, "--qrels", str(files["folder"] / "qrels.parquet")]
+    return fuse_tune.main(
+        [*options, "--measure", MEASURE, "--depth", str(DEPTH), *more, "--output", str(output)]
+    ), output
+
+
+def measured(files, stage, options):
+    output = files["folder"] / "x.trec"
+    assert stage.main([*options, "--depth", str(DEPTH), "--tag", "x", "--output", str(output)]) == 0
+    return means(evaluate_run(read_run(output), files["qrels"], [MEASURE]), [MEASURE])[MEASURE]
+
+
+@pytest.mark.parametrize("normalization", ["min-max", "z-score"])
+def test_every_point_has_the_value_of_the_run_that_is_merged_with_it(files, normalization):
+    cut = []
+    for name in ("a", "b"):
+        run = [Ranking(one.query_id, one.doc_ids[:DEPTH], one.scores[:DEPTH]) for one in read_run(files[name])]
+        write_run(files["folder"] / f"{name}.cut.trec", run, name)
+        cut.append(str(files["folder"] / f"{name}.cut.trec"))
+    more = ["--normalization", normalization]
+    status, output = tune(files, files["a"], files["b"], more=more)
+    assert status == 0
+    found = json.loads(output.read_text())
+    assert (found["parts"], found["queries"], len(found["grid"])) == (["a", "b"], 15, 21)
+    options = ["--method", "linear", "--runs", *cut, *more]
+    for point in found["grid"][::5]:
+        value = measured(files, fuse, [*options, "--weights", *map(str, point["weights"])])
+        assert point["value"] == pytest.approx(value, abs=1e-12)
+    assert found["best"] == max(point["value"] for point in found["grid"])
+    assert {"weights": found["weights"], "value": found["value"]} in found["grid"]
+    assert measured(files, fuse, [*options, "--tuned", str(output)]) == pytest.approx(found["value"], abs=1e-12)
+    content = output.read_bytes()
+    tune(files, files["a"], files["b"], more=more)
+    assert output.read_bytes() == content
+
+
+def test_a_re_ranker_is_weighed_against_what_it_re_ranks(files):
+    scores = str(files["folder"] / "scores.parquet")
+    status, output = tune(files, files["a"], more=["--scores", scores], parts=("a", "cross"))
+    assert status == 0
+    found = json.loads(output.read_text())
+    options = ["--candidates", files["a"], "--scores", scores]
+    for point in found["grid"][::5]:
+        value = measured(files, rerank, [*options, "--weight", str(point["weights"][1])])
+        assert point["value"] == pytest.approx(value, abs=1e-12)
+    assert measured(files, rerank, [*options, "--tuned", str(output)]) == pytest.approx(found["value"], abs=1e-12)
+    # These scores are random, and count for little.
+    assert found["weights"][1] < 0.5
+
+
+def test_queries_that_some_runs_do_not_answer_are_told(files, capsys):
+    write_run(files["b"], [one for one in read_run(files["b"]) if one.query_id != "q3"], "b")
+    assert tune(files, files["a"], files["b"])[0] == 0
+    assert "1 of 12 queries are not answered by all runs" in capsys.readouterr().err
+
+
+def refused(files, capsys, *runs, **options):
+    status, output = tune(files, *runs, **options)
+    assert status == 1
+    assert not output.parent.exists()
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "error" in line.lower())
+    return line
+
+
+def test_runs_that_do_not_fit_are_refused(files, capsys):
+    other, constant, huge = (str(files["folder"] / f"{name}.trec") for name in ("other", "constant", "huge"))
+    write_run(other, [Ranking("x", ["d1", "d2"], np.array([2.0, 1.0]))], "x")
+    write_run(constant, [Ranking(f"q{q}", [f"d{d}" for d in range(25)], np.full(25, 0.9)) for q in range(12)], "x")
+    with open(huge, "w") as file:
+        file.writelines(f"q{q} Q0 d{d} {d + 1} {1e300 / (d + 1)} x\n" for q in range(12) for d in range(5))
+    line = refused(files, capsys, files["a"], other)
+    assert "found no query of the other runs, expected runs of the same queries; name runs of one split" in line
+    line = refused(files, capsys, files["a"], constant)
+    assert "constant.trec: found constant scores, or a single result, in 12 of 12 rankings" in line
+    assert "huge.trec: found the score 1e+300, expected at most 3.4e+38" in refused(files, capsys, files["a"], huge)
+    assert "--runs: found 1 run, expected two or more" in refused(files, capsys, files["a"], parts=("a",))
+    assert "--parts: found 1, expected 2" in refused(files, capsys, files["a"], files["b"], parts=("a",))
+    rows = [{"query_id": "x", "doc_id": "d1", "relevance": 1}]
+    tables.write_table(files["folder"] / "qrels.parquet", pa.Table.from_pylist(rows, schema=tables.QRELS))
+    assert "qrels.parquet: found no query of the runs" in refused(files, capsys, files["a"], files["b"])
+
+
+def test_constant_scores_of_a_few_queries_are_counted(files, capsys):
+    rankings = [one if one.query_id != "q1" else Ranking("q1", ["d1"], np.ones(1)) for one in read_run(files["b"])]
+    write_run(files["b"], rankings, "b")
+    assert tune(files, files["a"], files["b"])[0] == 0
+    assert "b.trec: 1 of 12 rankings have constant scores" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("weights", "complaint"),
+    [
+        (["0.5"], "--weights: found 0.5, for 2 parts, expected 2 numbers; give one per part"),
+        (["0", "0"], "--weights: found 0 0, expected numbers from 0, one of them above; fix them"),
+        (["nan", "1"], "--weights: found nan 1, expected numbers from 0, one of them above; fix them"),
+    ],
+)
+def test_weights_that_are_none_are_refused(files, capsys, weights, complaint):
+    options = ["--method", "linear", "--runs", files["a"], files["b"], "--weights", *weights, "--tag", "x"]
+    assert fuse.main([*options, "--output", str(files["folder"] / "out" / "x.trec")]) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (files["folder"] / "out").exists()
