@@ -37,6 +37,8 @@ TRANSFORMER = "transformer"
 WEIGHTS = "model.safetensors"
 # Of the tokenizer's own settings all else is said anew, so that no class and no code of its own is named.
 KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
+POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+ACTIVATIONS = {"tanh": "torch.nn.modules.activation.Tanh", "identity": "torch.nn.modules.linear.Identity"}
 _BASE = "sentence_transformers.base.modules"
 _TYPES = {
     "router": f"{_BASE}.router.Router",
@@ -70,7 +72,10 @@ def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
         _write_query_route(encoder, source, folder)
     names = ["router" if segments else "transformer", *_write_head(encoder, folder)]
     similarity = "cosine" if settings.unit_length else "dot"
-    _write_index(folder, names, "SentenceTransformer", similarity_fn_name=similarity)
+    said: dict[str, Any] = {"prompts": {"query": settings.query_prompt, "document": settings.passage_prompt}}
+    if settings.passage_prompt:
+        said["default_prompt_name"] = "document"
+    _write_index(folder, names, "SentenceTransformer", similarity_fn_name=similarity, **said)
 
 
 def write_cross_encoder(model: CrossEncoder, source: Source, folder: Path) -> None:
@@ -138,12 +143,12 @@ def _write_head(encoder: Encoder, folder: Path) -> list[str]:
     """Write what comes after the transformer; the names of its parts."""
     settings, hidden = encoder.settings, encoder.transformer.config.hidden_size
     parts: dict[str, dict[str, Any]] = {
-        "pooling": {"embedding_dimension": hidden, "pooling_mode": settings.pooling, "include_prompt": True}
+        "pooling": {"embedding_dimension": hidden, "pooling_mode": POOLINGS[settings.pooling], "include_prompt": True}
     }
     feature = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
     if encoder.projection:
         sizes = {"in_features": hidden, "out_features": settings.dimension, "bias": True}
-        parts["projection"] = {**sizes, **feature, "activation_function": "torch.nn.modules.activation.Tanh"}
+        parts["projection"] = {**sizes, **feature, "activation_function": ACTIVATIONS[settings.activation]}
     if settings.unit_length:
         parts["normalize"] = feature
     for name, part in parts.items():
@@ -160,7 +165,7 @@ def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
     path.write_bytes(save(weights, metadata={"format": "pt"}))
 
 
-def _write_index(folder: Path, names: list[str], kind: str, **more: str) -> None:
+def _write_index(folder: Path, names: list[str], kind: str, **more: Any) -> None:
     """Write what names the parts in their order, and which kind of model they are."""
     modules = [
         {"idx": number, "name": str(number), "path": "" if name == "router" else name, "type": _TYPES[name]}

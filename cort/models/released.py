@@ -1,8 +1,8 @@
 """Released encoders and re-rankers: what their own files say they are, and their weights in this project's form.
 
 Read are folders of sentence-transformers (``modules.json`` and what it names), plain ones of transformers, for which
-sentence-transformers takes the mean of all tokens, and this project's own. Safetensors and JSON alone; code of a
-model's own is refused.
+sentence-transformers takes the mean of all tokens, and this project's own. Safetensors and JSON alone; code that comes
+with a model is refused.
 """
 
 from __future__ import annotations

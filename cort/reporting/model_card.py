@@ -132,6 +132,8 @@ def _origin(card: Card) -> Iterator[str]:
     if card.base:
         revision = f" at revision {_plain(card.revision)}" if card.revision else ""
         yield f"Base model: {_plain(card.base)}{revision}.\n"
+    if "pretrained" in card.settings and "training" not in card.settings:
+        yield "Its weights are those of that model; they were not trained here.\n"
     if released := card.settings.get("released"):
         yield f"Its weights were read from the released file {_plain(str(released))}; they were not trained here.\n"
 

@@ -264,7 +264,7 @@ def test_a_hub_name_needs_its_revision(tmp_path, complaint, revision):
 def test_a_hub_that_cannot_be_reached(tmp_path, complaint):
     options = pretrained("example/no-such-model", tmp_path / "m", "--revision", COMMIT)
     line = complaint(base_model.main, options, tmp_path / "m")
-    assert line.startswith("example/no-such-model: found no whole tokenizer (")
+    assert line.startswith("example/no-such-model: found no model to fetch (")
     assert line.endswith("check name, revision and network, or name a local folder")
 
 

@@ -45,10 +45,11 @@ def export(folder, model, **changes):
 def tokens_of(tmp_path):
     """Token cache of texts, as `tokenize` makes it."""
 
-    def make(model, texts, form="raw"):
+    def make(model, texts, form="raw", kind="query"):
         table, cache = tmp_path / "texts.parquet", tmp_path / f"{len(list(tmp_path.iterdir()))}.arrow"
         ids = [str(number) for number in range(len(texts))]
-        tables.write_table(table, pa.table({"query_id": ids, "text": texts}, schema=tables.QUERIES))
+        schema = tables.QUERIES if kind == "query" else tables.PASSAGES
+        tables.write_table(table, pa.table({schema.names[0]: ids, "text": texts}, schema=schema))
         named = {"tokenizer": [model], "texts": [table], "cleaning": [form], "output": [cache]}
         assert tokenize.main(options_of(named)) == 0
         return Tokens(cache, fingerprint(model))
@@ -114,6 +115,8 @@ ENCODERS = {
     "CoRT, mean": (EncoderSettings("mean", 32, 20, 48), {}),
     "RepBERT": (EncoderSettings("mean", 32, 12, 16, "inner_product", False, 0), {}),
     "the other segment": (EncoderSettings("cls", 8, 12, 16, query_segment=0, passage_segment=1), {}),
+    "prompts": (EncoderSettings("cls", 8, 12, 16, query_prompt="ko: ", passage_prompt="ri lu: "), {}),
+    "last token, no tanh": (EncoderSettings("last", 8, 12, 16, "inner_product", activation="identity"), {}),
     "ALBERT": (EncoderSettings("cls", 8, 12, 16), {"model_type": "albert", "embedding_size": 16}),
     "ELECTRA": (EncoderSettings("mean", 8, 12, 16), {"model_type": "electra", "embedding_size": 16}),
     "no segments": (EncoderSettings("mean", 8, 12, 16), {"model_type": "roberta", "max_position_embeddings": 50}),
@@ -130,7 +133,7 @@ def test_an_encoder_gives_the_same_vectors_of_queries_and_passages(peer, make_mo
     model = make_model(settings, **architecture)
     loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model))
     texts = [*world.query_texts, *world.texts[:20], *STRANGE]
-    expected = {kind: own_vectors(model, tokens_of(model, texts), kind) for kind in ("query", "passage")}
+    expected = {kind: own_vectors(model, tokens_of(model, texts, kind=kind), kind) for kind in ("query", "passage")}
     assert difference(loaded.encode_query(texts), expected["query"]) <= TOLERANCE
     assert difference(loaded.encode_document(texts), expected["passage"]) <= TOLERANCE
     assert difference(loaded.encode(texts), expected["passage"]) <= TOLERANCE
