@@ -167,7 +167,14 @@ def trainings(config: Config, wildcards: Wildcards) -> Words:
     """Tell what each training takes of its recipe and of the config."""
     values = chosen_values(config)
     texts = {name: describe_training(chosen) for name, chosen in values.items()}
-    return Words(option("settings_of_trainings", report_inputs.named(texts)), {"trainings": values})
+    return Words(option("settings_of_trainings", report_inputs.named(texts)), _paths(config, values))
+
+
+def _paths(config: Config, values: dict[str, Config]) -> Config:
+    """Give the values of models by name the paths that they have in the config."""
+    return {
+        f"{section_of(config, name)}.{name}.{key}": value for name, own in values.items() for key, value in own.items()
+    }
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:
