@@ -15,7 +15,6 @@ from workflow.experiment.config import (
     Config,
     compared,
     deciding,
-    describe,
     fusion_of,
     is_judged,
     kind_of,
@@ -24,6 +23,7 @@ from workflow.experiment.config import (
     tuned_systems,
 )
 from workflow.experiment.contrasts import pairs
+from workflow.experiment.description import describe
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
@@ -221,7 +221,14 @@ def trainings(config: Config, wildcards: Wildcards) -> Words:
     """Tell what each training takes of its recipe and of the config."""
     values = chosen_values(config)
     texts = {name: describe_training(chosen) for name, chosen in values.items()}
-    return Words(option("settings_of_trainings", report_inputs.named(texts)), {"trainings": values})
+    return Words(option("settings_of_trainings", report_inputs.named(texts)), _paths(config, values))
+
+
+def _paths(config: Config, values: dict[str, Config]) -> Config:
+    """Give the values of models by name the paths that they have in the config."""
+    return {
+        f"{section_of(config, name)}.{name}.{key}": value for name, own in values.items() for key, value in own.items()
+    }
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:

@@ -16,7 +16,8 @@ from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.experiment.checks import ConfigError, load
-from workflow.experiment.config import describe, searchable
+from workflow.experiment.config import searchable
+from workflow.experiment.description import describe
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.report_inputs import latencies
 

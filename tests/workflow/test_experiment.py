@@ -13,7 +13,6 @@ from workflow import settings
 from workflow.experiment.checks import ConfigError, complete, load_schema, read
 from workflow.experiment.config import (
     deciding,
-    describe,
     encoders_pattern,
     evaluated_splits,
     is_trained,
@@ -27,6 +26,7 @@ from workflow.experiment.config import (
     trained_models,
     used_models,
 )
+from workflow.experiment.description import describe
 from workflow.experiment.systems import MEASURE
 from workflow.inputs import weights
 from workflow.report_inputs import exports

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 
 Config: TypeAlias = dict[str, Any]
@@ -272,44 +271,3 @@ def deciding(config: Config, schema: Config) -> Config:
         if part.get("affects_results", True):
             found[key] = deciding(value, part) if isinstance(value, dict) else value
     return found
-
-
-def describe(config: Config, name: str) -> str:
-    """Say in a few words how a system's ranking is made."""
-    system = config["systems"][name]
-    match kind_of(system):
-        case "bm25":
-            own = system.get("bm25")
-            return f"BM25, Anserini, k1 = {own['k1']:g}, b = {own['b']:g}" if own else "BM25, Anserini"
-        case "exact":
-            return f"encoder {system['retrieve']}, exact search"
-        case "onng" | "hnsw" as kind:
-            key = GRAPHS[kind].parameter
-            width = system[kind][key]
-            how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
-            return f"encoder {system['retrieve']}, {kind.upper()} with {how}"
-        case "interleave":
-            return f"{' and '.join(system['interleave'])} interleaved"
-        case "fuse":
-            return f"{' and '.join(parts_of(system))} merged by {_describe_fusion(system['fuse'])}"
-        case "rerank":
-            how = f"first {system['depth']} of {system['rerank']} re-ranked by {system['reranker']}"
-            if measure := tuned_by(system):
-                return f"{how}, its weight tuned for {measure} on validation"
-            return how if system["weight"] == 1 else f"{how}, its weight {system['weight']:g}"
-        case _:
-            return "published run"
-
-
-def _describe_fusion(fusion: Config) -> str:
-    method, keys = str(fusion["method"]), FUSIONS[fusion["method"]].settings
-    if "k" in keys:
-        return f"{method}, k = {fusion['k']}"
-    if "weights" not in keys:
-        return method
-    how = "equal weights"
-    if "tune" in fusion:
-        how = f"weights tuned for {fusion['tune']} on validation"
-    elif "weights" in fusion:
-        how = f"weights {', '.join(f'{weight:g}' for weight in fusion['weights'])}"
-    return f"{method} combination of {fusion['normalization']} scores, {how}"

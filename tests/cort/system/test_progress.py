@@ -31,3 +31,41 @@ def test_a_bar_is_shown_to_a_person(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert list(progress.track(range(5), None, "numbers")) == [0, 1, 2, 3, 4]
     assert "numbers" in capsys.readouterr().err
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is told to go on, and nobody who watches."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    return pass_by
+
+
+def test_a_line_comes_within_ten_seconds_while_work_moves_and_none_of_a_short_stage(clock, caplog):
+    caplog.set_level(logging.INFO)
+    with progress.Counter(100, "texts") as counter:
+        for _ in range(8):
+            clock(0.5)
+            counter.advance(1)
+        assert caplog.messages == []
+        for _ in range(40):
+            clock(0.5)
+            counter.advance(1)
+    assert caplog.messages[0] == "10 of 100 texts, 2.0 per second, 45 s left"
+    assert len(caplog.messages) == 4
+    assert progress.SECONDS_BETWEEN_LINES <= 10
+
+
+def test_what_was_done_before_says_nothing_about_the_rate(clock, caplog):
+    caplog.set_level(logging.INFO)
+    with progress.Counter(100, "texts") as counter:
+        counter.reach(50)
+        clock(10)
+        counter.advance(10)
+        counter.reach(60)
+    assert caplog.messages == ["60 of 100 texts, 1.0 per second, 40 s left"]

@@ -44,6 +44,18 @@ def test_positives_have_the_level_at_least_and_keep_the_order_of_the_file(tmp_pa
         assert {pool.query_id: pool.positives for pool in each_of(pools)} == expected
 
 
+def test_results_of_several_runs_are_one_list_each_document_at_its_best_rank(tmp_path):
+    runs = [run(tmp_path, {"1": "abc", "2": "de"}), run(tmp_path, {"3": "x", "1": "cbyz"})]
+    found = join_runs(runs, 1, 3)
+    rows = zip(found.queries.tolist(), found.doc_ids.to_pylist(), found.ranks.tolist(), strict=True)
+    assert found.query_ids.to_pylist() == ["1", "2", "3"]
+    assert found.sizes.tolist() == [4, 2, 1]
+    assert list(rows) == [(0, "a", 1), (0, "c", 1), (0, "b", 2), (0, "y", 3), (1, "d", 1), (1, "e", 2), (2, "x", 1)]
+    pools, counts = build_pools(judged({"1": ["c", "y"]}), 1, found, 4)
+    assert each_of(pools) == [Pool("1", ["c", "y"], ["a", "b"], [1, 2])]
+    assert counts["judged positives excluded from the negatives"] == 2
+
+
 def test_each_filter_by_hand(tmp_path):
     rankings = {
         "unjudged": "abcd",

@@ -1,0 +1,74 @@
+"""What the encoder before training leaves out of the negatives."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from cort import train
+from cort.training.guide import Guide, Vectors, report_left_out
+from cort.training.triples import Batch, TripleTexts
+from tests.support.training import train_options, write_examples
+
+
+def unit(*degrees):
+    angles = np.radians(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+@pytest.fixture
+def guide():
+    """Queries 3 and 5 at 0 and 90 degrees; passages 10 to 13 at 30, 60, 20 and 31 degrees."""
+    passages = Vectors(np.array([10, 11, 12, 13]), unit(30, 60, 20, 31))
+    return Guide(0.05, Vectors(np.array([3, 5]), unit(0, 90)), passages)
+
+
+TRIPLES = np.array([[[3, 5]], [[10, 11]], [[12, 13]]])
+
+
+def test_what_scores_above_a_share_of_the_positive_is_too_near(guide):
+    # cos 31 > .95 cos 30 > cos 60; sin 31 < .95 sin 60.
+    assert guide.too_near(TRIPLES).tolist() == [[[True, False, True, True], [False, True, False, False]]]
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.1, 0.5, 0.9])
+def test_any_margin_says_what_a_loop_over_pairs_says(margin):
+    generator = np.random.default_rng(1)
+    queries, passages = (generator.normal(size=(count, 3)).astype(np.float32) for count in (6, 9))
+    triples = generator.integers(0, [[[6]], [[9]], [[9]]], size=(3, 2, 4))
+    found = Guide(margin, Vectors(np.arange(6), queries), Vectors(np.arange(9), passages)).too_near(triples)
+    for batch, query, column in np.ndindex(2, 4, 8):
+        shown = np.concatenate(triples[1:], axis=-1)[batch]
+        if column != query:
+            own, score = (float(queries[triples[0, batch, query]] @ passages[shown[one]]) for one in (query, column))
+            assert abs(score - own + margin * abs(own)) < 1e-6 or found[batch, query, column] == (
+                score > own - margin * abs(own)
+            )
+
+
+def test_too_near_passages_are_left_out_of_the_loss_but_never_the_querys_own(guide):
+    vectors = torch.zeros(1, 2, 3)
+    texts = TripleTexts(TRIPLES, None, None, None, guide=guide)
+    others = Batch(texts, TRIPLES, vectors, vectors, vectors).others
+    assert others.tolist() == [[[False, False, True, True], [False, False, False, False]]]
+
+
+def test_shares_are_logged(guide, caplog):
+    with caplog.at_level(logging.INFO):
+        report_left_out(guide, TRIPLES[:, 0], size=2)
+    # Of two hard negatives that of query 3; of the four other passages, 13 for query 3.
+    assert caplog.messages == ["left out as near as positives: 50.0 % of hard negatives, 25.00 % of other passages"]
+
+
+@pytest.mark.usefixtures("training_process")
+def test_a_training_that_leaves_none_out_is_the_one_without(world, lm, caches, tmp_path):
+    examples = write_examples(world, tmp_path, epochs=2, seed=1)
+    files = {"qrels": examples / "qrels.train.parquet", "validation_qrels": examples / "qrels.validation.parquet"}
+    files |= {"loss": "info_nce"}
+    curves = []
+    for number, changes in enumerate(({}, {"relative_margin": -1e6}, {"relative_margin": 0.0})):
+        folder = tmp_path / str(number)
+        assert train.main(train_options(lm, caches, examples, folder, **files | changes)) == 0
+        curves.append([row.rsplit(",", 1)[0] for row in (folder / "curve.csv").read_text().splitlines()])
+    assert curves[0] == curves[1] != curves[2]

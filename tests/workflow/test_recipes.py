@@ -1,0 +1,80 @@
+"""Recipes: values that the schema allows, and keys of the config that win."""
+
+import copy
+
+import pytest
+
+from cort.formats.schemas import Validator, explain
+from tests.support.configs import changed, complaints
+from workflow.experiment.checks import complete, load_schema
+from workflow.experiment.config import schema_of
+from workflow.experiment.recipes import chosen_values, describe_training, load_recipes
+
+MODEL = {"pretrained": "models/minilm"}
+ENCODER = {"encoders encoder recipe": "small", "encoders encoder projection": False, "base_models small": MODEL}
+
+
+@pytest.mark.parametrize(
+    ("name", "section"), [(name, section) for name, recipe in load_recipes().items() for section in recipe]
+)
+def test_the_schema_allows_every_value_of_every_recipe(name, section):
+    schema = copy.deepcopy(schema_of(load_schema()["properties"][section], "x"))
+    del schema["required"]
+    errors = list(Validator(schema).iter_errors(load_recipes()[name][section]))
+    assert [line for error in errors for line in explain(error)] == []
+
+
+def test_every_recipe_can_be_chosen():
+    for section in ("encoders", "rerankers"):
+        recipe = schema_of(load_schema()["properties"][section], "x")["properties"]["recipe"]
+        assert (recipe["enum"], recipe["default"]) == (list(load_recipes()), "paper")
+
+
+def test_a_recipe_gives_what_the_config_does_not_say():
+    config = complete(changed(ENCODER | {"encoders encoder training epochs": 3}), "x")
+    encoder, small = config["encoders"]["encoder"], load_recipes()["small"]["encoders"]
+    assert (encoder["loss"], encoder["relative_margin"], encoder["training"]["patience"]) == ("info_nce", 0.05, 3)
+    assert (encoder["training"]["epochs"], encoder["triples"]["last_rank"]) == (3, 20)
+    assert encoder["training"]["max_gradient_norm"] == small["training"]["max_gradient_norm"]
+
+
+def test_without_a_recipe_all_is_as_in_the_papers():
+    assert complete(changed({}), "x") == complete(changed({"encoders encoder recipe": "paper"}), "x")
+
+
+def test_the_values_are_shown():
+    config = complete(changed(ENCODER), "x")
+    text = describe_training(chosen_values(config)["encoder"])
+    assert text.startswith("recipe small: loss info_nce, similarity cosine, temperature 0.05, relative_margin 0.05, ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"encoders encoder recipe": "large"},
+            "encoders.encoder.recipe: found 'large', expected one of paper, small; choose one",
+        ),
+        (
+            {"encoders encoder recipe": "small"},
+            "encoders.encoder.relative_margin: found 0.05 with an encoder of random weights, expected weights that "
+            "rank before training: a start, or a pretrained model without projection; name one or set it to null",
+        ),
+        (
+            {"encoders encoder relative_margin": 0.1},
+            "encoders.encoder.relative_margin: found 0.1 with the loss triplet, expected it with info_nce; change the "
+            "loss or set it to null",
+        ),
+        (
+            {"encoders encoder triples system": ["bm25", "none"]},
+            "encoders.encoder.triples.system: found 'none', expected one of bm25, cort, cort-onng, cort-hnsw, "
+            "cort+bm25, cort+bm25-cross, published; add it or fix the name",
+        ),
+        (
+            {"encoders encoder triples system": ["bm25", "bm25"]},
+            "encoders.encoder.triples.system: found bm25 2 times, expected each system once; remove one",
+        ),
+    ],
+)
+def test_mistakes(changes, line):
+    assert complaints(changes) == [line]
