@@ -18,6 +18,7 @@ from jsonschema.exceptions import ValidationError
 
 from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
 from cort.formats.yaml_files import read_yaml
+from cort.models.settings import OF_LATE_INTERACTION
 from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
@@ -29,8 +30,6 @@ SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
 # Keys of an encoder that mean nothing if its weights are released ones.
 OF_TRAINING = {"loss", "margin", "temperature", "teacher", "start", "triples", "training"}
-# Keys of a re-ranker of that kind alone.
-OF_LATE_INTERACTION = {"dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"}
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
 
@@ -163,7 +162,7 @@ def _idle_settings(config: Config) -> Iterator[str]:
     defaults = {key: part.get("default") for key, part in keys.items()}
     for name, reranker in _mappings(sections.get("rerankers", {})).items():
         place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
-        for key in changed & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
+        for key in changed.intersection(OF_LATE_INTERACTION) if reranker.get("kind") != "late_interaction" else ():
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
