@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from cort.system.options import optional
 
@@ -14,6 +14,9 @@ REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
 
 #: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
 HEAD = "head.safetensors"
+
+#: settings of a re-ranker of that kind alone
+OF_LATE_INTERACTION = ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation")
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
@@ -47,6 +50,10 @@ class EncoderSettings:
         """Whether vectors are stored with length 1: angle and cosine do not see their length."""
         return self.similarity != "inner_product"
 
+    def saved(self) -> dict[str, Any]:
+        """Return what a model folder says."""
+        return asdict(self)
+
 
 @dataclass(frozen=True)
 class PairSettings:
@@ -63,3 +70,8 @@ class PairSettings:
     term_weights: bool = optional(False, "learn a weight of each query token")
     fill_queries: bool = optional(False, "with mask tokens up to their length, as ColBERT does")
     skip_punctuation: bool = optional(False, "leave out punctuation of passages")
+
+    def saved(self) -> dict[str, Any]:
+        """Return what a model folder says: nothing of another kind of re-ranker."""
+        left_out = () if self.kind == "late_interaction" else OF_LATE_INTERACTION
+        return {name: value for name, value in asdict(self).items() if name not in left_out}

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def save_model(
     """Write transformer, tokenizer, settings, and other weights by file; whole or not at all."""
     with atomic_folder(folder) as temporary:
         transformer.save_pretrained(temporary)
-        (temporary / settings.FILE).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+        (temporary / settings.FILE).write_text(json.dumps(settings.saved(), indent=2) + "\n", encoding="utf-8")
         for name in TOKENIZER_FILES:
             shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
         for name, tensors in (weights or {}).items():

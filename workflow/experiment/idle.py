@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cort.models.settings import OF_LATE_INTERACTION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import LEARNERS, Config
@@ -17,8 +18,6 @@ DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment"
 # Those of them that nobody can want otherwise; and those that only such a model has.
 FIXED = {"dimension", "projection"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
-# Keys of a re-ranker that scores token vectors.
-OF_LATE_INTERACTION = {"dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"}
 
 
 def idle_settings(config: Config, schema: Config) -> Iterator[str]:
@@ -40,7 +39,7 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     defaults = {key: part.get("default") for key, part in keys.items()}
     for name, reranker in mappings(sections.get("rerankers", {})).items():
         place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
-        for key in changed & OF_LATE_INTERACTION if reranker.get("kind") != "late_interaction" else ():
+        for key in changed.intersection(OF_LATE_INTERACTION) if reranker.get("kind") != "late_interaction" else ():
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"

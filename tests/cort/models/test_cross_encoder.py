@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -135,7 +136,7 @@ def test_every_type_of_model_trains_saves_and_loads(kind, lm, make_base_model, c
         again, _ = load_cross_encoder(tmp_path / "m")
         assert torch.equal(*(pairs.score(reranker, *all_rows(10), CPU, 99) for reranker in (loaded, again)))
     assert scores.std() > 0.01
-    names = {path.name for path in folder.iterdir()} | {"reranker.json"}
+    names = {path.name for path in folder.iterdir()} | {"reranker.json", "head.safetensors"}
     assert {path.name for path in (tmp_path / "m").glob("[!.]*")} == names
 
 
@@ -275,7 +276,7 @@ def test_the_seed_decides_the_bytes(options, tmp_path):
 
 def test_pairs_are_looked_up_by_id(examples, caches, world):
     path = str(examples / "train.parquet")
-    rows = read_pairs(path, make_pairs(caches, None))
+    rows = read_pairs(path, make_pairs(caches, None), SimpleNamespace(loss="pointwise", pos_weight=1.0))
     table = tables.read_table(path, tables.PAIRS).to_pylist()
     assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
     assert [world.doc_ids[row] for row in rows.passages] == [row["doc_id"] for row in table]

@@ -1,5 +1,6 @@
 """Mini-batches that go through the model together, and what must not change by it."""
 
+import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from cort.models.encoder import new_encoder, texts_of
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.tokenizer import load_template
 from cort.training.loop import Task, fit
+from cort.training.losses import pointwise_loss
 from cort.training.microbatches import activation_limit, join_by_length, join_consecutive
 from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
@@ -118,7 +120,7 @@ class Exact:
         settings = PairSettings(12, 32)
         model = new_cross_encoder(self.lm, settings, 1)
         pairs = Pairs(self.queries, self.passages, self.template, settings)
-        return model, PairTexts(*self.rows[:2], self.relevance, pairs)
+        return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, pointwise_loss)
 
     def update(self, kind, settings):
         """Weights after one update, how many chunks it took, and the loss."""
@@ -133,7 +135,10 @@ class Exact:
             found.extend(texts.split(*args))
             return list(found)
 
-        (point,) = fit(Task(model, 30, 30, counted, texts.losses, lambda _: Validation(1.0), lambda _: None), settings)
+        # What was updated is better than the start.
+        validated = itertools.count(1, -1)
+        task = Task(model, 30, 30, counted, texts.losses, lambda _: Validation(float(next(validated))), lambda _: None)
+        (_, point), _ = fit(task, settings)
         return {name: value.clone() for name, value in model.state_dict().items()}, found, point.loss
 
 
