@@ -57,8 +57,8 @@ def test_the_values_are_shown():
         ),
         (
             {"encoders encoder recipe": "small"},
-            "encoders.encoder.relative_margin: found 0.05 with an encoder of random weights, expected weights that rank "
-            "before training: a start, or a pretrained model without projection; name one or set it to null",
+            "encoders.encoder.relative_margin: found 0.05 with an encoder of random weights, expected weights that "
+            "rank before training: a start, or a pretrained model without projection; name one or set it to null",
         ),
         (
             {"encoders encoder relative_margin": 0.1},
