@@ -19,8 +19,10 @@ from cort.formats.tokens import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, save_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint, load_template
+from cort.models.transformer import counted
 from cort.system.errors import input_error, shorten
 from cort.system.options import read_options
+from cort.system.progress import Counter
 from cort.training import losses
 from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
@@ -217,6 +219,11 @@ def make_task(options: EncoderTraining) -> Task:
     pool = make_pool(candidates, caches[1], cache) if candidates else None
 
     def validate(forward: Forward) -> Validation:
+        total = validation.triples.size + (len(pool.queries) + len(pool.passages) if pool else 0)
+        with Counter(total, "texts in validation") as counter, counted(encoder, counter):
+            return measured(forward)
+
+    def measured(forward: Forward) -> Validation:
         # Whole mini-batches as in training, so that both losses count the same number of negatives per query.
         size = min(options.batch_size, len(validation))
         examples = np.arange(len(validation) // size * size)
