@@ -55,7 +55,11 @@ def read_pairs(path: str, pairs: Pairs) -> PairTexts:
     if not table.num_rows:
         raise input_error(path, "no pairs", "at least one", "sample them again")
     rows = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
-    return PairTexts(*rows, table["relevance"].to_numpy(), pairs)
+    relevance = table["relevance"].to_numpy()
+    if (wrong := np.flatnonzero((relevance != 0) & (relevance != 1))).size:
+        place = int(wrong[0])
+        raise input_error(path, f"the relevance {relevance[place]}", "0 or 1", "sample them again", place + 1)
+    return PairTexts(*rows, relevance, pairs)
 
 
 def make_task(options: RerankerTraining) -> Task:
