@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,10 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     try:
         if Path(path).suffix == ".safetensors":
             return load_file(path)
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # What torch thinks of the form of a pickle is for those who write one.
+            warnings.simplefilter("ignore")
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch has errors of many kinds for files that are none of its own
         complaint = f"what is no file of tensors and plain values ({shorten(_reason(error), COMPLAINT_LENGTH)})"
         fix = "fetch it again, or get its state_dict alone from who made it"

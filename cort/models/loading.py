@@ -28,6 +28,7 @@ COMPLAINT_LENGTH = 200
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
 # Saved by older versions of transformers, counted anew by later ones.
 BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
+POSITIVE = re.compile("max_position_embeddings|(.*_)?eps")
 # What a setting of ours counts: tokens, or numbers of a vector.
 LONGEST = 100_000
 
@@ -95,8 +96,8 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
         # Texts of some lengths could not be encoded; the result would be the same.
         if name == "chunk_size_feed_forward" and value:
             raise input_error(source, f"{name} {value}", "0", fix)
-        if name == "max_position_embeddings" and isinstance(value, int) and value < 1:
-            raise input_error(source, f"{name} {value}", "1 or more", fix)
+        if POSITIVE.fullmatch(name) and isinstance(value, int | float) and value <= 0:
+            raise input_error(source, f"{name} {value}", "more than 0", fix)
 
 
 def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = False) -> None:

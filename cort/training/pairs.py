@@ -76,6 +76,9 @@ def read_pairs(path: str, pairs: PairsToScore, options: RerankerTraining) -> Pai
         raise input_error(path, "no pairs", "at least one", "sample them again")
     rows = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
     relevance, objective = table["relevance"].to_numpy(), RERANKING_OBJECTIVES[options.loss]
+    if (wrong := np.flatnonzero((relevance != 0) & (relevance != 1))).size:
+        place = int(wrong[0])
+        raise input_error(path, f"the relevance {relevance[place]}", "0 or 1", "sample them again", place + 1)
     starts = np.flatnonzero(relevance > 0) if objective.of_groups else np.arange(len(relevance))
     if not len(starts) or starts[0]:
         expected = "a positive, which begins a group"

@@ -1,6 +1,7 @@
 """What a machine must have before anything runs: each thing that is missing is one line with its remedy."""
 
 import json
+import os
 import re
 import shutil
 import threading
@@ -16,6 +17,7 @@ from tests.tiny.generate import write_experiment
 from workflow.experiment.checks import load
 from workflow.planning import preflight
 from workflow.planning.costs import in_time, in_units
+from workflow.planning.facts import UNKNOWN, read_texts
 
 LINE = r"^\S.*: found .+, expected .+; .+$"
 Usage = namedtuple("Usage", "total used free")
@@ -204,6 +206,14 @@ def test_every_file_that_is_not_there_is_named(config, folder):
     lines = preflight.check_inputs(config, folder)
     assert [line.split(": found")[0] for line in lines] == ["collection.passages", "systems.published.run"]
     assert all("no such file, expected a file; put it there or fix the path" in line for line in lines)
+
+
+def test_a_pipe_is_no_file_and_not_waited_for(config, folder):
+    path = folder / "tiny/data/collection.tsv"
+    path.unlink()
+    os.mkfifo(path)
+    assert read_texts(path) == UNKNOWN
+    assert "collection.tsv, a pipe or device, expected a file" in one(preflight.check_inputs(config, folder))
 
 
 def test_only_files_that_jobs_read_are_asked_for(config, folder):

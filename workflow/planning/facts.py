@@ -22,6 +22,8 @@ from workflow.experiment.config import Config
 from workflow.experiment.downloads import PREFIX, path_of
 
 SAMPLE_BYTES = 1_000_000
+# Of what is packed, which may expand to a thousand times its size.
+MOST_BYTES = 16 * SAMPLE_BYTES
 # English by BERT's vocabulary: 20,958 paragraphs of SQuAD have 741 characters and 152 tokens on average.
 CHARACTERS_PER_TOKEN = 4.9
 # Sizes in a config.json: what transformers takes for those left out, and DistilBERT's names.
@@ -105,11 +107,16 @@ def read_table(path: Path) -> Texts | None:
 
 def read_texts(path: Path) -> Texts:
     """Estimate the texts of a raw file (.tsv, .jsonl, either with .gz) from its lines; none if it cannot be read."""
+    if not path.is_file():
+        # A pipe would be waited for, without end.
+        return UNKNOWN
     try:
         size = path.stat().st_size
         with open(path, "rb") as file:
             head = file.read(SAMPLE_BYTES)
-        text = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head) if path.suffix == ".gz" else head
+        text = (
+            zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, MOST_BYTES) if path.suffix == ".gz" else head
+        )
     except (OSError, zlib.error):
         return UNKNOWN
     lines = text.decode("utf-8", "replace").splitlines()

@@ -46,7 +46,7 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
         if read is not None and name not in read:
             continue
         if not path.is_file():
-            found = "a folder" if path.is_dir() else "no such file"
+            found = "a folder" if path.is_dir() else "a pipe or device" if path.exists() else "no such file"
             lines += _line(place, f"{name}, {found}", "a file", "put it there or fix the path")
         elif not os.access(path, os.R_OK):
             lines += _line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`")
