@@ -1,15 +1,17 @@
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import depths, rerank
+from cort import depths
 from cort.evaluation import measures
 from cort.evaluation.depths import measure_depths, saturation
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
+from cort.retrieval.rerank import mix_run, rerank_run
 
 
 @pytest.fixture
@@ -51,16 +53,19 @@ def test_relevance_level(folder):
     assert json.loads(output.read_text())["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
 
 
-def test_equals_reranking_and_evaluating_cut_rankings():
+@pytest.mark.parametrize("weight", [1.0, 0.4])
+def test_equals_reranking_and_evaluating_cut_rankings(weight):
     generator = np.random.default_rng(3)
     rankings = {str(q): [f"d{d}" for d in generator.permutation(30)[:20]] for q in range(6)}
     candidates = make_run(rankings)
     scores = generator.integers(0, 4, len(candidates.doc_ids)).astype(float)
     qrels = {q: {f"d{d}": int(generator.integers(0, 3)) for d in range(0, 30, 2)} for q in rankings}
     names = ["RR@10", "nDCG@5", "AP"]
-    columns = measure_depths(candidates, lambda _: scores, qrels, [1, 7, 20, 50], names)
+    columns = measure_depths(
+        candidates, partial(mix_run, candidates, scores, weight=weight), qrels, [1, 7, 20, 50], names
+    )
     for position, depth in enumerate([1, 7, 20, 50]):
-        expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank.rerank_run(candidates, scores, depth)})
+        expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank_run(candidates, scores, depth, weight)})
         values = measures.evaluate_run(expected, qrels, names)
         assert {name: columns[name][position] for name in names} == measures.means(values, names)
 

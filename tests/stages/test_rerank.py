@@ -16,13 +16,13 @@ def write_scores(folder, rows):
     tables.write_table(folder / "scores.parquet", table)
 
 
-def run(folder, rows, depth, rankings=CANDIDATES):
+def run(folder, rows, depth, rankings=CANDIDATES, more=()):
     candidates = [Ranking(q, docs, -np.arange(len(docs), dtype=float)) for q, docs in rankings.items()]
     write_run(folder / "candidates.trec", candidates, "x")
     write_scores(folder, rows)
     output = folder / "out" / "run.trec"
     options = ["--candidates", str(folder / "candidates.trec"), "--scores", str(folder / "scores.parquet")]
-    return rerank.main([*options, "--depth", str(depth), "--tag", "t", "--output", str(output)]), output
+    return rerank.main([*options, "--depth", str(depth), "--tag", "t", "--output", str(output), *more]), output
 
 
 SCORES = [
@@ -116,3 +116,22 @@ def test_no_candidates_are_refused(tmp_path, capsys):
     assert status == 1
     assert "found an empty run, expected at least one result" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path):
+    plain = run(tmp_path, SCORES, depth=3)[1].read_bytes()
+    assert run(tmp_path, SCORES, depth=3, more=["--weight", "1"])[1].read_bytes() == plain
+    _, output = run(tmp_path, SCORES, depth=3, more=["--weight", "0"])
+    assert {query: read_run(output).by_query()[query] for query in CANDIDATES} == CANDIDATES
+    # Candidates 1, 1/2, 0; the re-ranker 0, 0, 1: a .6, b .3, c .4, and the others below.
+    _, output = run(tmp_path, SCORES, depth=3, more=["--weight", "0.4"])
+    assert read_run(output).by_query()["2"] == ["a", "c", "b", "d", "e"]
+    assert next(iter(read_run(output))).scores == pytest.approx([0.6, 0.4, 0.3, -0.7, -1.7], abs=1e-6)
+
+
+@pytest.mark.parametrize("weight", ["-0.1", "1.5", "nan"])
+def test_a_weight_that_is_none_is_refused(tmp_path, capsys, weight):
+    status, output = run(tmp_path, SCORES, depth=3, more=[f"--weight={weight}"])
+    assert status == 1
+    assert f"--weight: found {weight}, expected a number from 0 to 1; fix it" in capsys.readouterr().err
+    assert not output.parent.exists()

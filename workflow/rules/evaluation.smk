@@ -32,7 +32,12 @@ rule depths:
         paths.DEPTHS,
     localrule: True
     params:
-        options=options(settings.curve_depths, settings.weight, "splits.{split}.relevance_level", measures="evaluation.depth_measures"),
+        options=options(
+            settings.curve_depths,
+            settings.weight,
+            "splits.{split}.relevance_level",
+            measures="evaluation.depth_measures",
+        ),
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:
