@@ -187,8 +187,8 @@ def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
 
 
 def _normalise(text: str) -> str:
-    # An escape such as "\ud800" in a literal makes half a character, which UTF-8 cannot hold.
-    return " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
+    # Escapes in a literal make what no text file holds: "\0" is NUL, "\ud800" half a character.
+    return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
 
 
 def select(docstrings: Iterable[Docstring], limits: Options) -> tuple[list[Text], list[Text], dict[str, int]]:

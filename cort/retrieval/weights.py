@@ -103,10 +103,10 @@ def measure_grid(
 ) -> npt.NDArray[np.float64]:
     """Measure every query of the qrels with each weights of a grid, on rankings of `depth` results: (grid, queries)."""
     ranks: list[dict[str, JudgedRanks]] = [{} for _ in grid]
-    for case in cases:
-        rows = [row for row, doc_id in enumerate(case.doc_ids) if doc_id in qrels.get(case.query_id, ())]
+    for case in (one for one in cases if one.query_id in qrels):
+        rows = [row for row, doc_id in enumerate(case.doc_ids) if doc_id in qrels[case.query_id]]
         below = {doc_id: place for place, doc_id in enumerate(case.rest, len(case.doc_ids))}
-        below = {doc_id: place for doc_id, place in below.items() if doc_id in qrels.get(case.query_id, ())}
+        below = {doc_id: place for doc_id, place in below.items() if doc_id in qrels[case.query_id]}
         for weights, found in zip(grid, ranks, strict=True):
             places = np.empty(len(case.doc_ids), dtype=np.int64)
             places[np.argsort(-weigh(case.parts, weights), kind="stable")] = np.arange(len(places))

@@ -132,7 +132,6 @@ def test_constant_scores_of_a_few_queries_are_counted(files, capsys):
     [
         (["0.5"], "--weights: found 0.5, for 2 parts, expected 2 numbers; give one per part"),
         (["0", "0"], "--weights: found 0 0, expected numbers from 0, one of them above; fix them"),
-        (["nan", "1"], "--weights: found nan 1, expected numbers from 0, one of them above; fix them"),
     ],
 )
 def test_weights_that_are_none_are_refused(files, capsys, weights, complaint):

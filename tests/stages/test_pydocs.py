@@ -90,7 +90,7 @@ with open("x"):
         while True:
             def deep(): """
             """
-            def half(): "Half \\ud800 character."
+            def half(): "Half \\ud800 character, \\0 NUL."
 '''
 
 
@@ -107,7 +107,7 @@ def test_docstrings_of_every_definition_in_source_order():
         Docstring("pkg/a.py:branch#2", "Second.", ""),
         Docstring("pkg/a.py:handler", "In a handler.", ""),
         Docstring("pkg/a.py:matched", "In a case.", ""),
-        Docstring("pkg/a.py:half", "Half ? character.", ""),
+        Docstring("pkg/a.py:half", "Half ? character, NUL.", ""),
     ]
 
 

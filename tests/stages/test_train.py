@@ -87,6 +87,9 @@ def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, 
         "projection": True,
         "query_segment": 1,
         "passage_segment": 0,
+        "activation": "tanh",
+        "query_prompt": "",
+        "passage_prompt": "",
     }
 
 

@@ -411,8 +411,8 @@ MISTAKES = {
     ),
     "tuned for nothing known": (
         {"systems new": {"fuse": {**LINEAR, "tune": "MRR"}}},
-        "systems.new.fuse.tune: found 'MRR', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and "
-        "Success@k; fix it",
+        "systems.new.fuse.tune: found 'MRR', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
+        "Success@k and Judged@k; fix it",
     ),
     "tuned on a published run": (
         {"systems new": {"fuse": {"systems": ["bm25", "published"], "method": "linear", "tune": "RR@10"}}},
@@ -525,8 +525,8 @@ MISTAKES = {
     ),
     "unknown measure": (
         {"evaluation measures": ["MRR@10"]},
-        "evaluation.measures: found 'MRR@10', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and "
-        "Success@k; fix it",
+        "evaluation.measures: found 'MRR@10', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
+        "Success@k and Judged@k; fix it",
     ),
     "measure twice": (
         {"evaluation depth_measures": ["RR@10", "RR@10"]},
@@ -534,8 +534,8 @@ MISTAKES = {
     ),
     "unknown measure of a split": (
         {"splits test measures": ["RR@10", "P"]},
-        "splits.test.measures: found 'P', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
-        "fix it",
+        "splits.test.measures: found 'P', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
+        "Success@k and Judged@k; fix it",
     ),
     "measures of training": (
         {"splits train measures": ["RR@10"]},
@@ -555,8 +555,8 @@ MISTAKES = {
     ),
     "unknown measure of tuning": (
         {"bm25 tune": {"measure": "recall"}},
-        "bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; "
-        "fix it",
+        "bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
+        "Success@k and Judged@k; fix it",
     ),
 }
 

@@ -236,6 +236,9 @@ def test_the_folder_is_a_transformers_folder_with_two_files_more(make_encoder, l
         "projection": True,
         "query_segment": 1,
         "passage_segment": 0,
+        "activation": "tanh",
+        "query_prompt": "",
+        "passage_prompt": "",
     }
     weights = AutoModel.from_pretrained(folder).state_dict()
     original = AutoModel.from_pretrained(lm).state_dict()

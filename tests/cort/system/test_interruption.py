@@ -106,7 +106,7 @@ class Training:
             self.saved[name] = {key: value.clone() for key, value in model.state_dict().items()}
 
         checkpoints = self.folder and Checkpoints(self.folder, lambda: self.identity, self.every)
-        curve = fit(Task(model, EXAMPLES, 31, self.chunks, self.losses, self.validate, save), SETTINGS, checkpoints)
+        curve, _ = fit(Task(model, EXAMPLES, 31, self.chunks, self.losses, self.validate, save), SETTINGS, checkpoints)
         return [(point.step, point.epoch, point.loss, point.validation_loss, point.learning_rate) for point in curve]
 
     def run(self):
@@ -136,10 +136,10 @@ def undisturbed():
 
 def test_the_undisturbed_training_is_a_fair_test(undisturbed):
     curve, models = undisturbed
-    assert len(curve) == UPDATES
-    assert [step for step, _, _, loss, _ in curve if loss is not None] == [4, 8, 11]
+    assert len(curve) == 1 + UPDATES
+    assert [step for step, _, _, loss, _ in curve if loss is not None] == [0, 4, 8, 11]
     losses = [loss for *_, loss, _ in curve if loss is not None]
-    assert losses.index(min(losses)) == 1
+    assert losses.index(min(losses)) == 2
     assert not torch.equal(models["best"]["first.weight"], models["last"]["first.weight"])
     same((curve, models), Training().run())
 
@@ -166,12 +166,12 @@ def test_a_signal_at_any_mini_batch_changes_no_bit(undisturbed, tmp_path, number
 
 
 def test_a_signal_at_any_moment_of_validation_changes_no_bit(undisturbed, tmp_path):
-    for at in range(12):
+    for at in range(16):
         training = Training(tmp_path / str(at), validation_signals={at: signal.SIGTERM})
         same(training.run(), undisturbed)
         assert len(training.ends) == 1
         # Its own batches were not computed to the end, and it was done again.
-        assert training.validations == 12 + at % 4 + 1
+        assert training.validations == 16 + at % 4 + 1
         assert training.count == MINI_BATCHES
 
 
