@@ -73,7 +73,10 @@ def test_one_run_is_refused(tmp_path, capsys):
 
 def test_runs_of_different_splits_and_one_run_twice_are_refused(tmp_path, capsys):
     first, second = write(tmp_path / "a.trec", {"1": ["x"]}), write(tmp_path / "b.trec", {"2": ["x"]})
-    for other, complaint in ((second, "a.trec: found no query of the other runs"), (first, "--runs: found 1 different runs of 2")):
+    for other, complaint in (
+        (second, "a.trec: found no query of the other runs"),
+        (first, "--runs: found 1 different runs of 2"),
+    ):
         status, output = run(tmp_path, first, other)
         assert status == 1
         assert complaint in capsys.readouterr().err
