@@ -161,7 +161,7 @@ COUNTS = (
     "processes",
     "dimension",
 )
-POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "checkpoint_every", "relevance_level")
+POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "relevance_level")
 
 
 @dataclass(frozen=True, kw_only=True)

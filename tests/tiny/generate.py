@@ -115,7 +115,7 @@ def make_config(data: Path) -> dict[str, Any]:
             "measures": ["RR@10", "nDCG@20", "R@20", "R@50"],
             "disagreements": ["cort", "bm25"],
             "number_of_disagreements": 2,
-            "contrasts": [["cort-onng", "cort"]],
+            "contrasts": [["cort+bm25-cross", "cort"]],
             "depths": [1, 5, 20],
             "consistency": {"reference": "published", "systems": ["bm25", "cort"], "depths": [1, 5, 20]},
         },

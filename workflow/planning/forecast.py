@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from workflow.planning.flops import HEAVY, Machine, measure, settings_of
 
 # Seconds that are worth a note, MB of disk that are not worth a word.
 LONG, LITTLE = 24 * 3600, 0.5
+COLUMNS = 100
 # Half precision that is slower than single precision is done by software.
 WORTH_IT = 0.5
 TRAINING = {"encoder": "train", "reranker": "train_reranker"}
@@ -108,15 +110,15 @@ def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float)
 
 
 def _trainings(jobs: Sequence[Job], config: Config) -> str:
-    """Write the values that each planned training takes of its recipe and of the config, a line each."""
+    """Write the values that each planned training takes of its recipe and of the config."""
     planned = {job.wildcards[kind] for job in jobs for kind in ("encoder", "reranker") if job.rule == TRAINING[kind]}
     values = {name: chosen for name, chosen in chosen_values(config).items() if name in planned}
-    lines = [f"{name}: {describe_training(chosen)}\n" for name, chosen in values.items()]
-    return "".join(["\n", *lines]) if lines else ""
+    texts = [f"{name}: {describe_training(chosen)}" for name, chosen in values.items()]
+    return "".join(f"\n{textwrap.fill(text, COLUMNS, subsequent_indent='  ')}\n" for text in texts)
 
 
 def _table(predictions: Sequence[Prediction]) -> str:
-    """Tell what each stage costs, in at most 100 columns."""
+    """Tell what each stage costs, in at most `COLUMNS` columns."""
     stages: dict[str, list[Prediction]] = {}
     for each in predictions:
         stages.setdefault(each.job.rule, []).append(each)
