@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.ids import are_ids
 from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
 
@@ -123,6 +124,9 @@ def _check(path: Path, table: pa.Table) -> Shard:
     if table.num_rows != count or kind != pa.list_(STORAGE[metadata["storage"]], dimension):
         found, expected = f"{table.num_rows} vectors of type {kind}", f"{count} of {dimension} x {metadata['storage']}"
         raise input_error(path, found, expected, "delete it and encode again")
+    if not are_ids(table["id"]):
+        found = "an id that is empty or has whitespace or invisible characters"
+        raise input_error(path, found, "ids", "delete it and encode again")
     return Shard(path, table, metadata["model"], dimension, metadata["storage"])
 
 

@@ -98,3 +98,11 @@ def _places(ids: pa.Array) -> tuple[Text, Places, Places]:
     """Return the bytes of ids, one after the other; where each begins, and its length."""
     text, offsets = string_bytes(ids)
     return text, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+
+
+def are_ids(column: pa.ChunkedArray) -> bool:
+    """Whether no id is empty or has white space or invisible characters in it."""
+    coded = pa.types.is_dictionary(column.type)
+    parts = [chunk.dictionary if coded else chunk for chunk in column.chunks]
+    odd = (pc.match_substring_regex(part, r"[\pZ\p{Cc}\p{Cf}]|^$") for part in parts if not is_plain(part))
+    return not any(pc.any(found).as_py() for found in odd)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from cort.formats.fields import BadLine
-from cort.formats.ids import is_plain
+from cort.formats.ids import are_ids
 from cort.system.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
@@ -202,15 +202,7 @@ def parse_block(
 
 def _is_clean(column: pa.ChunkedArray) -> bool:
     """Whether all numbers are finite, or all texts ids."""
-    return bool(pc.all(pc.is_finite(column)).as_py()) if column.type == pa.float64() else _are_ids(column)
-
-
-def _are_ids(column: pa.ChunkedArray) -> bool:
-    """Whether no id is empty or has white space or invisible characters in it."""
-    coded = pa.types.is_dictionary(column.type)
-    parts = [chunk.dictionary if coded else chunk for chunk in column.chunks]
-    odd = (pc.match_substring_regex(part, r"[\pZ\p{Cc}\p{Cf}]|^$") for part in parts if not is_plain(part))
-    return not any(pc.any(found).as_py() for found in odd)
+    return bool(pc.all(pc.is_finite(column)).as_py()) if column.type == pa.float64() else are_ids(column)
 
 
 def _decode(raw: bytes) -> str:

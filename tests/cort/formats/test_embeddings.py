@@ -109,6 +109,14 @@ def test_an_id_twice_is_refused_within_and_across_shards(tmp_path):
     assert complaint(within).startswith(f"{within}: found an id twice")
 
 
+@pytest.mark.parametrize("bad", ["", "a b", "a\u200b"])
+def test_ids_that_no_run_can_have_are_refused(tmp_path, bad):
+    path = tmp_path / "e.arrow"
+    write_shard(path, [(["a", bad], np.eye(2))], model="m", dimension=2, count=2, storage="fp32")
+    with pytest.raises(InputError, match=f"{path}: found an id that is empty or has whitespace"):
+        open_shards([path])
+
+
 def test_damaged_files_are_refused(tmp_path):
     whole = write(tmp_path / "x.arrow", list("abcdef"), vectors(6)).read_bytes()
     for size in (0, 5, len(whole) // 2, len(whole) - 4):
