@@ -56,6 +56,16 @@ def test_systems_are_compared_with_parts_starts_and_what_is_asked_for(config):
     assert pairs(config, "dev") == found | {"contrasts": [("re", "both"), ("published", "one")]}
 
 
+def test_a_released_encoder_is_compared_with_its_training():
+    config = experiment()
+    config["encoders"] = {"as_is": {"pretrained": "m"}, "tuned": {"pretrained": "m", "training": {}}}
+    config["encoders"]["other"] = {"pretrained": "m2"}
+    config["systems"] = {name: {"retrieve": name} for name in ("bm25", "tuned", "other", "as_is")}
+    config["systems"]["graph"] = {"retrieve": "as_is", "onng": {}}
+    del config["rerankers"]
+    assert pairs(complete(config, "d.yaml"), "test")["starts"] == [("tuned", "as_is")]
+
+
 def test_the_stage_is_given_these_pairs(config):
     words = compared_systems(config, Wildcards)
     assert words[:8] == ["--systems", "bm25", "one", "two", "graph", "both", "fused", "re"]

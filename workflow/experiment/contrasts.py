@@ -20,8 +20,17 @@ def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:
 
 def _starts(config: Config, name: str) -> Iterator[str]:
     """Find systems that search as this one does, but with the encoder that the training of its encoder started from."""
-    system = config["systems"][name]
-    encoder = config["encoders"].get(system.get("retrieve"))
-    if encoder is not None and is_trained(encoder) and "start" in encoder:
-        searched = system | {"retrieve": encoder["start"]}
-        yield from (other for other, one in config["systems"].items() if one == searched)
+    system, encoders = config["systems"][name], config["encoders"]
+    encoder = encoders.get(system.get("retrieve"))
+    if encoder is None or not is_trained(encoder):
+        return
+    starts = {encoder.get("start"), *(other for other in encoders if _is_untrained(encoders[other], encoder))}
+    for other, one in config["systems"].items():
+        if one.get("retrieve") in starts - {None} and one == system | {"retrieve": one["retrieve"]}:
+            yield other
+
+
+def _is_untrained(other: Config, encoder: Config) -> bool:
+    """Tell whether an encoder is the released one that another was trained from."""
+    origins = [[one.get(key) for key in ("pretrained", "revision")] for one in (other, encoder)]
+    return "pretrained" in encoder and not is_trained(other) and origins[0] == origins[1]
