@@ -24,6 +24,7 @@ from workflow.experiment.config import (
 )
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
+from workflow.experiment.idle import DESCRIBED
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
@@ -63,7 +64,7 @@ def pretrained(section: str) -> Part:
 
     def read(config: Config, wildcards: Wildcards) -> Words:
         model = config[section][wildcards.base_model]
-        keys = [key for key in (*ORIGIN, *FRAMING[section]) if key in model]
+        keys = [key for key in (*ORIGIN, *FRAMING[section]) if key in model and key in {*ORIGIN, *DESCRIBED}]
         return among(f"{section}.{{base_model}}", *keys)(config, wildcards)
 
     return read

@@ -21,6 +21,7 @@ from tests.support.workflow import (
     module_of,
     parser_of,
     planned,
+    ready_config,
     released_config,
     stage_modules,
 )
@@ -90,7 +91,13 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
         # Snakemake shows a message, or else all there is to know of a job.
         path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
     rules = set()
-    for configfile in ("tiny/tiny.yaml", "config/pydocs.yaml", write_released(tree), write_public(tree)):
+    for configfile in (
+        "tiny/tiny.yaml",
+        "config/pydocs.yaml",
+        write_released(tree),
+        write_ready(tree),
+        write_public(tree),
+    ):
         status, output = snakemake(tree, "--dry-run", "--configfile", configfile)
         assert status == 0, output
         found = []
@@ -144,10 +151,17 @@ def write_released(tree):
     return "released.yaml"
 
 
+def write_ready(tree):
+    """Write an experiment of released models, of their own files alone."""
+    config = ready_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), "a/model", revision=COMMIT)
+    (tree / "ready.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "ready.yaml"
+
+
 def test_every_command_is_one_the_stage_takes(tree):
     commands = set()
     configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
-    configfiles += [write_pretrained(tree), write_public(tree), write_released(tree)]
+    configfiles += [write_pretrained(tree), write_public(tree), write_released(tree), write_ready(tree)]
     for configfile in configfiles:
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
         assert status == 0, output

@@ -12,7 +12,7 @@ from tests.support.workflow import stage_modules
 # Made from counts and measures alone, whatever the size of the collection; or made from nothing.
 SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
 # Of the size of a model.
-MODELS = {"import_encoder", "export_model"}
+MODELS = {"import_encoder", "export_model", "pretrained"}
 # As `train` and `encode`: neural, so on a part; the pairs of `score` are drawn at random.
 NEURAL = {"train_reranker", "score"}
 # Bound by the network, and by unpacking.

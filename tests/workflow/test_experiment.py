@@ -56,6 +56,10 @@ MISTAKES = {
         {"encoders encoder base_model": GONE},
         "encoders.encoder: found no key base_model, expected it or pretrained to be set; add one",
     ),
+    "late interaction as released": (
+        {"rerankers cross": {"pretrained": "model", "kind": "late_interaction"}},
+        "rerankers.cross.kind: found late_interaction with pretrained, expected a cross-encoder; remove kind",
+    ),
     "a base model and a released one": (
         {"encoders ready": {"pretrained": "model", "base_model": "small"}},
         "encoders.ready: found pretrained and base_model, expected one of them; remove one",

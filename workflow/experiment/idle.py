@@ -81,6 +81,8 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     """Find what a pretrained model's own files say, or nobody asks for."""
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
+    if model.get("kind") == "late_interaction":
+        yield f"{place}.kind: found late_interaction with pretrained, expected a cross-encoder; remove kind"
     for key in model.keys() & FIXED:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
     for key in model.keys() & OF_TRAINING if "training" not in model else ():
