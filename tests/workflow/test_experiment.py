@@ -57,8 +57,8 @@ MISTAKES = {
         "encoders.encoder: found no key base_model, expected it or pretrained to be set; add one",
     ),
     "late interaction as released": (
-        {"rerankers cross": {"pretrained": "model", "kind": "late_interaction"}},
-        "rerankers.cross.kind: found late_interaction with pretrained, expected a cross-encoder; remove kind",
+        {"rerankers ready": {"pretrained": "model", "kind": "late_interaction"}},
+        "rerankers.ready.kind: found late_interaction with pretrained, expected a cross-encoder; remove kind",
     ),
     "a base model and a released one": (
         {"encoders ready": {"pretrained": "model", "base_model": "small"}},
