@@ -162,12 +162,13 @@ def read_columns(
     """Read the columns `schema` of a large file whose columns are `names`, in the file's order; row n is line n + 1.
 
     Arrow parses blocks with exactly one kind of separator and no surprises. Others are read line by line: `parse` gives
-    the record of a line.
+    the record of a line. Of several `separators`, any number of them stands between two fields, which are never empty.
     """
     batches: list[pa.RecordBatch] = []
     for first_row, block, length in iter_blocks(path, COLUMNS_BLOCK):
         used = [one for one in separators if block.find(one.encode(), 0, length) >= 0]
-        table = parse_block(block, length, names, schema, used[0]) if len(used) == 1 else None
+        plain = len(used) == 1 and not (len(separators) > 1 and _has_empty_field(block, length))
+        table = parse_block(block, length, names, schema, used[0]) if plain else None
         if table is not None and all(_is_clean(table[field.name]) for field in schema):
             batches += table.to_batches()
         else:
@@ -198,6 +199,13 @@ def parse_block(
         return pa.csv.read_csv(pa.BufferReader(data), read, parse, convert)
     except pa.ArrowInvalid:
         return None
+
+
+def _has_empty_field(block: bytearray, length: int) -> bool:
+    """Whether a separator begins a line, or follows another or is followed by the end of the line."""
+    breaks = np.frombuffer(block, np.uint8, length) <= ord(" ")
+    at_end = breaks[-1] and block[length - 1] != ord("\n")
+    return bool(breaks[0] or at_end or (breaks[1:] & breaks[:-1]).any())
 
 
 def _is_clean(column: pa.ChunkedArray) -> bool:

@@ -85,6 +85,9 @@ def test_an_empty_run_is_refused_but_where_a_search_may_find_nothing(tmp_path, n
         (TEXT + "1\u2060 Q0 d 1 1 x\n", r"row 5: found query_id '1\u2060' with the invisible character U+2060"),
         (TEXT + "1 Q0 d\x00 1 1 x\n", "row 5: found a NUL byte at byte 7"),
         (TEXT + "1\tQ0\td\t1\t1\tmy tag\n", "row 5: found 7 fields"),
+        ("1 Q0 d 1 2.5 ", "row 1: found 5 fields"),
+        ("1 Q0 d 1 2.5 t\n1 Q0 c 2 1.5 \n", "row 2: found 5 fields"),
+        ("1  d 1 2.5 t\n", "row 1: found 5 fields"),
         (
             TEXT + "2 Q0 a 9 0 x\n",
             "row 5: found document 'a' again in the ranking of query '2', expected each document",
