@@ -1,8 +1,8 @@
 """Tune the weights of a merge, or of a re-ranker and what it re-ranks, by grid search on validation queries.
 
 Of two parts the weights go from 0 to 1 in steps of .05, of more in steps of .1; their sum is 1. Every query is merged
-with each of them as `fuse`, or `rerank`, will merge it. Of all weights whose mean is within one standard error of the
-best one, the nearest to equal are taken.
+with each of them as `fuse`, or `rerank`, will merge it. Taken is the mean of all weights, each counted by how well it
+may be the best, on the grid.
 
 Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
 Writes: JSON with the weights, the measure, the number of queries, and every point of the grid

@@ -118,18 +118,24 @@ def measure_grid(
 
 
 def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
-    """Choose the weights nearest to equal among those within one standard error of the best mean; then the better ones.
+    """Choose the weights nearest to the mean of the grid, in which each counts by how well it may be the best.
 
-    The error is that of the mean difference to the best, query by query (the rule of Breiman et al. 1984, 3.4.3): with
-    few queries the best mean says little, and equal weights are a good guess.
+    They count exp(-z^2 / 2), z being their mean difference to the best mean, in standard errors of this difference over
+    the queries. So one query that likes some weights by accident moves them little, as with bagging. Those with z above
+    2 are not chosen.
     """
     means = values.mean(axis=1).round(DECIMALS)
     best, count = int(np.argmax(means)), values.shape[1]
+    behind = means[best] - means  # (grid,)
     errors = (values - values[best]).std(axis=1) / math.sqrt(max(count - 1, 1))
-    good = np.flatnonzero(means >= means[best] - errors).tolist()
-    return min(good, key=lambda point: (_distance(grid[point]), -means[point], point))
+    far = np.where(behind > 0, np.inf, 0.0)
+    z = np.divide(behind, errors, out=far, where=errors > 0)
+    shares = np.exp(-np.square(z) / 2)
+    aim = shares @ np.array(grid) / shares.sum()  # (parts,)
+    good = np.flatnonzero(z <= 2).tolist()
+    return min(good, key=lambda point: (_distance(grid[point], aim), -means[point], point))
 
 
-def _distance(weights: Weights) -> float:
-    """Measure how far from equal weights are, so that equal distances are equal."""
-    return round(math.fsum((weight - 1 / len(weights)) ** 2 for weight in weights), DECIMALS)
+def _distance(weights: Weights, aim: npt.NDArray[np.float64]) -> float:
+    """Measure how far weights are apart, so that equal distances are equal."""
+    return round(math.fsum((one - other) ** 2 for one, other in zip(weights, aim.tolist(), strict=True)), DECIMALS)

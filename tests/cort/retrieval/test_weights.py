@@ -20,21 +20,47 @@ def test_the_grid_has_all_weights_of_its_steps(parts, points):
         assert sorted(one[0] for one in grid) == [step / 20 for step in range(21)]
 
 
-def test_equally_good_weights_are_the_nearest_to_equal():
+def test_of_equally_good_weights_the_middle_is_taken():
     grid = make_grid(2)
     assert grid[choose(grid, np.full((21, 4), 0.5))] == (0.5, 0.5)
     values = np.zeros((21, 4))
-    values[[grid.index((share, 1 - share)) for share in (0.0, 0.25, 1.0)]] = 0.75
+    values[[grid.index((share, 1 - share)) for share in (0.2, 0.25, 0.3)]] = 0.75
+    assert grid[choose(grid, values)] == (0.25, 0.75)
+    # The mean of these is worth nothing: the nearest of them.
+    values[[grid.index((share, 1 - share)) for share in (0.2, 0.3)]] = 0
+    values[[grid.index((share, 1 - share)) for share in (0.0, 1.0)]] = 0.75
     assert grid[choose(grid, values)] == (0.25, 0.75)
 
 
-def test_a_better_mean_within_one_standard_error_is_not_believed():
+@pytest.mark.parametrize("parts", [2, 3])
+def test_weights_count_by_how_far_they_are_from_the_best(parts):
+    grid = make_grid(parts)
+    values = np.random.default_rng(parts).normal(size=(len(grid), 5)) / 10
+    best = int(values.mean(axis=1).argmax())
+    total, mean = 0.0, [0.0] * parts
+    good = []
+    for weights, one in zip(grid, values, strict=True):
+        difference = [b - a for a, b in zip(one, values[best], strict=True)]
+        behind = sum(difference) / 5
+        error = math.sqrt(sum((d - behind) ** 2 for d in difference) / 5 / 4)
+        share = math.exp(-((behind / error) ** 2) / 2) if error else 1.0
+        total += share
+        mean = [m + share * w for m, w in zip(mean, weights, strict=True)]
+        if not error or behind <= 2 * error:
+            good.append(weights)
+    nearest = min(good, key=lambda one: math.dist(one, [m / total for m in mean]))
+    assert grid[choose(grid, values)] == nearest
+
+
+def test_a_few_queries_move_weights_little_and_many_to_the_best():
     grid = make_grid(2)
     best, equal = grid.index((0.75, 0.25)), grid.index((0.5, 0.5))
-    # Queries differ by 1, 1, 1 and -2, mean .25, standard error sqrt(27/4/3/4) = .75; then by .25 each, without error.
-    values = np.zeros((21, 4))
-    values[:] = -9.0
+    # Queries differ by 1, 1, 1 and -2, mean .25, standard error sqrt(27/4/4/3) = .75; then by .25 each, without error.
+    values = np.full((21, 4), -9.0)
     values[equal], values[best] = 0.0, [1, 1, 1, -2]
+    # exp(-1/18) = .946 to 1: the mean is .6285, as far from both as the grid allows, so the better mean decides.
+    assert choose(grid, values) == best
+    values[grid.index((0.45, 0.55))] = values[equal]
     assert choose(grid, values) == equal
     values[best] = 0.25
     assert choose(grid, values) == best
