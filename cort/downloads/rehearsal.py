@@ -1,7 +1,7 @@
 """The switch of a dress rehearsal: a catalogue in the working folder, of small files that this machine serves itself.
 
-Nothing but that file turns it on, and for its own folder alone: what was fetched is kept elsewhere, all that was made of
-other files runs again, and report and provenance say what they are made of.
+Nothing but that file turns it on, and for its own folder alone: what was fetched is kept elsewhere, all that was made
+of other files runs again, and report and provenance say what they are made of.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def contents_of(catalog: Catalog, data: Path) -> dict[str, bytes]:
 
 
 def small_catalog(catalog: Catalog, contents: Mapping[str, bytes], address: str, broken: str) -> dict[str, Any]:
-    """Describe the small files as the catalogue does the large ones; each has a mirror that fails and one that does not.
+    """Describe the small files as the catalogue does the large ones; the first mirror of each fails.
 
     :param address, broken: of the server, and of the part of it that fails.
     """
@@ -109,7 +109,9 @@ def _nfcorpus(sample: Sample) -> dict[str, Callable[[], bytes]]:
         corpus = {f"MED-{number}": text for number, text in sample.passages.items()}
         return {
             "corpus.jsonl": lambda: _jsonl(_document(number, text) for number, text in corpus.items()),
-            "queries.jsonl": lambda: _jsonl({"_id": number, "text": text, "metadata": {}} for number, text in texts.items()),
+            "queries.jsonl": lambda: _jsonl(
+                {"_id": number, "text": text, "metadata": {}} for number, text in texts.items()
+            ),
             **{f"qrels.{name}.tsv": maker for name, maker in judged.items()},
         }
 

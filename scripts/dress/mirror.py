@@ -1,7 +1,7 @@
 """A web server of this machine for a rehearsal: mirrors of public files, some of which fail, and a model hub.
 
-`/HOST/PATH` is a file as it is at that address; `/broken/NAME` fails, each name in its own way; all else is asked of the
-hub: `/api/models/...` and `/MODEL/resolve/REVISION/FILE`.
+`/HOST/PATH` is a file as it is at that address; `/broken/NAME` fails, each name in its own way; all else is asked of
+the hub: `/api/models/...` and `/MODEL/resolve/REVISION/FILE`.
 """
 
 import hashlib
@@ -33,28 +33,28 @@ class Answer(NamedTuple):
 
 
 def missing(_: bytes) -> Answer:
-    """It is not there."""
+    """Have no such file."""
     return Answer(404)
 
 
 def busy(_: bytes) -> Answer:
-    """It is there another time."""
+    """Ask to come again, each time."""
     return Answer(503, headers={"Retry-After": "0"})
 
 
 def corrupt(content: bytes) -> Answer:
-    """Half of it is other bytes."""
+    """Give other bytes in its second half."""
     half = len(content) // 2
     return Answer(body=content[:half] + bytes(byte ^ 0x55 for byte in content[half:]))
 
 
 def page(_: bytes) -> Answer:
-    """A web page comes instead."""
+    """Give a web page instead."""
     return Answer(body=PAGE, headers={"Content-Type": "text/html"})
 
 
 def cut(content: bytes) -> Answer:
-    """The connection ends in the middle, each time."""
+    """End the connection in the middle; who asks for the rest gets it."""
     return Answer(body=content, cut=len(content) // 2)
 
 
@@ -112,7 +112,17 @@ def commit_of(revision: str) -> str:
 def _entry(file: Path, folder: Path) -> dict[str, object]:
     """Describe a file as the hub does, in both forms of its lists."""
     name = file.relative_to(folder).as_posix()
-    return {"type": "file", "path": name, "rfilename": name, "size": file.stat().st_size, "oid": _digest(file.read_bytes())}
+    return {
+        "type": "file",
+        "path": name,
+        "rfilename": name,
+        "size": file.stat().st_size,
+        "oid": _digest(file.read_bytes()),
+    }
+
+
+def _tag(answer: Answer) -> str:
+    return f'"{_digest(answer.body)}"'
 
 
 def _digest(content: bytes) -> str:
@@ -127,25 +137,27 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         """Answer without a body."""
-        self._send(self.server.answer(urlsplit(self.path).path), with_body=False)
+        answer = self.server.answer(urlsplit(self.path).path)
+        self._send(answer, {"ETag": _tag(answer)}, with_body=False)
 
     def do_GET(self) -> None:
         """Answer with a part of a file, if that is what is asked for."""
         path = urlsplit(self.path).path
         self.server.asked[path] += 1
         answer = self.server.answer(path)
+        headers = {"ETag": _tag(answer)}
         asked = RANGE.fullmatch(self.headers.get("Range", ""))
-        if asked and answer.status == 200 and answer.cut is None:
+        if asked and answer.status == 200:
             first, size = int(asked[1]), len(answer.body)
             last = min(int(asked[2] or size), size - 1)
-            span = {"Content-Range": f"bytes {first}-{last}/{size}"}
-            answer = answer._replace(status=206, body=answer.body[first : last + 1], headers={**answer.headers, **span})
-        self._send(answer)
+            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+            answer = answer._replace(status=206, body=answer.body[first : last + 1], cut=None)
+        self._send(answer, headers)
 
-    def _send(self, answer: Answer, with_body: bool = True) -> None:
+    def _send(self, answer: Answer, headers: Mapping[str, str], with_body: bool = True) -> None:
         self.send_response(answer.status)
-        headers = {"Content-Length": str(len(answer.body)), "ETag": f'"{hashlib.sha256(answer.body).hexdigest()}"'}
-        for name, value in {**headers, **answer.headers, "Connection": "close"}.items():
+        length = {"Content-Length": str(len(answer.body)), "Connection": "close"}
+        for name, value in {**headers, **answer.headers, **length}.items():
             self.send_header(name, value)
         self.end_headers()
         self.close_connection = True

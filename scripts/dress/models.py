@@ -22,8 +22,15 @@ UNCASED = {"do_lower_case": True, "model_max_length": 512}
 ALBERT_SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 # Settings of the repositories beside the sizes, some of them unknown to today's programs.
 BERT = {"gradient_checkpointing": False, "position_embedding_type": "absolute", "use_cache": True, "pad_token_id": 0}
-ALBERT = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0, "bos_token_id": 2}
-ALBERT |= {"eos_token_id": 3, "pad_token_id": 0, "hidden_act": "gelu_new", "inner_group_num": 1, "num_hidden_groups": 1}
+ALBERT: dict[str, Any] = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
+ALBERT |= {
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "pad_token_id": 0,
+    "hidden_act": "gelu_new",
+    "inner_group_num": 1,
+    "num_hidden_groups": 1,
+}
 ALBERT |= {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "embedding_size": 16}
 ELECTRA = {"embedding_size": 32, "summary_activation": "gelu", "summary_type": "first", "pad_token_id": 0}
 BERT_NAMES = {r"LayerNorm\.weight$": "LayerNorm.gamma", r"LayerNorm\.bias$": "LayerNorm.beta"}
@@ -74,7 +81,7 @@ def _albert(folder: Path, texts: Sequence[str]) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=VOCABULARY // 2, special_tokens=list(ALBERT_SPECIAL), unk_token="<unk>", show_progress=False
+        vocab_size=VOCABULARY // 2, special_tokens=list(ALBERT_SPECIAL), unk_token=ALBERT_SPECIAL[1]
     )
     tokenizer.train_from_iterator(texts, trainer)
     single, pair = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
@@ -116,7 +123,12 @@ def _write_wordpiece(folder: Path, texts: Sequence[str]) -> int:
 
 
 def _write_weights(
-    folder: Path, kind: str, head: str, settings: dict[str, Any], names: Mapping[str, str] | None = None, positions: str = ""
+    folder: Path,
+    kind: str,
+    head: str,
+    settings: dict[str, Any],
+    names: Mapping[str, str] | None = None,
+    positions: str = "",
 ) -> None:
     """Draw weights for a class of transformers; write them under the repository's names, with the settings it has."""
     import torch
@@ -126,6 +138,10 @@ def _write_weights(
     torch.manual_seed(SEED)
     config = transformers.AutoConfig.for_model(kind, **settings)
     model = getattr(transformers, head)(config)
+    with torch.no_grad():
+        for value in model.parameters():
+            # Ones and zeros, too, which a loader that does not know a name puts in its place.
+            value.add_(torch.randn_like(value), alpha=0.02)
     weights = {_renamed(name, names or {}): value.clone() for name, value in _untied(model)}
     if positions:
         weights[positions] = torch.arange(config.max_position_embeddings)[None]

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,6 +60,7 @@ def read_judgements(path: Path) -> list[Judgement]:
     return [(query, passage, int(grade)) for query, _, passage, grade in rows]
 
 
+@cache
 def sample_msmarco(data: Path) -> Sample:
     """Take the judged passages of some queries of each track, and others up to `PASSAGES`."""
     folder = data / "msmarco-sample"
@@ -99,6 +101,7 @@ def make_queries(passages: Texts, count: int) -> dict[str, tuple[str, str]]:
     }
 
 
+@cache
 def sample_nfcorpus(data: Path, passages: int = 1_000) -> Sample:
     """Take the first queries of each file of NFCorpus with relevant passages among its first ones."""
     folder = data / "nfcorpus"
@@ -109,7 +112,7 @@ def sample_nfcorpus(data: Path, passages: int = 1_000) -> Sample:
         chosen = list(_first(dict.fromkeys(query for query, _, _ in rows), count))
         texts = read_pairs(folder / f"queries.{name}.tsv")
         asked[name] = {query: texts[query] for query in chosen}
-        judged[name] = [row for row in rows if row[0] in chosen]
+        judged[name] = [row for row in rows if row[0] in asked[name]]
     return Sample(kept, asked, judged)
 
 
