@@ -23,8 +23,8 @@ PASSAGES = 2_000
 FILLER = 250
 TRAINING, DEVELOPMENT = 120, 1_020
 # Queries with judgements of each file; how many more of 2020 nobody judged, as are all of eval.
-JUDGED = {"devsmall": 8, "dl19": 4, "dl20": 5}
-UNJUDGED, EVALUATION = 3, 4
+JUDGED = {"devsmall": 5, "dl19": 3, "dl20": 3}
+UNJUDGED, EVALUATION = 2, 2
 # Numbers of the queries that are made here; MS MARCO's are below two million.
 FIRST_MADE = 5_000_000
 # Of NFCorpus and SciFact.
