@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts plan why accept environment hnswlib test lint bench drill rehearsal lock clean-cache clean
+.PHONY: results verdicts plan why accept environment hnswlib test lint bench drill rehearsal dress-rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 # make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
@@ -103,6 +103,11 @@ bench: environment
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
 rehearsal: environment
 	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
+
+# Shipped experiments, unchanged, with small files and models of this machine. DATA=FOLDER with samples of real data;
+# CONFIGS="..." other experiments; DRESS="--kills 0 --slurm True" more options.
+dress-rehearsal: environment
+	$(BIN)/python -m scripts.dress.rehearse --data "$(or $(DATA),../shared/data)" --configs $(or $(CONFIGS),config/msmarco.yaml config/nfcorpus.yaml config/scifact.yaml) $(DRESS)
 
 drill: environment
 	$(BIN)/python -m scripts.drill $(DRILL)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cort.downloads import rehearsal
 from cort.retrieval.graphs import GRAPHS
 from cort.training.settings import needs_judgements
 from workflow import paths
@@ -66,7 +67,9 @@ def raw_inputs(config: Config) -> list[str]:
     for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
-    return list(dict.fromkeys([*files, *config["papers"]]))
+    # In a rehearsal, what says so.
+    switch = [str(rehearsal.FILE)] if rehearsal.is_on() else []
+    return list(dict.fromkeys([*files, *config["papers"], *switch]))
 
 
 def accepted(config: Config) -> list[str]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cort.downloads import rehearsal
+
 ROOT = "results"
 #: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
-KEPT = "results/.downloads"
+KEPT = "results/.rehearsal" if rehearsal.is_on() else "results/.downloads"
 DATASET = "results/{dataset}"
 ACCEPTED = "results/{dataset}/accepted.json"
 #: State of unfinished work, from which a retry goes on. No output: Snakemake deletes those of a job that ended early.

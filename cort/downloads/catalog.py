@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from cort.downloads import rehearsal
 from cort.formats.yaml_files import read_yaml
 from cort.system.errors import InputError, input_error, shorten
 
@@ -182,9 +183,15 @@ def _page(path: Path) -> str:
     return ""
 
 
+def load_catalog(path: str | Path | None = None) -> Catalog:
+    """Read a catalogue, by default the project's or that of the rehearsal; all its mistakes are one `InputError`."""
+    if path is None:
+        path = rehearsal.FILE.absolute() if rehearsal.is_on() else CATALOG
+    return _load(path)
+
+
 @cache
-def load_catalog(path: str | Path = CATALOG) -> Catalog:
-    """Read a catalogue; all its mistakes are one `InputError`."""
+def _load(path: str | Path) -> Catalog:
     try:
         found = read_yaml(path, "a catalogue")
         entries, headers = found["files"], found.get("headers", {})
@@ -195,6 +202,9 @@ def load_catalog(path: str | Path = CATALOG) -> Catalog:
         fix = "fix it as cort/downloads/catalog.yaml is"
         raise input_error(path, f"no catalogue ({error!r})", "headers and files as YAML", fix) from error
     mistakes = [line for file in files.values() for line in _mistakes(file, files)]
+    if Path(path).name == rehearsal.FILE.name:
+        log.warning("%s: %s", path, rehearsal.NOTICE)
+        mistakes += [line for file in files.values() for line in _far_away(file)]
     if mistakes:
         raise InputError(f"{path}: " + "; ".join(mistakes))
     return Catalog(files, headers)
@@ -207,6 +217,13 @@ def _read(name: str, entry: Mapping[str, Any]) -> PublicFile:
     if not isinstance(urls, list) or not all(isinstance(url, str) and URL.fullmatch(url) for url in urls):
         raise TypeError(f"{name}: urls that are no list of http:// and https://")
     return PublicFile(name, **{**entry, "urls": tuple(urls)})
+
+
+def _far_away(file: PublicFile) -> Iterator[str]:
+    """Yield a line for each address that no rehearsal has: its files would pass for those of the world."""
+    for url in file.urls:
+        if not rehearsal.LOOPBACK.fullmatch(url):
+            yield f"{file.name}: found {shorten(url)}, expected http://127.0.0.1:PORT/ in a rehearsal; remove the file"
 
 
 def _mistakes(file: PublicFile, files: Mapping[str, PublicFile]) -> Iterator[str]:

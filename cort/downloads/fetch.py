@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from cort.downloads.catalog import CATALOG, Catalog, PublicFile, load_catalog, problem_with
+from cort.downloads.catalog import Catalog, PublicFile, load_catalog, problem_with
 from cort.downloads.transfer import Broken, Partial, Patience, Refused, new_session, transfer
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, temporary_folder, try_lock
@@ -36,7 +36,7 @@ class FileOptions:
     """Options that say which file, where it may be, and where to put it."""
 
     name: str = required(help="of the file in the catalogue, as msmarco/qrels.train.tsv")
-    catalog: str = optional(str(CATALOG), "another catalogue", "YAML")
+    catalog: str | None = optional(None, "another catalogue than this project's", "YAML")
     downloads: str = required("FOLDER", "keeps what was fetched, whole or in part")
     folder: str | None = optional(None, "has files already, is only read", "FOLDER")
     stall: float = optional(Patience.stall, "give up a transfer that stands still", "S")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def _check_revision(name: str, revision: str | None) -> None:
 def _fetch(name: str, revision: str | None, fix: str) -> Path:
     from huggingface_hub import snapshot_download
 
+    # Its client logs every request, of which a model takes dozens.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED))
     except Interrupted:

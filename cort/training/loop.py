@@ -205,7 +205,8 @@ class _Loop:
     def _note(self) -> str:
         """Say where the training is."""
         rate = self.state.schedule.get_last_lr()[0]
-        return f"update {self.progress.step} of {self.updates}, loss {self.last_loss:.4f}, learning rate {rate:.2g}"
+        loss = "" if math.isnan(self.last_loss) else f", loss {self.last_loss:.4f}"
+        return f"update {self.progress.step} of {self.updates}{loss}, learning rate {rate:.2g}"
 
     def _open_events(self) -> Any:
         """Open what TensorBoard shows meanwhile, beside files of earlier calls, void after this update; or nothing."""

@@ -1,8 +1,11 @@
 """Public files that the config names by `download:NAME`; nodes without a network never run these rules."""
 
+from cort.downloads import rehearsal
 from workflow.experiment.downloads import file_pattern, resolve
 
 config.update(resolve(config))
+if rehearsal.is_on():
+    config["title"] = f"{rehearsal.NOTICE}: {config['title']}"
 
 
 rule download:
