@@ -15,17 +15,21 @@ Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
 KINDS = ("retrieve", "interleave", "fuse", "rerank", "run")
+# The index that is always there.
+BM25 = "bm25"
 # Kinds of systems that merge the runs of others.
 FUSION_KINDS = ("interleave", "fuse")
+# Section of what changes an index's texts -> the key of an index that names one.
+CHANGES = {"expanders": "expand", "weighers": "weigh"}
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 
 
-def kind_of(system: Config) -> str:
+def kind_of(config: Config, system: Config) -> str:
     """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, fuse, rerank or run."""
     if "retrieve" not in system:
         return next(kind for kind in KINDS if kind in system)
-    if system["retrieve"] == "bm25":
+    if system["retrieve"] in config["lexical"]:
         return "bm25"
     return next((kind for kind in GRAPHS if kind in system), "exact")
 
@@ -37,7 +41,12 @@ def any_of(names: Iterable[str]) -> str:
 
 def names_of_kind(config: Config, *kinds: str) -> str:
     """Return a regular expression that matches the names of all systems of some kinds."""
-    return any_of(name for name, system in config["systems"].items() if kind_of(system) in kinds)
+    return any_of(name for name, system in config["systems"].items() if kind_of(config, system) in kinds)
+
+
+def names_with_file(config: Config, section: str) -> str:
+    """Return a regular expression that matches the names of a section's entries that are read from a file."""
+    return any_of(name for name, entry in config[section].items() if "file" in entry)
 
 
 def ranked_splits(config: Config) -> list[str]:
@@ -74,7 +83,7 @@ def pairs_of_split_and_system(config: Config, *kinds: str) -> list[tuple[str, st
         (split, name)
         for split in evaluated_splits(config)
         for name, system in config["systems"].items()
-        if split in splits_of(config, name) and (not kinds or kind_of(system) in kinds)
+        if split in splits_of(config, name) and (not kinds or kind_of(config, system) in kinds)
     ]
 
 
@@ -114,6 +123,21 @@ def tuned_by(system: Config) -> str | None:
 def tuned_systems(config: Config) -> list[str]:
     """List the systems whose weights are tuned on validation queries."""
     return [name for name, system in config["systems"].items() if tuned_by(system)]
+
+
+def used_by_indexes(config: Config, section: str) -> list[str]:
+    """List the expanders or weighers of the indexes that some system searches, in config order."""
+    searched = {system["retrieve"] for system in config["systems"].values() if kind_of(config, system) == "bm25"}
+    used = {config["lexical"][name].get(CHANGES[section]) for name in searched}
+    return [name for name in config[section] if name in used]
+
+
+def tuned_index(config: Config, name: str) -> str | None:
+    """Name the index whose k1 and b are tuned for a system, if that takes these."""
+    system = config["systems"][name]
+    index = system.get("retrieve")
+    tuned = "bm25" not in system and "tune" in config["lexical"].get(index, {})
+    return index if tuned else None
 
 
 def used_models(config: Config, section: str) -> list[str]:
@@ -188,7 +212,7 @@ def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
         dict.fromkeys(
             (system["retrieve"], kind)
             for name, system in config["systems"].items()
-            if (kind := kind_of(system)) in GRAPHS and split in splits_of(config, name)
+            if (kind := kind_of(config, system)) in GRAPHS and split in splits_of(config, name)
         )
     )
 

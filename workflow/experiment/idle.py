@@ -23,9 +23,8 @@ PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_promp
 def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     """Find settings that another one makes void."""
     sections = mappings(config)
-    bm25 = sections.get("bm25", {})
-    for key in bm25.keys() & {"k1", "b"} if "tune" in bm25 else ():
-        yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    for name, index in mappings(sections.get("lexical", {})).items():
+        yield from _of_index(f"lexical.{name}", index)
     for name, system in mappings(sections.get("systems", {})).items():
         for kind, part in mappings(system).items():
             if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
@@ -43,6 +42,12 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _of_index(place: str, index: Config) -> Iterator[str]:
+    """Find parameters beside what chooses them."""
+    for key in index.keys() & {"k1", "b"} if "tune" in index else ():
+        yield f"{place}.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
 
 
 def _of_merge(place: str, system: Config) -> Iterator[str]:

@@ -1,0 +1,49 @@
+"""Check what an experiment's config says about term-based rankers and what changes their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cort.formats.schemas import check_name
+from workflow.experiment.config import CHANGES, Config
+from workflow.experiment.systems import check_measures, entries, listed
+
+# What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
+SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")
+WEIGHTED = (".zip", ".jsonl.gz", ".jsonl")
+
+
+def check_lexical(config: Config) -> Iterator[str]:
+    """Check indexes, expanders and weighers."""
+    for name, index in entries(config, "lexical"):
+        place = f"lexical.{name}"
+        for section, key in CHANGES.items():
+            if key in index:
+                yield from check_name(f"{place}.{key}", index[key], config[section])
+        if len(index.keys() & set(CHANGES.values())) > 1:
+            yield f"{place}: found {listed(CHANGES.values())}, expected one of them; make two indexes"
+        if "tune" in index:
+            if "train" not in config["splits"]:
+                yield f"{place}.tune: found no split train, expected training queries to tune on; add the split"
+            yield from check_measures(f"{place}.tune.measure", [index["tune"]["measure"]])
+    for name, expander in entries(config, "expanders"):
+        yield from _check_expander(f"expanders.{name}", expander)
+    for name, weigher in entries(config, "weighers"):
+        yield from _check_suffix(f"weighers.{name}.file", weigher["file"], WEIGHTED)
+
+
+def _check_expander(place: str, expander: Config) -> Iterator[str]:
+    if "file" not in expander:
+        yield f"{place}: found no key file, expected it to be set; add it"
+        return
+    yield from _check_suffix(f"{place}.file", expander["file"], SAMPLES + LINES)
+    has_samples = expander["file"].endswith(SAMPLES)
+    if has_samples != ("queries" in expander):
+        found = "no queries with a .zip of samples" if has_samples else "queries with one line per passage"
+        fix = "say how many are appended" if has_samples else "remove it, as all of a line are appended"
+        yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
+
+
+def _check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    if not file.endswith(suffixes):
+        yield f"{place}: found {file!r}, expected a name that ends in {listed(suffixes)}; rename or convert the file"
