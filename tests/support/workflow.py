@@ -9,6 +9,7 @@ from cort.system import cli
 ROOT = Path(__file__).parents[2]
 #: systems of the tiny experiment
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
+SYSTEMS += ("expanded", "weighed")
 #: modules of cort/ that people call and no rule runs
 TOOLS = {"search", "explore"}
 

@@ -79,7 +79,7 @@ def tree(built, tmp_path_factory):
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
-    without_tuning = {key: value for key, value in config.items() if key != "lexical"}
+    without_tuning = config | {"lexical": {name: one for name, one in config["lexical"].items() if "tune" not in one}}
     pretrained = {"small": {"pretrained": "tiny/model", "revision": COMMIT}}
     pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")

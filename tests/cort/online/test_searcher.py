@@ -314,6 +314,8 @@ def test_the_manifest_lists_every_system_but_the_published_one(built):
         },
         "cort+bm25": {"kind": "interleave", "parts": ["cort", "bm25"]},
         "cort+bm25-cross": {"kind": "rerank", "candidates": "cort+bm25", "reranker": "cross", "depth": 10},
+        "expanded": {"kind": "bm25", "lexical": "expanded", "k1": 0.9, "b": 0.3},
+        "weighed": {"kind": "bm25", "lexical": "weighed", "k1": 10, "b": 0.9},
     }
     named = [found["passages"], found["lexical"]["bm25"]["index"]]
     for model in (*found["encoders"].values(), *found["rerankers"].values()):
@@ -322,7 +324,9 @@ def test_the_manifest_lists_every_system_but_the_published_one(built):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross"])
+@pytest.mark.parametrize(
+    "system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "weighed"]
+)
 def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     results = built / "results" / "tiny"
     queries = tables.read_table(results / "collection" / "queries.test.parquet", tables.QUERIES)
