@@ -27,7 +27,15 @@ RULES = rules()
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
-UNUSED = RAW | {"import_encoder", "pretrained_encoder", "pretrained_reranker", "latency", "score_triples"}
+UNUSED = RAW | {
+    "import_encoder",
+    "pretrained_encoder",
+    "pretrained_reranker",
+    "pretrained_weigher",
+    "weigh",
+    "latency",
+    "score_triples",
+}
 UNUSED |= {"fuse_tune", "rerank_tune"}
 
 

@@ -132,13 +132,21 @@ def filled(config: Config, schema: Config) -> Config:
         idle = OF_TRAINING if "released" in written or "training" not in written else set()
         if "pretrained" in written:
             idle = idle | (DESCRIBED - written)
-            origin = {key: model[key] for key in ("pretrained", "revision") if key in written}
-            base_models = schema_of(schema_of(schema, "base_models"), name)
-            model.setdefault("base_model", name)
-            config["base_models"].setdefault(name, with_defaults(origin, base_models))
+            _add_base_model(config, schema, name, model)
         for key in idle:
             model.pop(key, None)
+    for name, weigher in mappings(config["weighers"]).items():
+        if "pretrained" in weigher:
+            _add_base_model(config, schema, name, weigher)
     return config
+
+
+def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
+    """Make a pretrained model the base model of its own name, in place."""
+    origin = {key: model[key] for key in ("pretrained", "revision") if key in model}
+    base_models = schema_of(schema_of(schema, "base_models"), name)
+    model.setdefault("base_model", name)
+    config["base_models"].setdefault(name, with_defaults(origin, base_models))
 
 
 def with_defaults(value: Any, schema: Config) -> Any:

@@ -21,6 +21,8 @@ BM25 = "bm25"
 FUSION_KINDS = ("interleave", "fuse")
 # Section of what changes an index's texts -> the key of an index that names one.
 CHANGES = {"expanders": "expand", "weighers": "weigh"}
+# Sections of models, which become base models of their own names if they are `pretrained`.
+MODELS = ("encoders", "rerankers", "weighers")
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 
@@ -44,9 +46,9 @@ def names_of_kind(config: Config, *kinds: str) -> str:
     return any_of(name for name, system in config["systems"].items() if kind_of(config, system) in kinds)
 
 
-def names_with_file(config: Config, section: str) -> str:
-    """Return a regular expression that matches the names of a section's entries that are read from a file."""
-    return any_of(name for name, entry in config[section].items() if "file" in entry)
+def names_with_file(config: Config, section: str, has_file: bool = True) -> str:
+    """Return a regular expression that matches the names of a section's entries with a file, or of those without."""
+    return any_of(name for name, entry in config[section].items() if ("file" in entry) == has_file)
 
 
 def ranked_splits(config: Config) -> list[str]:
@@ -176,18 +178,18 @@ def is_trained(model: Config) -> bool:
 def is_pretrained(config: Config, base_model: str) -> bool:
     """Tell whether a base model is that of an encoder or re-ranker of the same name, which says where it is from."""
     name = (config["base_models"].get(base_model) or {}).get("pretrained")
-    models = (config[section].get(base_model) or {} for section in LEARNERS)
+    models = (config[section].get(base_model) or {} for section in MODELS)
     return name is not None and any(model.get("pretrained") == name for model in models)
 
 
 def pretrained_pattern(config: Config, section: str) -> str:
-    """Return a regular expression that matches the names of the encoders or re-rankers that are `pretrained`."""
+    """Return a regular expression that matches the names of a section's models that are `pretrained`."""
     return any_of(name for name, model in config[section].items() if "pretrained" in model)
 
 
 def place_of_base_model(config: Config, name: str) -> str:
     """Where the config says what a base model is."""
-    named = (section for section in LEARNERS if name in config[section]) if is_pretrained(config, name) else iter(())
+    named = (section for section in MODELS if name in config[section]) if is_pretrained(config, name) else iter(())
     return f"{next(named, 'base_models')}.{name}"
 
 

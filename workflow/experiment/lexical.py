@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import CHANGES, Config
+from workflow.experiment.config import CHANGES, LEARNERS, Config
 from workflow.experiment.systems import check_measures, entries, listed
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
@@ -29,7 +29,7 @@ def check_lexical(config: Config) -> Iterator[str]:
     for name, expander in entries(config, "expanders"):
         yield from _check_expander(f"expanders.{name}", expander)
     for name, weigher in entries(config, "weighers"):
-        yield from _check_suffix(f"weighers.{name}.file", weigher["file"], WEIGHTED)
+        yield from _check_weigher(f"weighers.{name}", name, weigher, config)
 
 
 def _check_expander(place: str, expander: Config) -> Iterator[str]:
@@ -42,6 +42,18 @@ def _check_expander(place: str, expander: Config) -> Iterator[str]:
         found = "no queries with a .zip of samples" if has_samples else "queries with one line per passage"
         fix = "say how many are appended" if has_samples else "remove it, as all of a line are appended"
         yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
+
+
+def _check_weigher(place: str, name: str, weigher: Config, config: Config) -> Iterator[str]:
+    origins = sorted(weigher.keys() & {"file", "pretrained"})
+    if len(origins) != 1:
+        yield f"{place}: found {listed(origins)}, expected exactly one of file and pretrained; keep one"
+    elif "file" in weigher:
+        yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
+    if "pretrained" in weigher:
+        for section in LEARNERS:
+            if name in config[section]:
+                yield f"{place}: found a name that {section} have, too, expected another; rename one"
 
 
 def _check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:

@@ -39,6 +39,30 @@ rule import_term_weights:
         " --output {output:q} --log {log:q}"
 
 
+rule weigh:
+    input:
+        model=weights("weighers"),
+        tokens=tokens("weighers.{weigher}", "passages"),
+    output:
+        paths.TERM_WEIGHTS,
+    wildcard_constraints:
+        weigher=names_with_file(config, "weighers", has_file=False),
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(1440),
+    params:
+        model=subpath(input.model, parent=True),
+        options=options(among("weighers.{weigher}", "passage_length", "scale", "square_root", "precision")),
+        checkpoints=f"{paths.CHECKPOINTS}/term_weights/{{weigher}}",
+    message:
+        "Weigh the terms of the passages with {wildcards.weigher}"
+    shell:
+        "python -m cort.weigh --model {params.model:q} --tokens {input.tokens:q} {params.options:q}"
+        " --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
+
+
 rule bm25_index:
     input:
         passages=paths.PASSAGES,
