@@ -587,6 +587,22 @@ MISTAKES = {
         "weighers.deepct.file: found 'w.tsv', expected a name that ends in .zip, .jsonl.gz, .jsonl; rename or convert "
         "the file",
     ),
+    "a weigher of nothing": (
+        {"weighers deepct": {"scale": 50}},
+        "weighers.deepct: found nothing, expected exactly one of file and pretrained; keep one",
+    ),
+    "what only a model has beside weights": (
+        {"weighers deepct scale": 50},
+        "weighers.deepct.scale: found scale with file, expected none, as the weights are there already; remove it",
+    ),
+    "a released weigher at no commit": (
+        {"weighers deepct": {"pretrained": "a/b", "revision": "main"}},
+        "weighers.deepct.revision: found 'main', expected a commit, 40 hexadecimal digits; name it, as a branch moves",
+    ),
+    "a released weigher of an encoder's name": (
+        {"weighers encoder": {"pretrained": "model"}},
+        "weighers.encoder: found a name that encoders have, too, expected another; rename one",
+    ),
     "text for a truth value": (
         {"protect": "never"},
         "protect: found 'never', expected true or false; fix the value",

@@ -138,6 +138,9 @@ def filled(config: Config, schema: Config) -> Config:
     for name, weigher in mappings(config["weighers"]).items():
         if "pretrained" in weigher:
             _add_base_model(config, schema, name, weigher)
+        # What only a model has means nothing beside weights that are there.
+        for key in weigher.keys() - {"file", "pretrained", "base_model"} if "file" in weigher else set():
+            del weigher[key]
     return config
 
 
