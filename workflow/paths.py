@@ -29,6 +29,7 @@ TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
 
 # Term-based rankers, and what changes their texts.
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
+TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
 LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
@@ -36,6 +37,7 @@ LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
+WEIGHER = "results/{dataset}/weighers/{weigher}/"
 RERANKER = "results/{dataset}/rerankers/{reranker}/"
 MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"
 CURVE = "results/{dataset}/{section}/{model}/curve.csv"

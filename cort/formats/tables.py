@@ -26,6 +26,7 @@ PAIRS = pa.schema([*EPOCHS, *QRELS])
 SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score", pa.float32())])
 EXPANSIONS = pa.schema([("doc_id", pa.string()), ("queries", pa.list_(pa.string()))])
 TERM_WEIGHTS = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("weights", pa.list_(pa.int32()))])
+TERM_RECALL = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("recall", pa.list_(pa.float32()))])
 PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
 ROW_GROUP = 65_536

@@ -32,6 +32,8 @@ UNUSED = RAW | {
     "pretrained_encoder",
     "pretrained_reranker",
     "pretrained_weigher",
+    "term_recall",
+    "train_weigher",
     "weigh",
     "latency",
     "score_triples",

@@ -28,7 +28,7 @@ WITHOUT_DEFAULT = {
     "encoders.*.released",
     "submissions.*.run_id",
     *("lexical.*.expand", "lexical.*.weigh", "expanders.*.file", "expanders.*.queries"),
-    *(f"weighers.*.{key}" for key in ("file", "pretrained", "revision")),
+    *(f"weighers.*.{key}" for key in ("file", "pretrained", "revision", "base_model")),
     "encoders.*.teacher",
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),

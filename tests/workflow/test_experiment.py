@@ -589,7 +589,7 @@ MISTAKES = {
     ),
     "a weigher of nothing": (
         {"weighers deepct": {"scale": 50}},
-        "weighers.deepct: found nothing, expected exactly one of file and pretrained; keep one",
+        "weighers.deepct: found nothing, expected exactly one of file, pretrained, base_model; keep one",
     ),
     "what only a model has beside weights": (
         {"weighers deepct scale": 50},

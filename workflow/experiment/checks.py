@@ -138,9 +138,13 @@ def filled(config: Config, schema: Config) -> Config:
     for name, weigher in mappings(config["weighers"]).items():
         if "pretrained" in weigher:
             _add_base_model(config, schema, name, weigher)
-        # What only a model has means nothing beside weights that are there.
-        for key in weigher.keys() - {"file", "pretrained", "base_model"} if "file" in weigher else set():
-            del weigher[key]
+        elif "base_model" in weigher and "file" not in weigher:
+            training = schema_of(schema_of(schema_of(schema, "weighers"), name), "training")
+            weigher["training"] = with_defaults(weigher.get("training", {}), training)
+        # What only a model has means nothing beside weights that are there, and what training has beside a model.
+        idle = weigher.keys() - {"file", "pretrained", "base_model"} if "file" in weigher else {"checkpoint"}
+        for key in idle if "training" not in weigher else set():
+            weigher.pop(key, None)
     return config
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import CHANGES, LEARNERS, Config
+from workflow.experiment.config import CHANGES, LEARNERS, TRAINING_SPLITS, Config, is_pretrained
 from workflow.experiment.systems import check_measures, entries, listed
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
 SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")
+# Where weights come from.
+ORIGINS = ("file", "pretrained", "base_model")
 WEIGHTED = (".zip", ".jsonl.gz", ".jsonl")
 
 
@@ -45,11 +47,17 @@ def _check_expander(place: str, expander: Config) -> Iterator[str]:
 
 
 def _check_weigher(place: str, name: str, weigher: Config, config: Config) -> Iterator[str]:
-    origins = sorted(weigher.keys() & {"file", "pretrained"})
+    origins = [key for key in ORIGINS if key in weigher and not (key == "base_model" and "pretrained" in weigher)]
     if len(origins) != 1:
-        yield f"{place}: found {listed(origins)}, expected exactly one of file and pretrained; keep one"
+        yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"
     elif "file" in weigher:
         yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
+    if "training" in weigher:
+        known = [one for one in config["base_models"] if not is_pretrained(config, one)]
+        yield from check_name(f"{place}.base_model", weigher["base_model"], known)
+        for split in TRAINING_SPLITS:
+            if split not in config["splits"]:
+                yield f"splits: found no split {split}, expected it for training {place}; add it"
     if "pretrained" in weigher:
         for section in LEARNERS:
             if name in config[section]:

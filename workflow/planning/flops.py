@@ -14,9 +14,10 @@ from workflow.planning.facts import Facts, Model
 # Stages that run a transformer: the section of their model.
 HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
-    "weigh": "weighers",
+    **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
+TRAININGS = ("train", "train_reranker", "train_weigher")
 # Stages that provide the transformers.
 PROVIDERS = ("base_model", "pretrained_encoder", "pretrained_reranker", "pretrained_weigher")
 # Tokens, where a released model's own files say it.
@@ -60,7 +61,7 @@ def settings_of(job: Job, config: Config) -> Config:
     """Find a heavy job's settings that have its precision."""
     section = HEAVY[job.rule]
     settings: Config = config[section][job.wildcards[section[:-1]]]
-    return settings["training"] if job.rule in ("train", "train_reranker") else settings
+    return settings["training"] if job.rule in TRAININGS else settings
 
 
 def examples(section: str, name: str, split: str, config: Config, facts: Facts) -> float:
@@ -88,6 +89,16 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     if job.rule in ("train", "train_reranker"):
         counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
         return _training(settings["training"], model, tokens, length, *counts)
+    if job.rule == "train_weigher":
+        length = passages.tokens(settings["passage_length"])
+        # A passage for each query, mostly.
+        seen, held_out = (
+            facts.queries["train"].count * settings["training"]["epochs"],
+            facts.queries["validation"].count,
+        )
+        return _training(
+            {**settings["training"], "gradient_checkpointing": False}, model, length, length, seen, held_out
+        )
     if section == "weighers":
         length, count = passages.tokens(settings["passage_length"]), passages.count
         disk = temporary = count * (TERM_BYTES * length + passages.id_characters + 8)

@@ -70,6 +70,8 @@ wildcard_constraints:
     encoder="[^/]+",
     reranker="[^/]+",
     model="[^/]+",
+    weigher="[^/]+",
+    expander="[^/]+",
     lexical=any_of(config["lexical"]),
     source="[^/]+",
     index="|".join(GRAPHS),
