@@ -1,12 +1,13 @@
-"""List what a searcher opens: collection, index of BM25, models, vectors, graphs, and how each system is made of them.
+"""List what a searcher opens: collection, indexes, models, vectors, graphs, and how each system is made of them.
 
 Nothing is opened here, and files need not be there yet: a searcher checks what it opens.
 
 Reads:  nothing but the options; see `cort.online.manifest` for the keys
 Writes: manifest.json, with paths relative to its own folder
-Usage:  python -m cort.manifest --dataset pydocs --depth 1000 --passages passages.parquet --bm25-index lucene
+Usage:  python -m cort.manifest --dataset pydocs --depth 1000 --passages passages.parquet
+            --lexical '{"bm25": {"index": "lucene", "cleaning": "raw"}}'
             --encoders '{"cort": {"model": "best", "cleaning": "raw", "precision": "fp32", "files": ["1-of-1.arrow"]}}'
-            --systems '{"bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4}}' --output manifest.json
+            --systems '{"bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4}}' --output manifest.json
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.artifacts import Node, json_option
-from cort.formats.cleaning import FORMS
-from cort.online.manifest import Manifest, check_systems, models_of, systems_of, write_manifest
-from cort.retrieval.options import check_positive, choice
+from cort.online.manifest import Manifest, check_systems, indexes_of, models_of, systems_of, write_manifest
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.options import optional, required
 
@@ -33,8 +33,7 @@ class Options:
     dataset: str = required("NAME")
     depth: int = required("N", "results per query in runs")
     passages: str = required("PARQUET", "the collection")
-    bm25_index: str = required("FOLDER", "what `bm25_index` writes")
-    bm25_cleaning: str = choice(FORMS, "raw", "form of its texts, and of queries")
+    lexical: str = optional("{}", "index (what `bm25_index` writes) and cleaning of its texts and of queries", "JSON")
     encoders: str = optional("{}", "model, cleaning, precision, files (shards of the passages)", "JSON")
     rerankers: str = optional("{}", "model, cleaning, precision, files (tokens of the passages)", "JSON")
     systems: str = required("JSON", "kind and parts of each")
@@ -44,16 +43,15 @@ class Options:
 def stage(options: Options) -> None:
     """Check, write."""
     check_positive(options, "depth")
-    encoders, rerankers, systems = (
+    lexical, encoders, rerankers, systems = (
         Node(f"--{name}", json_option(f"--{name}", getattr(options, name)))
-        for name in ("encoders", "rerankers", "systems")
+        for name in ("lexical", "encoders", "rerankers", "systems")
     )
     manifest = Manifest(
         dataset=options.dataset,
         depth=options.depth,
         passages=Path(options.passages),
-        bm25_index=Path(options.bm25_index),
-        bm25_cleaning=options.bm25_cleaning,
+        lexical=indexes_of(lexical, Path()),
         encoders=models_of(encoders, Path()),
         rerankers=models_of(rerankers, Path()),
         systems=systems_of(systems, Path()),

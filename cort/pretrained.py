@@ -1,10 +1,11 @@
-"""Provide a released encoder or re-ranker, which is what its own files say, in one local folder.
+"""Provide a released encoder, re-ranker or model that weighs terms, which its own files describe, in one local folder.
 
 A hub name with a pinned commit, or a folder: of sentence-transformers, of plain transformers, or of this project.
 Pooling, lengths, prompts, projection, similarity and labels are read from its files (`cort/models/released.py`);
 options replace them. Safetensors only, no remote code.
 
-Writes a model folder: as `train` does for an encoder, as `train_reranker` does for a re-ranker.
+Writes a model folder: as `train` does for an encoder, as `train_reranker` does for a re-ranker; of DeepCT's
+kind a transformers token-classification folder.
 
 Usage: python -m cort.pretrained --kind encoder --pretrained sentence-transformers/all-MiniLM-L6-v2
               --revision c9745ed1d9f207416be6d2e6f8de32d1f16199bf --output base_models/minilm
@@ -16,23 +17,26 @@ import dataclasses
 import logging
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from cort.models.hub import find_folder
+from cort.models.hub import find_folder, open_tokenizer
 from cort.models.settings import EncoderSettings, PairSettings, Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.files import temporary_folder
+from cort.system.files import atomic_folder, temporary_folder
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
+
+SHORTEST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of this stage; those with the name of a model's setting replace it."""
 
-    kind: Literal["encoder", "reranker"] = required()
+    kind: Literal["encoder", "reranker", "weigher"] = required()
     pretrained: str = required("NAME_OR_FOLDER")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     pooling: Pooling | None = optional(None)
@@ -59,6 +63,10 @@ def stage(options: Options) -> None:
 
     settings = asked_settings(options, EncoderSettings if options.kind == "encoder" else PairSettings)
     folder, fix = find_folder(options.pretrained, options.revision)
+    if options.kind == "weigher":
+        save_released_weigher(folder, fix, options.output)
+        log.info("loaded %s", options.pretrained)
+        return
     asked = Asked(settings, options.query_prompt_name, options.passage_prompt_name)
     with temporary_folder(options.output) as work:
         if options.kind == "encoder":
@@ -77,6 +85,19 @@ def stage(options: Options) -> None:
             said = reranker.settings
     words = ", ".join(f"{name} {value!r}" for name, value in dataclasses.asdict(said).items())
     log.info("loaded %s: %s", options.pretrained, words)
+
+
+def save_released_weigher(folder: Path, fix: str, output: str) -> None:
+    """Write the folder of a model that weighs terms, whole or not at all."""
+    from cort.models.weigher import load_vocabulary, load_weigher
+
+    tokenizer = open_tokenizer(folder, fix)
+    with atomic_folder(output) as temporary:
+        tokenizer.save_pretrained(temporary)
+        load_vocabulary(temporary)
+        # Of any length that leaves room for a token: which one is no property of the model.
+        weigher, _ = load_weigher(folder, SHORTEST)
+        weigher.classifier.save_pretrained(temporary)
 
 
 def asked_settings(options: Options, kind: type[Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from workflow.lock import processes_with
 ARGUMENTS = ("--cores", "2", "--configfile", TINY)
 # What tells times, or how Lucene's threads were scheduled, and checksums; all else is the same in every build.
 VARIABLE_FILES = re.compile(
-    r"/(audit|bm25/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.sum$"
+    r"/(audit|lexical/[^/]+/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.sum$"
 )
 VARIABLE = "CORT_DRILL"
 MAIN_ONLY = 5

@@ -12,6 +12,7 @@ from cort.retrieval.graphs import GRAPHS
 from cort.training.settings import needs_judgements
 from workflow import paths
 from workflow.experiment.config import (
+    CHANGES,
     LEARNERS,
     Config,
     evaluated_splits,
@@ -24,6 +25,8 @@ from workflow.experiment.config import (
     reranked_by,
     sources,
     tuned_by,
+    tuned_index,
+    used_by_indexes,
 )
 from workflow.params import Wildcards
 
@@ -67,6 +70,12 @@ def raw_inputs(config: Config) -> list[str]:
     for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
+    for section in CHANGES:
+        files += [
+            config[section][name]["file"]
+            for name in used_by_indexes(config, section)
+            if "file" in config[section][name]
+        ]
     # In a rehearsal, what says so.
     switch = [str(rehearsal.FILE)] if rehearsal.is_on() else []
     return list(dict.fromkeys([*files, *config["papers"], *switch]))
@@ -80,8 +89,20 @@ def accepted(config: Config) -> list[str]:
 
 def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Return the grid search's choice of k1 and b, if a system takes it."""
-    own = "bm25" in config["systems"][wildcards.system]
-    return paths.at(paths.BM25_PARAMETERS, config) if "tune" in config["bm25"] and not own else []
+    lexical = tuned_index(config, wildcards.system)
+    return paths.at(paths.LEXICAL_PARAMETERS, config, lexical=lexical) if lexical else []
+
+
+def expansions(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the queries that are appended to the passages of an index, if any are."""
+    expander = config["lexical"][wildcards.lexical].get("expand")
+    return paths.at(paths.EXPANSIONS, config, expander=expander) if expander else []
+
+
+def term_weights(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the weights that take the place of term frequencies in an index, if any do."""
+    weigher = config["lexical"][wildcards.lexical].get("weigh")
+    return paths.at(paths.TERM_WEIGHTS, config, weigher=weigher) if weigher else []
 
 
 def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
@@ -139,7 +160,7 @@ def start(config: Config, wildcards: Wildcards) -> list[str]:
 def graph(config: Config, wildcards: Wildcards) -> str:
     """Graph index of the encoder a system retrieves with."""
     system = config["systems"][wildcards.system]
-    return paths.at(paths.GRAPH, config, index=kind_of(system), encoder=system["retrieve"]) + "meta.json"
+    return paths.at(paths.GRAPH, config, index=kind_of(config, system), encoder=system["retrieve"]) + "meta.json"
 
 
 def audit_of(config: Config, name: str, split: str | None = None) -> str:
@@ -150,13 +171,13 @@ def audit_of(config: Config, name: str, split: str | None = None) -> str:
     system, splits = config["systems"][name], evaluated_splits(config)
     own = split if split in splits else splits[0]
     chosen = "validation" if "validation" in config["splits"] else own
-    return paths.at(paths.AUDIT, config, split=chosen, encoder=system["retrieve"], index=kind_of(system))
+    return paths.at(paths.AUDIT, config, split=chosen, encoder=system["retrieve"], index=kind_of(config, system))
 
 
 def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Audit that chooses the width of a system's searches, if it is to be chosen."""
     system = config["systems"][wildcards.system]
-    kind = kind_of(system)
+    kind = kind_of(config, system)
     chosen = system[kind][GRAPHS[kind].parameter] == "auto"
     return audit_of(config, wildcards.system, wildcards.split) if chosen else []
 

@@ -75,6 +75,16 @@ def at(path: str, name: str | None = None) -> Part:
     return read
 
 
+def optional(path: str) -> Part:
+    """Give the value at a path, if it is there."""
+    section, _, key = path.rpartition(".")
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        return at(path)(config, wildcards) if key in look_up(config, section, wildcards)[1] else Words()
+
+    return read
+
+
 def among(section: str, *names: str) -> Part:
     """Give the values of some keys of a section, each as the option of its name."""
     return join(*(f"{section}.{name}" for name in names))

@@ -29,13 +29,17 @@ QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
 
-# BM25.
-BM25_INDEX = "results/{dataset}/bm25/index/manifest.json"
-BM25_PARAMETERS = "results/{dataset}/bm25/parameters.json"
+# Term-based rankers, and what changes their texts.
+EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
+TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
+TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
+LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
+LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
+WEIGHER = "results/{dataset}/weighers/{weigher}/"
 RERANKER = "results/{dataset}/rerankers/{reranker}/"
 MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"
 CURVE = "results/{dataset}/{section}/{model}/curve.csv"

@@ -107,11 +107,12 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
 
 
 def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:
-    """(k1, b): the system's own, or those of the config, or the grid search's."""
-    own = "bm25" in config["systems"][wildcards.system]
-    if not own and "k1" not in config["bm25"]:
-        return Words(option("parameters", paths.at(paths.BM25_PARAMETERS, config)))
-    return among("systems.{system}.bm25" if own else "bm25", "k1", "b")(config, wildcards)
+    """(k1, b): the system's own, or those of its index, or the grid search's."""
+    if tuned := inputs.tuned_parameters(config, wildcards):
+        return Words(option("parameters", tuned))
+    system = config["systems"][wildcards.system]
+    names = {"system": wildcards.system, "lexical": system["retrieve"]}
+    return among("systems.{system}.bm25" if "bm25" in system else "lexical.{lexical}", "k1", "b")(config, names)
 
 
 def base_model(config: Config, wildcards: Wildcards) -> Words:
@@ -128,7 +129,7 @@ def base_model(config: Config, wildcards: Wildcards) -> Words:
 
 def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
-    kind = kind_of(config["systems"][wildcards.system])
+    kind = kind_of(config, config["systems"][wildcards.system])
     searched, place = Words(option("kind", kind)), f"systems.{{system}}.{kind}"
     own = at(f"{place}.{GRAPHS[kind].parameter}", "width")(config, wildcards)
     audit = inputs.audit(config, wildcards)
@@ -142,7 +143,7 @@ def fusion(config: Config, wildcards: Wildcards) -> Words:
     """How the runs of a system are merged, and in which order."""
     name = wildcards.system
     system = config["systems"][name]
-    kind = kind_of(system)
+    kind = kind_of(config, system)
     settings = {} if kind == "interleave" else {key: value for key, value in system[kind].items() if key != "tune"}
     words = option("method", fusion_of(system))
     words += [word for key in ("k", "normalization", "weights") for word in option(key, settings.get(key))]

@@ -24,6 +24,9 @@ NAMES = [(name, pa.string()) for name in ("query_id", "positive", "negative")]
 TRIPLES = pa.schema([*EPOCHS, *NAMES, ("negative_rank", pa.int32())])
 PAIRS = pa.schema([*EPOCHS, *QRELS])
 SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score", pa.float32())])
+EXPANSIONS = pa.schema([("doc_id", pa.string()), ("queries", pa.list_(pa.string()))])
+TERM_WEIGHTS = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("weights", pa.list_(pa.int32()))])
+TERM_RECALL = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("recall", pa.list_(pa.float32()))])
 PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
 ROW_GROUP = 65_536
@@ -138,7 +141,7 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
     """Yield a writer whose file appears under `path` only when everything was written."""
     # Texts and their ids do not repeat, and nobody looks for a range of them: dictionaries, statistics and a better
     # compression would take most of the time.
-    texts = "text" in schema.names
+    texts = not {"text", "queries", "terms"}.isdisjoint(schema.names)
     options = {"compression": "lz4" if texts else "zstd", "use_dictionary": not texts, "write_statistics": not texts}
     with (
         atomic_file(path) as temporary,

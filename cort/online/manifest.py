@@ -2,7 +2,7 @@
 
 Paths are relative to the manifest, so that a folder of results can be moved whole. A system is a mapping with a `kind`:
 
-* bm25: `k1` and `b`, or `parameters`, a file with both
+* bm25: `lexical`, the name of an index, and `k1` and `b`, or `parameters`, a file with both
 * exact: `encoder`
 * one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
   is to show
@@ -36,7 +36,7 @@ System: TypeAlias = Mapping[str, Any]
 
 #: kind -> keys a system of it has: numbers, or the file they are found in
 KEYS: Mapping[str, set[tuple[str, ...]]] = {
-    "bm25": {("k1", "b"), ("parameters",)},
+    "bm25": {("lexical", "k1", "b"), ("lexical", "parameters")},
     "exact": {("encoder",)},
     **{kind: {("encoder", "index", "width"), ("encoder", "index", "audit", "recall")} for kind in GRAPHS},
     **{method: {("parts",)} for method in FUSIONS},
@@ -46,8 +46,8 @@ KEYS: Mapping[str, set[tuple[str, ...]]] = {
 }
 #: keys whose value is a path
 PATHS = ("index", "parameters", "audit", "tuned")
-#: keys whose value is the name of a model, and where that is
-SECTIONS = (("encoders", "encoder"), ("rerankers", "reranker"))
+#: keys whose value is the name of a model or of a term-based index, and where that is
+SECTIONS = (("encoders", "encoder"), ("rerankers", "reranker"), ("lexical", "lexical"))
 DEEPEST, LARGEST = 100_000, 1_000_000
 #: keys whose value is a number, its kind and its bounds
 NUMBERS: Mapping[str, tuple[type, float, float]] = {
@@ -74,6 +74,24 @@ class Model:
     precision: str
     files: tuple[Path, ...]
 
+    @property
+    def opened(self) -> tuple[Path, ...]:
+        """All that is opened."""
+        return (self.model, *self.files)
+
+
+@dataclass(frozen=True)
+class LexicalIndex:
+    """Folder of a Lucene index, and how its texts and the queries are cleaned."""
+
+    index: Path
+    cleaning: str
+
+    @property
+    def opened(self) -> tuple[Path, ...]:
+        """All that is opened."""
+        return (self.index,)
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -82,8 +100,7 @@ class Manifest:
     dataset: str
     depth: int
     passages: Path
-    bm25_index: Path
-    bm25_cleaning: str
+    lexical: Mapping[str, LexicalIndex]
     encoders: Mapping[str, Model]
     rerankers: Mapping[str, Model]
     systems: Mapping[str, System]
@@ -105,12 +122,9 @@ class Manifest:
         yield self.passages
         for system in needed.values():
             yield from (system[key] for key in PATHS if key in system)
-            if system["kind"] == "bm25":
-                yield self.bm25_index
             for section, key in SECTIONS:
                 if key in system:
-                    model = getattr(self, section)[system[key]]
-                    yield from (model.model, *model.files)
+                    yield from getattr(self, section)[system[key]].opened
 
     def check_names(self, names: Iterable[str]) -> None:
         """Refuse names of systems that are not there."""
@@ -141,14 +155,21 @@ def read_manifest(path: str | Path) -> Manifest:
         dataset=found["dataset"].read(str),
         depth=found["depth"].within(int, 1, DEEPEST),
         passages=_path(found["passages"], path.parent),
-        bm25_index=_path(found["bm25_index"], path.parent),
-        bm25_cleaning=_choice(found["bm25_cleaning"], FORMS),
+        lexical=indexes_of(found["lexical"], path.parent),
         encoders=models_of(found["encoders"], path.parent),
         rerankers=models_of(found["rerankers"], path.parent),
         systems=systems_of(found["systems"], path.parent),
     )
     check_systems(manifest, path)
     return manifest
+
+
+def indexes_of(found: Node, folder: Path) -> dict[str, LexicalIndex]:
+    """Read term-based indexes by name; their paths are relative to `folder`."""
+    return {
+        name: LexicalIndex(_path(found[name]["index"], folder), _choice(found[name]["cleaning"], FORMS))
+        for name in found.of(dict)
+    }
 
 
 def models_of(found: Node, folder: Path) -> dict[str, Model]:

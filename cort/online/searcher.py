@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
 from cort.online.lucene import LuceneProcess
-from cort.online.manifest import REMEDY, Manifest, System
+from cort.online.manifest import REMEDY, LexicalIndex, Manifest, System
 from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
@@ -76,11 +76,11 @@ class Searcher:
         self,
         manifest: Manifest,
         systems: Sequence[str],
-        lucene: LuceneProcess | None,
+        lucene: Mapping[str, LuceneProcess],
         models: Models,
         passages: Passages,
     ) -> None:
-        """Take what `open_searcher` opened for `systems`; `lucene` may be None where nothing searches by BM25."""
+        """Take what `open_searcher` opened for `systems`; `lucene` has the term-based indexes by name."""
         self.manifest, self.systems = manifest, list(systems)
         self.lucene, self.models, self.passages = lucene, models, passages
         self._known = manifest.needed(systems)
@@ -122,8 +122,8 @@ class Searcher:
     def close(self) -> None:
         """End all threads."""
         self._beside.shutdown()
-        if self.lucene is not None:
-            self.lucene.close()
+        for lucene in self.lucene.values():
+            lucene.close()
 
     def _leaves(self, name: str, depth: int) -> dict[str, int]:
         """Find the retrieving systems below a system, with the number of results that is needed of each."""
@@ -164,9 +164,9 @@ class Searcher:
     ) -> dict[str, list[Ranking]]:
         found: dict[str, list[Ranking]] = {}
         for name, depth in leaves.items():
-            if self.lucene is not None:
-                with timed(times, "bm25"):
-                    found[name] = self.lucene.search(texts, self._parameters[name], depth)
+            lucene = self.lucene[self._known[name]["lexical"]]
+            with timed(times, "bm25"):
+                found[name] = lucene.search(texts, self._parameters[name], depth)
         return found
 
     def _by_vectors(
@@ -245,7 +245,10 @@ def open_searcher(
     kinds = {system["kind"] for system in needed.values()}
     try:
         with ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
-            lucene = pool.submit(_open_lucene, manifest, threads, memory_mb, opened) if "bm25" in kinds else None
+            indexes = dict.fromkeys(system["lexical"] for system in needed.values() if system["kind"] == "bm25")
+            lucene = {
+                name: pool.submit(_open_lucene, manifest.lexical[name], threads, memory_mb, opened) for name in indexes
+            }
             passages = pool.submit(Passages, manifest.passages)
             models = Models()
             if kinds - {"bm25", *FUSIONS}:
@@ -253,7 +256,8 @@ def open_searcher(
 
                 # A core is left for BM25, which runs beside.
                 models = Models(*open_models(manifest, needed, devices, max(1, threads - ("bm25" in kinds))))
-            searcher = Searcher(manifest, systems, lucene.result() if lucene else None, models, passages.result())
+            processes = {name: process.result() for name, process in lucene.items()}
+            searcher = Searcher(manifest, systems, processes, models, passages.result())
             opened.callback(searcher.close)
             for name in systems:
                 for text in WARM_UP:
@@ -265,13 +269,13 @@ def open_searcher(
     return searcher
 
 
-def _open_lucene(manifest: Manifest, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
-    """Open the index of BM25; `opened` closes it again if something else is wrong."""
-    found = LuceneProcess(manifest.bm25_index, threads, memory_mb)
+def _open_lucene(named: LexicalIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+    """Open an index; `opened` closes it again if something else is wrong."""
+    found = LuceneProcess(named.index, threads, memory_mb)
     opened.callback(found.close)
-    if found.form != manifest.bm25_cleaning:
-        expected = f"the form {manifest.bm25_cleaning}"
-        raise input_error(manifest.bm25_index, f"texts of the form {found.form}", expected, REMEDY)
+    if found.form != named.cleaning:
+        expected = f"the form {named.cleaning}"
+        raise input_error(named.index, f"texts of the form {found.form}", expected, REMEDY)
     return found
 
 

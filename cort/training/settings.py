@@ -60,16 +60,10 @@ class TrainingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(TrainingSettings):
-    """Options that both training stages share."""
+    """Options that all training stages share."""
 
     base_model: str = required("FOLDER")
     passages: str = required("ARROW", "token cache")
-    queries: str = required("ARROW", "token cache of the training queries")
-    validation_queries: str = required("ARROW")
-    validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
-    validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
-    relevance_level: int = optional(1, "lowest grade that counts as positive")
-    pool_depth: int = optional(20, "candidates per validation query", "N")
     threads: int = thread_count()
     processes: int = optional(
         1,
@@ -94,6 +88,18 @@ class TrainingOptions(TrainingSettings):
         return [
             field.name for field in fields(self) if field.metadata["metavar"] in FILES and getattr(self, field.name)
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions(TrainingOptions):
+    """Options of training encoders and re-rankers."""
+
+    queries: str = required("ARROW", "token cache of the training queries")
+    validation_queries: str = required("ARROW")
+    validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
+    validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
+    relevance_level: int = optional(1, "lowest grade that counts as positive")
+    pool_depth: int = optional(20, "candidates per validation query", "N")
 
 
 class Objective(NamedTuple):
@@ -160,12 +166,13 @@ COUNTS = (
     "pool_depth",
     "processes",
     "dimension",
+    "epochs",
 )
 POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "relevance_level")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
+class EncoderTraining(EncoderSettings, ObjectiveSettings, RankingOptions):
     """Options of training an encoder on triples."""
 
     triples: str = required("PARQUET")
@@ -177,13 +184,30 @@ class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankerTraining(PairSettings, TrainingOptions):
+class RerankerTraining(PairSettings, RankingOptions):
     """Options of training a re-ranker on pairs."""
 
     loss: RerankingLoss = optional("pointwise")
     pos_weight: float = optional(1.0, "of positives in the pointwise loss")
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeigherTraining(TrainingOptions):
+    """Options of training a model that weighs terms on their recall in queries; the defaults are DeepCT's."""
+
+    targets: str = required("PARQUET", "recall of the terms of training passages")
+    validation_targets: str = required("PARQUET")
+    passage_length: int = optional(128, "tokens, special ones included")
+    epochs: int = optional(3)
+    batch_size: int = optional(16, "examples per mini-batch")
+    gradient_accumulation: int = optional(1, "mini-batches per update")
+    weight_decay: float = optional(0.01)
+    decay: Literal["all", "weights"] = optional("weights", "weights: no decay of biases and layer normalisation")
+    warmup_updates: float = optional(0.1, "below 1: a share of all updates")
+    validate_every: float = optional(0.1, "updates between validations; below 1: a share of all updates")
+    max_gradient_norm: float = optional(1.0, "0: no clipping")
 
 
 def check_settings(options: TrainingOptions) -> None:
@@ -209,7 +233,7 @@ def needs_teacher(loss: str) -> bool:
     return "margins" in OBJECTIVES[loss].of_batch
 
 
-def check_files(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
+def check_files(options: RankingOptions, needed: Mapping[str, bool]) -> None:
     """Refuse files that nothing needs, and settings without the files they need.
 
     :param needed: whether each option must name a file; that of a validation by a measure is known here.

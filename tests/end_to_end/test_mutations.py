@@ -23,7 +23,13 @@ HANDFUL = (
     "runs/test/bm25.trec",
     "measures/test/",
 )
-HANDFUL += ("collection/passages.parquet", "bm25/index/_0.fnm", "onng/encoder/grp", "hnsw/encoder/ids.arrow", "scores/")
+HANDFUL += (
+    "collection/passages.parquet",
+    "lexical/bm25/index/_0.fnm",
+    "onng/encoder/grp",
+    "hnsw/encoder/ids.arrow",
+    "scores/",
+)
 
 
 def command_lines(tree):

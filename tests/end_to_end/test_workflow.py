@@ -122,7 +122,7 @@ def test_shards_are_a_fact_of_the_machine(tree):
 def write_pretrained(tree):
     """Write the tiny experiment with BM25 as configured, and with a base model that is somebody else's."""
     config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
-    del config["bm25"]
+    del config["lexical"]["bm25"]
     config["base_models"]["small"] = {"pretrained": "models/small", "revision": COMMIT}
     (tree / "pretrained.yaml").write_text(yaml.safe_dump(config), "utf-8")
     return "pretrained.yaml"

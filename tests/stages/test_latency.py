@@ -212,7 +212,7 @@ def test_systems_that_merge_others_are_listed_with_their_method(experiment):
 def test_latencies_wait_for_what_is_opened(experiment):
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
     assert latencies(config) == ["results/toy/latency/test.json"]
-    files = ["results/toy/collection/passages.parquet", "results/toy/bm25/index/manifest.json"]
+    files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
     assert searched_files(config, lambda encoder: []) == files
 
 

@@ -241,7 +241,7 @@ def test_a_query_of_no_text_on_the_command_line_gets_its_error(built):
 @pytest.mark.slow
 def test_an_unknown_system_and_a_damaged_index_are_told_in_a_line(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
-    (results / "bm25" / "index" / "segments_1").write_bytes(b"")
+    (results / "lexical" / "bm25" / "index" / "segments_1").write_bytes(b"")
     for options, words in ((["nope"], "--systems: found 'nope'"), (["bm25"], "found 0 bytes")):
         done = run(ROOT, "--manifest", str(results / "manifest.json"), "--query", "a", "--systems", *options)
         errors = [line for line in done.stderr.splitlines() if " ERROR " in line]

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from cort.formats.records import Ranking
-from cort.online.manifest import Manifest, Model
+from cort.online.manifest import LexicalIndex, Manifest, Model
 from cort.online.searcher import Models, Searcher
 
 SYSTEMS = {
-    "bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4},
+    "bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4},
     "dense": {"kind": "exact", "encoder": "encoder"},
     "both": {"kind": "interleave", "parts": ["dense", "bm25"]},
     "reranked": {"kind": "rerank", "candidates": "both", "reranker": "cross", "depth": 3},
@@ -23,8 +23,7 @@ def manifest_with(tmp_path, systems=None, **changes):
         "dataset": "toy",
         "depth": 10,
         "passages": tmp_path / "passages.parquet",
-        "bm25_index": tmp_path / "index",
-        "bm25_cleaning": "raw",
+        "lexical": {"bm25": LexicalIndex(tmp_path / "index", "raw")},
         "encoders": {"encoder": model},
         "rerankers": {"cross": model},
         "systems": SYSTEMS if systems is None else systems,
@@ -71,4 +70,6 @@ class Slow:
             rerankers={"cross": SimpleNamespace(score=score)},
         )
         passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
-        return Searcher(manifest, systems, SimpleNamespace(search=lucene, close=closed.close), models, passages)
+        return Searcher(
+            manifest, systems, {"bm25": SimpleNamespace(search=lucene, close=closed.close)}, models, passages
+        )

@@ -9,6 +9,7 @@ from cort.system import cli
 ROOT = Path(__file__).parents[2]
 #: systems of the tiny experiment
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
+SYSTEMS += ("expanded", "weighed")
 #: modules of cort/ that people call and no rule runs
 TOOLS = {"search", "explore"}
 
@@ -26,7 +27,17 @@ RULES = rules()
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
-UNUSED = RAW | {"import_encoder", "pretrained_encoder", "pretrained_reranker", "latency", "score_triples"}
+UNUSED = RAW | {
+    "import_encoder",
+    "pretrained_encoder",
+    "pretrained_reranker",
+    "pretrained_weigher",
+    "term_recall",
+    "train_weigher",
+    "weigh",
+    "latency",
+    "score_triples",
+}
 UNUSED |= {"fuse_tune", "rerank_tune"}
 
 

@@ -8,8 +8,10 @@ Usage: python tests/tiny/generate.py FOLDER   writes FOLDER/tiny.yaml and FOLDER
 
 from __future__ import annotations
 
+import json
 import random
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,26 @@ def make_query(generator: random.Random, target: int) -> str:
     return " ".join([word(300 + target), *generator.sample(topic, k=2)])
 
 
+def write_predictions(path: Path, texts: list[str]) -> None:
+    """Predict for each passage its rarest word and others of it: three samples in two parts, as docTTTTTquery's."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for sample in range(3):
+            lines = [
+                f"{word(300 + number)} {text.lower().rstrip('.').split()[sample]}\n"
+                for number, text in enumerate(texts)
+            ]
+            for part, chosen in enumerate((lines[:100], lines[100:])):
+                # A time of the file's own would be one of its making.
+                name = zipfile.ZipInfo(f"predicted_queries_topk_sample{sample:03d}.txt{part:03d}-1004000")
+                archive.writestr(name, "".join(chosen))
+
+
+def make_weighted(number: int, text: str) -> str:
+    """Weigh the words of a passage as DeepCT's documents have them: its own word counts most, topics little."""
+    words = [word(300 + number)] * 40 + text.lower().rstrip(".").split()
+    return json.dumps({"id": f"d{number}", "contents": " ".join(words)})
+
+
 def make_run(query: str, texts: list[str]) -> list[tuple[str, float]]:
     """Rank by shared words, as somebody else's system might."""
     asked = set(query.split())
@@ -65,7 +87,13 @@ def make_config(data: Path) -> dict[str, Any]:
         "splits": {"train": files["train"], "validation": {"hold_out": HELD_OUT}, "test": files["test"]},
         "depth": DEPTH,
         "training_depth": 30,
-        "bm25": {"tune": {"k1": [0.6, 0.9], "b": [0.4], "samples": 2, "sample_size": 20, "measure": "RR@10"}},
+        "lexical": {
+            "bm25": {"tune": {"k1": [0.6, 0.9], "b": [0.4], "samples": 2, "sample_size": 20, "measure": "RR@10"}},
+            "expanded": {"expand": "doc2query", "b": 0.3},
+            "weighed": {"weigh": "deepct", "k1": 10, "b": 0.9},
+        },
+        "expanders": {"doc2query": {"file": f"{data}/predictions.zip", "queries": 2}},
+        "weighers": {"deepct": {"file": f"{data}/weighted.jsonl"}},
         "base_models": {
             "small": {
                 "vocabulary_size": 300,
@@ -110,6 +138,8 @@ def make_config(data: Path) -> dict[str, Any]:
             "cort+bm25": {"interleave": ["cort", "bm25"]},
             "cort+bm25-cross": {"rerank": "cort+bm25", "reranker": "cross", "depth": 10},
             "published": {"run": f"{data}/run.{{split}}.trec"},
+            "expanded": {"retrieve": "expanded"},
+            "weighed": {"retrieve": "weighed"},
         },
         "evaluation": {
             "measures": ["RR@10", "nDCG@20", "R@20", "R@50"],
@@ -161,6 +191,8 @@ def write_experiment(folder: str | Path, seed: int = 7) -> Path:
     generator = random.Random(seed)  # noqa: S311 - texts, not secrets
     texts = make_passages(generator)
     _write(data / "collection.tsv", [f"d{number}\t{text}" for number, text in enumerate(texts)])
+    write_predictions(data / "predictions.zip", texts)
+    _write(data / "weighted.jsonl", [make_weighted(number, text) for number, text in enumerate(texts)])
     targets = iter(generator.sample(range(PASSAGES), k=sum(QUERIES.values())))
     for name, count in QUERIES.items():
         asked = [(f"{name}{number}", target) for number, target in zip(range(count), targets, strict=False)]

@@ -31,6 +31,8 @@ from workflow.experiment.systems import MEASURE
 from workflow.inputs import weights
 from workflow.report_inputs import exports
 
+# As messages list them.
+SYSTEMS = ", ".join(changed({})["systems"])
 CROSS = "reranker: cross"
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 MISTAKES = {
@@ -38,8 +40,8 @@ MISTAKES = {
     "unknown key": (
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
-        "collection, splits, depth, training_depth, bm25, base_models, encoders, rerankers, systems, evaluation, "
-        "audit, latency, papers, exports, submissions; "
+        "collection, splits, depth, training_depth, lexical, expanders, weighers, base_models, encoders, rerankers, "
+        "systems, evaluation, audit, latency, papers, exports, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (
@@ -48,8 +50,8 @@ MISTAKES = {
         "rerank, reranker, depth, weight, tune, run; did you mean retrieve?",
     ),
     "unknown key like nothing": (
-        {"bm25 xyz": 1},
-        "bm25: found the unknown key xyz, expected one of cleaning, k1, b, tune; remove it",
+        {"lexical bm25 xyz": 1},
+        "lexical.bm25: found the unknown key xyz, expected one of expand, weigh, cleaning, k1, b, tune; remove it",
     ),
     "missing key": ({"dataset": GONE}, "top level: found no key dataset, expected it to be set; add it"),
     "missing key of an encoder": (
@@ -126,7 +128,7 @@ MISTAKES = {
         "base_models.small.revision: found 'main', expected a commit, 40 hexadecimal digits; "
         "name it, as a branch moves",
     ),
-    "empty section": ({"bm25": None}, "bm25: found nothing, expected a mapping; write {} or remove the key"),
+    "empty section": ({"lexical": None}, "lexical: found nothing, expected a mapping; write {} or remove the key"),
     "text for a list": (
         {"systems cort+bm25 interleave": "cort"},
         "systems.cort+bm25.interleave: found 'cort', expected a list; fix the value",
@@ -136,7 +138,7 @@ MISTAKES = {
         "encoders.encoder.pooling: found 'max', expected one of cls, mean, last; choose one",
     ),
     "too small": ({"training_depth": 0}, "training_depth: found 0, expected at least 1; fix the value"),
-    "too large": ({"bm25": {"b": 1.5}}, "bm25.b: found 1.5, expected at most 1; fix the value"),
+    "too large": ({"lexical bm25": {"b": 1.5}}, "lexical.bm25.b: found 1.5, expected at most 1; fix the value"),
     "not positive": (
         {"rerankers cross training learning_rate": 0},
         "rerankers.cross.training.learning_rate: found 0, expected more than 0; fix the value",
@@ -216,7 +218,7 @@ MISTAKES = {
     ),
     "bm25 parameters of an encoder": (
         {"systems cort bm25": {"k1": 1.0, "b": 0.5}},
-        "systems.cort.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it",
+        "systems.cort.bm25: found bm25 with an encoder, expected it with an index under lexical; remove it",
     ),
     "a graph of inner products": (
         {"encoders encoder similarity": "inner_product", "systems cort-hnsw": GONE},
@@ -283,8 +285,7 @@ MISTAKES = {
     ),
     "unknown teacher": (
         {"rerankers cross pairs system": "tf-idf"},
-        "rerankers.cross.pairs.system: found 'tf-idf', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or fix the name",
+        "rerankers.cross.pairs.system: found 'tf-idf', expected one of " + SYSTEMS + "; add it or fix the name",
     ),
     "ranks above training_depth": (
         {"encoders encoder triples last_rank": 31},
@@ -312,7 +313,8 @@ MISTAKES = {
     ),
     "encoder bm25": (
         {"encoders bm25": {"base_model": "small", "triples": {"last_rank": 20}}},
-        "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it",
+        "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means the index "
+        "lexical.bm25; rename it",
     ),
     # Systems.
     "two kinds": (
@@ -371,12 +373,12 @@ MISTAKES = {
     ),
     "unknown encoder": (
         {"systems cort retrieve": "encodr"},
-        "systems.cort.retrieve: found 'encodr', expected one of bm25, encoder; did you mean encoder?",
+        "systems.cort.retrieve: found 'encodr', expected one of bm25, expanded, weighed, encoder; did you mean "
+        "encoder?",
     ),
     "unknown part": (
         {"systems cort+bm25 interleave": ["cort", "bm52"]},
-        "systems.cort+bm25.interleave: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; did you mean bm25?",
+        "systems.cort+bm25.interleave: found 'bm52', expected one of " + SYSTEMS + "; did you mean bm25?",
     ),
     "unknown fusion": (
         {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "rff"}}},
@@ -384,8 +386,7 @@ MISTAKES = {
     ),
     "unknown fused system": (
         {"systems new": {"fuse": {"systems": ["bm25", "cotr"], "method": "rrf"}}},
-        "systems.new.fuse.systems: found 'cotr', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published, new; did you mean cort?",
+        "systems.new.fuse.systems: found 'cotr', expected one of " + SYSTEMS + ", new; did you mean cort?",
     ),
     "a constant of another method": (
         {"systems new": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "k": 10}}},
@@ -460,8 +461,7 @@ MISTAKES = {
     ),
     "unknown candidates": (
         {"systems cort+bm25-cross rerank": "nothing"},
-        "systems.cort+bm25-cross.rerank: found 'nothing', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or fix the name",
+        "systems.cort+bm25-cross.rerank: found 'nothing', expected one of " + SYSTEMS + "; add it or fix the name",
     ),
     "unknown re-ranker": (
         {"systems cort+bm25-cross reranker": "crosss"},
@@ -493,8 +493,7 @@ MISTAKES = {
     # Evaluation.
     "unknown baseline": (
         {"evaluation baseline": "BM25"},
-        "evaluation.baseline: found 'BM25', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or fix the name",
+        "evaluation.baseline: found 'BM25', expected one of " + SYSTEMS + "; add it or fix the name",
     ),
     "one example": (
         {"evaluation disagreements": ["cort"]},
@@ -502,8 +501,7 @@ MISTAKES = {
     ),
     "contrast with an unknown system": (
         {"evaluation contrasts": [["cort", "CORT"]]},
-        "evaluation.contrasts: found 'CORT', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; add it or fix the name",
+        "evaluation.contrasts: found 'CORT', expected one of " + SYSTEMS + "; add it or fix the name",
     ),
     "contrast of a system with itself": (
         {"evaluation contrasts": [["cort", "cort"]]},
@@ -550,16 +548,68 @@ MISTAKES = {
         "evaluation.alpha: found 0, expected more than 0; fix the value",
     ),
     "k1 beside tuning": (
-        {"bm25 k1": 0.9},
-        "bm25.k1: found k1 beside tune, expected one of them, as tune chooses k1 and b; remove one",
+        {"lexical bm25 k1": 0.9},
+        "lexical.bm25.k1: found k1 beside tune, expected one of them, as tune chooses k1 and b; remove one",
+    ),
+    "an index of an unknown expander": (
+        {"lexical expanded expand": "doc2quer"},
+        "lexical.expanded.expand: found 'doc2quer', expected one of doc2query; did you mean doc2query?",
+    ),
+    "an index of an unknown weigher": (
+        {"lexical weighed weigh": "x"},
+        "lexical.weighed.weigh: found 'x', expected one of deepct; add it or fix the name",
+    ),
+    "an index that is expanded and weighed": (
+        {"lexical expanded weigh": "deepct"},
+        "lexical.expanded: found expand, weigh, expected one of them; make two indexes",
+    ),
+    "an expander of nothing": (
+        {"expanders doc2query": {}},
+        "expanders.doc2query: found no key file, expected it to be set; add it",
+    ),
+    "predictions of another form": (
+        {"expanders doc2query": {"file": "p.parquet"}},
+        "expanders.doc2query.file: found 'p.parquet', expected a name that ends in .zip, .tar.gz, .tgz, .txt.gz, .txt; "
+        "rename or convert the file",
+    ),
+    "samples without their number": (
+        {"expanders doc2query queries": GONE},
+        "expanders.doc2query.queries: found no queries with a .zip of samples, expected it with a .zip alone; say how "
+        "many are appended",
+    ),
+    "a number of samples without any": (
+        {"expanders doc2query file": "p.txt"},
+        "expanders.doc2query.queries: found queries with one line per passage, expected it with a .zip alone; remove "
+        "it, as all of a line are appended",
+    ),
+    "weighted documents of another form": (
+        {"weighers deepct file": "w.tsv"},
+        "weighers.deepct.file: found 'w.tsv', expected a name that ends in .zip, .jsonl.gz, .jsonl; rename or convert "
+        "the file",
+    ),
+    "a weigher of nothing": (
+        {"weighers deepct": {"scale": 50}},
+        "weighers.deepct: found nothing, expected exactly one of file, pretrained, base_model; keep one",
+    ),
+    "what only a model has beside weights": (
+        {"weighers deepct scale": 50},
+        "weighers.deepct.scale: found scale with file, expected none, as the weights are there already; remove it",
+    ),
+    "a released weigher at no commit": (
+        {"weighers deepct": {"pretrained": "a/b", "revision": "main"}},
+        "weighers.deepct.revision: found 'main', expected a commit, 40 hexadecimal digits; name it, as a branch moves",
+    ),
+    "a released weigher of an encoder's name": (
+        {"weighers encoder": {"pretrained": "model"}},
+        "weighers.encoder: found a name that encoders have, too, expected another; rename one",
     ),
     "text for a truth value": (
         {"protect": "never"},
         "protect: found 'never', expected true or false; fix the value",
     ),
     "unknown measure of tuning": (
-        {"bm25 tune": {"measure": "recall"}},
-        "bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
+        {"lexical bm25 tune": {"measure": "recall"}},
+        "lexical.bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
         "Success@k and Judged@k; fix it",
     ),
 }
@@ -602,7 +652,7 @@ def test_all_mistakes_are_reported_at_once():
 
 
 def test_two_unknown_keys_of_one_mapping_are_two_lines():
-    lines = complaints({"bm25 k1_": 1.0, "bm25 tun": {}})
+    lines = complaints({"lexical bm25 k1_": 1.0, "lexical bm25 tun": {}})
     assert [line.split("; ")[1] for line in lines] == ["did you mean k1?", "did you mean tune?"]
 
 
@@ -622,7 +672,7 @@ def test_keys_that_are_no_text_are_named():
 
 
 def test_models_need_training_splits():
-    lines = complaints({"splits validation": GONE, "splits train": GONE, "bm25": GONE})
+    lines = complaints({"splits validation": GONE, "splits train": GONE, "lexical bm25": GONE})
     assert lines == [
         f"splits: found no split {split}, expected it for training {model}; add it"
         for split in ("train", "validation")
@@ -638,8 +688,10 @@ def test_tuning_needs_train():
         "systems": {"bm25": {"retrieve": "bm25"}},
     }
     complete(config, "x.yaml")
-    with pytest.raises(ConfigError, match=r"^x\.yaml: bm25\.tune: found no split train, expected training queries"):
-        complete(config | {"bm25": {"tune": {}}}, "x.yaml")
+    with pytest.raises(
+        ConfigError, match=r"^x\.yaml: lexical\.bm25\.tune: found no split train, expected training queries"
+    ):
+        complete(config | {"lexical": {"bm25": {"tune": {}}}}, "x.yaml")
 
 
 def test_pydocs_makes_its_own_splits():
@@ -782,7 +834,7 @@ def test_a_split_has_measures_of_its_own_or_those_of_all():
 
 def test_kinds_and_names():
     config = complete(changed({"systems c.rt": {"retrieve": "encoder"}}), "tiny.yaml")
-    kinds = {name: kind_of(system) for name, system in config["systems"].items()}
+    kinds = {name: kind_of(config, system) for name, system in config["systems"].items()}
     assert kinds == {
         "bm25": "bm25",
         "cort": "exact",
@@ -791,6 +843,8 @@ def test_kinds_and_names():
         "cort+bm25": "interleave",
         "cort+bm25-cross": "rerank",
         "published": "run",
+        "expanded": "bm25",
+        "weighed": "bm25",
         "c.rt": "exact",
     }
     for kind in set(kinds.values()):
@@ -799,7 +853,7 @@ def test_kinds_and_names():
 
 
 def test_names_of_no_system_match_nothing():
-    config = {"systems": {"bm25": {"retrieve": "bm25"}}}
+    config = {"lexical": {"bm25": {}}, "systems": {"bm25": {"retrieve": "bm25"}}}
     pattern = re.compile(f"^(?P<system>{names_of_kind(config, 'onng')})$")
     assert not any(pattern.match(name) for name in ("", "bm25", "onng", "(?!)"))
 
@@ -842,7 +896,7 @@ def released(**changes):
         "onng": {"retrieve": "encoder", "onng": {}},
     }
     changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, "exports": ["encoder"], **changes}
-    gone = {"splits train": GONE, "splits validation": GONE, "bm25": GONE, "submissions": {}, "evaluation": {}}
+    gone = {"splits train": GONE, "splits validation": GONE, "lexical bm25": GONE, "submissions": {}, "evaluation": {}}
     return complete(changed(changes | gone), "tiny.yaml")
 
 
@@ -901,6 +955,8 @@ def test_descriptions():
         "cort and bm25 interleaved",
         "first 10 of cort+bm25 re-ranked by cross",
         "published run",
+        "BM25, Anserini, passages expanded by doc2query",
+        "BM25, Anserini, terms weighed by deepct",
     ]
 
 
@@ -921,7 +977,7 @@ RENAMED = {
     "evaluation disagreements": GONE,
     "evaluation examples": ["bm25", "cort"],
     "evaluation number_of_examples": 2,
-    "bm25 text": "raw",
+    "lexical bm25 text": "raw",
     "base_models": GONE,
     "language_models": {"small": {"pretrained": "tiny/model", "text": "cort"}},
 }
@@ -933,7 +989,6 @@ def test_earlier_keys_are_refused_with_their_new_names_and_nothing_else_is_said(
 
     training = "encoders.encoder.training"
     assert complaints(RENAMED) == [
-        line("bm25", "text", "cleaning"),
         line("encoders.encoder", "language_model", "base_model"),
         line("encoders.encoder.hnsw", "connections", "M"),
         line(training, "accumulate", "gradient_accumulation"),
@@ -942,6 +997,7 @@ def test_earlier_keys_are_refused_with_their_new_names_and_nothing_else_is_said(
         line("evaluation", "examples", "disagreements"),
         line("evaluation", "number_of_examples", "number_of_disagreements"),
         line("language_models.small", "text", "cleaning"),
+        line("lexical.bm25", "text", "cleaning"),
         line("top level", "language_models", "base_models"),
     ]
 
@@ -950,6 +1006,17 @@ def test_values_of_earlier_keys_are_checked_as_those_of_the_new_ones():
     assert complaints({"encoders encoder training": {"accumulate": 0}}) == [
         "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it",
         "encoders.encoder.training.gradient_accumulation: found 0, expected at least 1; fix the value",
+    ]
+
+
+def test_a_section_that_was_moved_is_refused_with_its_new_place_and_checked_there():
+    moved = "top level: found the key bm25, which is now lexical.bm25; write `lexical: {bm25: ...}`"
+    assert complaints({"lexical": GONE, "bm25": {"k1": 0.8}, "systems expanded": GONE, "systems weighed": GONE}) == [
+        moved
+    ]
+    assert complaints({"lexical bm25": GONE, "bm25": {"k1": -1}}) == [
+        "lexical.bm25.k1: found -1, expected at least 0; fix the value",
+        moved,
     ]
 
 

@@ -161,7 +161,7 @@ OUTPUTS = {
     "unknown system of a submission": (
         {"submissions leaderboard system": "bm52"},
         "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published; did you mean bm25?",
+        "cort+bm25-cross, published, expanded, weighed; did you mean bm25?",
     ),
     "unknown split of a submission": (
         {"submissions leaderboard split": "train"},
@@ -197,7 +197,7 @@ OUTPUTS = {
     "unknown reference": (
         {"evaluation consistency reference": "official"},
         "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort-hnsw, "
-        "cort+bm25, cort+bm25-cross, published; add it or fix the name",
+        "cort+bm25, cort+bm25-cross, published, expanded, weighed; add it or fix the name",
     ),
     "depths in no order": (
         {"evaluation consistency depths": [5, 1]},

@@ -66,7 +66,12 @@ def test_only_stages_have_code():
 
 
 def audited(split, **splits):
-    config = {"dataset": "d", "systems": {"s": {"retrieve": "e", "hnsw": {"ef": "auto"}}}, "splits": splits}
+    config = {
+        "dataset": "d",
+        "lexical": {},
+        "systems": {"s": {"retrieve": "e", "hnsw": {"ef": "auto"}}},
+        "splits": splits,
+    }
     return inputs.audit_of(config, "s", split)
 
 

@@ -299,5 +299,5 @@ def test_jobs_know_what_they_are(jobs):
     assert (jobs.executor, jobs.done) == ("local", [])
     assert {job.name for job in jobs.jobs} > {"train encoder", "retrieve test/cort", "collection"}
     (tuning,) = (job for job in jobs.jobs if job.rule == "bm25_tune")
-    assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25_tune.tsv"
+    assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25.tsv"
     assert (tuning.threads, tuning.resources["heap_mb"]) == (2, 2000)

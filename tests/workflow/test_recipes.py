@@ -67,7 +67,7 @@ def test_the_values_are_shown():
         (
             {"encoders encoder triples system": ["bm25", "none"]},
             "encoders.encoder.triples.system: found 'none', expected one of bm25, cort, cort-onng, cort-hnsw, "
-            "cort+bm25, cort+bm25-cross, published; add it or fix the name",
+            "cort+bm25, cort+bm25-cross, published, expanded, weighed; add it or fix the name",
         ),
         (
             {"encoders encoder triples system": ["bm25", "bm25"]},

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
-EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings")
+EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings", "weighed")
 
 
 def leaves(schema, path=""):
@@ -79,7 +79,7 @@ def tree(built, tmp_path_factory):
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
-    without_tuning = {key: value for key, value in config.items() if key != "bm25"}
+    without_tuning = config | {"lexical": {name: one for name, one in config["lexical"].items() if "tune" not in one}}
     pretrained = {"small": {"pretrained": "tiny/model", "revision": COMMIT}}
     pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
@@ -94,6 +94,13 @@ def tree(built, tmp_path_factory):
     timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
+    weighed = {key: config[key] for key in ("collection", "splits", "base_models", "depth")} | {"dataset": "weighed"}
+    weighed["weighers"] = {
+        "trained": {"base_model": "small"},
+        "ready": {"pretrained": "tiny/model", "revision": COMMIT},
+    }
+    weighed["lexical"] = {name: {"weigh": name} for name in weighed["weighers"]}
+    pretend(folder, weighed | {"systems": {**bm25, **{name: {"retrieve": name} for name in weighed["weighers"]}}})
     pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25})
     return folder
 

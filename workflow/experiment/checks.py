@@ -22,14 +22,14 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import LEARNERS, Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.config import BM25, LEARNERS, Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
 from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
 # Sections whose entries have names: a broken entry leaves the others to be checked.
-NAMED = ("splits", "base_models", "encoders", "rerankers", "systems")
+NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 # Of exact search, if a width is to be chosen and nothing else is said.
 RECALL = 0.99
 
@@ -76,12 +76,13 @@ def complete(config: Config, source: str) -> Config:
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
     config = filled(copy.deepcopy(config), schema)
-    if "tune" in config["bm25"]:
-        del config["bm25"]["k1"], config["bm25"]["b"]
+    for index in config["lexical"].values():
+        if "tune" in index:
+            del index["k1"], index["b"]
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in config["systems"].values():
-        if GRAPHS.get(kind := kind_of(system)) and system[kind][GRAPHS[kind].parameter] == "auto":
+        if GRAPHS.get(kind := kind_of(config, system)) and system[kind][GRAPHS[kind].parameter] == "auto":
             system[kind].setdefault("recall", RECALL)
         if "fuse" in system:
             _keep_settings(system["fuse"])
@@ -103,6 +104,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List all mistakes, each once, in alphabetical order of their places."""
     names = set(strange_keys(config))
     renamed: list[str] = []
+    config = _with_moved_sections(config, schema, renamed)
     config = _with_new_names(config, schema, (), renamed)
     errors = list(Validator(schema).iter_errors(config))
     lines = names.union(renamed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
@@ -123,18 +125,35 @@ def filled(config: Config, schema: Config) -> Config:
         for name, model in mappings(config.get(section, {})).items()
         if model.keys() & {"pretrained", "released"}
     ]
+    # There is no experiment without it.
+    config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
     for name, model, written in released:
         idle = OF_TRAINING if "released" in written or "training" not in written else set()
         if "pretrained" in written:
             idle = idle | (DESCRIBED - written)
-            origin = {key: model[key] for key in ("pretrained", "revision") if key in written}
-            base_models = schema_of(schema_of(schema, "base_models"), name)
-            model.setdefault("base_model", name)
-            config["base_models"].setdefault(name, with_defaults(origin, base_models))
+            _add_base_model(config, schema, name, model)
         for key in idle:
             model.pop(key, None)
+    for name, weigher in mappings(config["weighers"]).items():
+        if "pretrained" in weigher:
+            _add_base_model(config, schema, name, weigher)
+        elif "base_model" in weigher and "file" not in weigher:
+            training = schema_of(schema_of(schema_of(schema, "weighers"), name), "training")
+            weigher["training"] = with_defaults(weigher.get("training", {}), training)
+        # What only a model has means nothing beside weights that are there, and what training has beside a model.
+        idle = weigher.keys() - {"file", "pretrained", "base_model"} if "file" in weigher else {"checkpoint"}
+        for key in idle if "training" not in weigher else set():
+            weigher.pop(key, None)
     return config
+
+
+def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
+    """Make a pretrained model the base model of its own name, in place."""
+    origin = {key: model[key] for key in ("pretrained", "revision") if key in model}
+    base_models = schema_of(schema_of(schema, "base_models"), name)
+    model.setdefault("base_model", name)
+    config["base_models"].setdefault(name, with_defaults(origin, base_models))
 
 
 def with_defaults(value: Any, schema: Config) -> Any:
@@ -161,6 +180,19 @@ def check_papers(paths: Sequence[str]) -> None:
     lines += [line for path in dict.fromkeys(paths) for line in mistakes_of_paper(path)]
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def _with_moved_sections(config: Config, schema: Config, lines: list[str]) -> Config:
+    """Copy a config with sections that are now part of another one where they belong; a line is added for each."""
+    found = dict(config)
+    for old, new in schema["moved"].items():
+        section, _, name = new.partition(".")
+        inner = found.get(section, {})
+        if old in found and isinstance(inner, dict) and name not in inner:
+            fix = f"write `{section}: {{{name}: ...}}`"
+            lines.append(f"{place_of(())}: found the key {old}, which is now {new}; {fix}")
+            found[section] = inner | {name: found.pop(old)}
+    return found
 
 
 def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list[str]) -> Any:

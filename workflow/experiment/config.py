@@ -15,17 +15,23 @@ Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
 KINDS = ("retrieve", "interleave", "fuse", "rerank", "run")
+# The index that is always there.
+BM25 = "bm25"
 # Kinds of systems that merge the runs of others.
 FUSION_KINDS = ("interleave", "fuse")
+# Section of what changes an index's texts -> the key of an index that names one.
+CHANGES = {"expanders": "expand", "weighers": "weigh"}
+# Sections of models, which become base models of their own names if they are `pretrained`.
+MODELS = ("encoders", "rerankers", "weighers")
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 
 
-def kind_of(system: Config) -> str:
+def kind_of(config: Config, system: Config) -> str:
     """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, fuse, rerank or run."""
     if "retrieve" not in system:
         return next(kind for kind in KINDS if kind in system)
-    if system["retrieve"] == "bm25":
+    if system["retrieve"] in config["lexical"]:
         return "bm25"
     return next((kind for kind in GRAPHS if kind in system), "exact")
 
@@ -37,7 +43,12 @@ def any_of(names: Iterable[str]) -> str:
 
 def names_of_kind(config: Config, *kinds: str) -> str:
     """Return a regular expression that matches the names of all systems of some kinds."""
-    return any_of(name for name, system in config["systems"].items() if kind_of(system) in kinds)
+    return any_of(name for name, system in config["systems"].items() if kind_of(config, system) in kinds)
+
+
+def names_with_file(config: Config, section: str, has_file: bool = True) -> str:
+    """Return a regular expression that matches the names of a section's entries with a file, or of those without."""
+    return any_of(name for name, entry in config[section].items() if ("file" in entry) == has_file)
 
 
 def ranked_splits(config: Config) -> list[str]:
@@ -74,7 +85,7 @@ def pairs_of_split_and_system(config: Config, *kinds: str) -> list[tuple[str, st
         (split, name)
         for split in evaluated_splits(config)
         for name, system in config["systems"].items()
-        if split in splits_of(config, name) and (not kinds or kind_of(system) in kinds)
+        if split in splits_of(config, name) and (not kinds or kind_of(config, system) in kinds)
     ]
 
 
@@ -116,6 +127,21 @@ def tuned_systems(config: Config) -> list[str]:
     return [name for name, system in config["systems"].items() if tuned_by(system)]
 
 
+def used_by_indexes(config: Config, section: str) -> list[str]:
+    """List the expanders or weighers of the indexes that some system searches, in config order."""
+    searched = {system["retrieve"] for system in config["systems"].values() if kind_of(config, system) == "bm25"}
+    used = {config["lexical"][name].get(CHANGES[section]) for name in searched}
+    return [name for name in config[section] if name in used]
+
+
+def tuned_index(config: Config, name: str) -> str | None:
+    """Name the index whose k1 and b are tuned for a system, if that takes these."""
+    system = config["systems"][name]
+    index = system.get("retrieve")
+    tuned = "bm25" not in system and "tune" in config["lexical"].get(index, {})
+    return index if tuned else None
+
+
 def used_models(config: Config, section: str) -> list[str]:
     """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
     used = {model for system in config["systems"].values() for model in models_of(config, system)}
@@ -152,18 +178,18 @@ def is_trained(model: Config) -> bool:
 def is_pretrained(config: Config, base_model: str) -> bool:
     """Tell whether a base model is that of an encoder or re-ranker of the same name, which says where it is from."""
     name = (config["base_models"].get(base_model) or {}).get("pretrained")
-    models = (config[section].get(base_model) or {} for section in LEARNERS)
+    models = (config[section].get(base_model) or {} for section in MODELS)
     return name is not None and any(model.get("pretrained") == name for model in models)
 
 
 def pretrained_pattern(config: Config, section: str) -> str:
-    """Return a regular expression that matches the names of the encoders or re-rankers that are `pretrained`."""
+    """Return a regular expression that matches the names of a section's models that are `pretrained`."""
     return any_of(name for name, model in config[section].items() if "pretrained" in model)
 
 
 def place_of_base_model(config: Config, name: str) -> str:
     """Where the config says what a base model is."""
-    named = (section for section in LEARNERS if name in config[section]) if is_pretrained(config, name) else iter(())
+    named = (section for section in MODELS if name in config[section]) if is_pretrained(config, name) else iter(())
     return f"{next(named, 'base_models')}.{name}"
 
 
@@ -188,7 +214,7 @@ def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
         dict.fromkeys(
             (system["retrieve"], kind)
             for name, system in config["systems"].items()
-            if (kind := kind_of(system)) in GRAPHS and split in splits_of(config, name)
+            if (kind := kind_of(config, system)) in GRAPHS and split in splits_of(config, name)
         )
     )
 

@@ -6,14 +6,18 @@ from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import Config, kind_of, parts_of, tuned_by
 
+# How an index says that its texts are other than the passages.
+CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighed by"}
+
 
 def describe(config: Config, name: str) -> str:
     """Say in a few words how a system's ranking is made."""
     system = config["systems"][name]
-    match kind_of(system):
+    match kind_of(config, system):
         case "bm25":
-            own = system.get("bm25")
-            return f"BM25, Anserini, k1 = {own['k1']:g}, b = {own['b']:g}" if own else "BM25, Anserini"
+            own, index = system.get("bm25"), config["lexical"][system["retrieve"]]
+            made = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
+            return f"BM25, Anserini{made}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng" | "hnsw" as kind:

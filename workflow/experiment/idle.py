@@ -23,9 +23,7 @@ PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_promp
 def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     """Find settings that another one makes void."""
     sections = mappings(config)
-    bm25 = sections.get("bm25", {})
-    for key in bm25.keys() & {"k1", "b"} if "tune" in bm25 else ():
-        yield f"bm25.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+    yield from _of_lexical(sections)
     for name, system in mappings(sections.get("systems", {})).items():
         for kind, part in mappings(system).items():
             if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
@@ -43,6 +41,32 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
             yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _of_lexical(sections: Config) -> Iterator[str]:
+    """Find what indexes and weighers cannot have beside their other settings."""
+    for name, index in mappings(sections.get("lexical", {})).items():
+        yield from _of_index(f"lexical.{name}", index)
+    for name, weigher in mappings(sections.get("weighers", {})).items():
+        yield from _of_weigher(f"weighers.{name}", weigher, name in sections.get("base_models", {}))
+
+
+def _of_index(place: str, index: Config) -> Iterator[str]:
+    """Find parameters beside what chooses them."""
+    for key in index.keys() & {"k1", "b"} if "tune" in index else ():
+        yield f"{place}.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
+
+
+def _of_weigher(place: str, weigher: Config, is_base_model: bool) -> Iterator[str]:
+    """Find what only a model has beside weights of a file, and another base model of its name."""
+    for key in sorted(weigher.keys() - {"file", "pretrained", "base_model"}) if "file" in weigher else ():
+        yield f"{place}.{key}: found {key} with file, expected none, as the weights are there already; remove it"
+    for key in sorted(weigher.keys() & {"training", "checkpoint"}) if "pretrained" in weigher else ():
+        yield f"{place}.{key}: found {key} with pretrained, expected none, as nothing is trained; remove it"
+    if "training" in weigher and not weigher.keys() & {"file", "pretrained", "base_model"}:
+        yield f"{place}: found training without base_model, expected both or none; add it or remove training"
+    if "pretrained" in weigher and is_base_model:
+        yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
 
 
 def _of_merge(place: str, system: Config) -> Iterator[str]:

@@ -18,6 +18,7 @@ from workflow.experiment.config import (
     parts_of,
     searchable,
     tuned_by,
+    tuned_index,
     used_models,
 )
 from workflow.params import Words, flat, option
@@ -38,14 +39,13 @@ def manifest_options(config: Config, shards: Callable[[str], Sequence[str]]) -> 
         }
         for section, (key, _) in LEARNERS.items()
     }
-    found = models | {"systems": {name: _system(config, name) for name in systems}}
+    searched = dict.fromkeys(config["systems"][name].get("retrieve") for name in systems)
+    indexes = {name: _index(config, name) for name in searched if name in config["lexical"]}
+    found = models | {"lexical": indexes, "systems": {name: _system(config, name) for name in systems}}
     words = [word for name, value in found.items() for word in option(name, json.dumps(value, ensure_ascii=False))]
     words += option("passages", paths.at(paths.PASSAGES, config)) + option("depth", config["depth"])
-    words += option("bm25_index", str(Path(paths.at(paths.BM25_INDEX, config)).parent))
-    words += option("bm25_cleaning", config["bm25"]["cleaning"])
-    settings = {"depth": config["depth"], "bm25.cleaning": config["bm25"]["cleaning"]}
     # Names say in which order they are listed.
-    return Words(words, {**flat(found), **settings, "systems": systems})
+    return Words(words, {**flat(found), "depth": config["depth"], "systems": systems})
 
 
 def searched_files(config: Config, shards: Callable[[str], Sequence[str]]) -> list[str]:
@@ -66,16 +66,16 @@ def searched_files(config: Config, shards: Callable[[str], Sequence[str]]) -> li
 def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -> Iterator[str]:
     """Yield the files of one system, without those of its parts."""
     system = config["systems"][name]
-    kind = kind_of(system)
+    kind = kind_of(config, system)
     for section, (key, _) in LEARNERS.items():
         if system.get(key) in config[section]:
             yield inputs.weights(config, section, system[key])
     if tuned_by(system):
         yield paths.at(paths.WEIGHTS, config, system=name)
     if kind == "bm25":
-        yield paths.at(paths.BM25_INDEX, config)
-        if "tune" in config["bm25"] and "bm25" not in system:
-            yield paths.at(paths.BM25_PARAMETERS, config)
+        yield paths.at(paths.LEXICAL_INDEX, config, lexical=system["retrieve"])
+        if tuned := tuned_index(config, name):
+            yield paths.at(paths.LEXICAL_PARAMETERS, config, lexical=tuned)
     elif kind == "rerank":
         yield _passage_tokens(config, system["reranker"])
     elif "retrieve" in system:
@@ -91,6 +91,11 @@ def _passage_tokens(config: Config, reranker: str) -> str:
     return paths.at(paths.TOKENS, config, base_model=base_model, text="passages")
 
 
+def _index(config: Config, name: str) -> dict[str, str]:
+    folder = Path(paths.at(paths.LEXICAL_INDEX, config, lexical=name)).parent
+    return {"index": str(folder), "cleaning": config["lexical"][name]["cleaning"]}
+
+
 def _model(config: Config, section: str, name: str, shards: Callable[[str], Sequence[str]]) -> dict[str, Any]:
     model = config[section][name]
     return {
@@ -103,11 +108,12 @@ def _model(config: Config, section: str, name: str, shards: Callable[[str], Sequ
 
 def _system(config: Config, name: str) -> dict[str, Any]:
     system = config["systems"][name]
-    match kind_of(system):
+    match kind_of(config, system):
         case "bm25":
-            bm25 = config["bm25"] | system.get("bm25", {})
-            tuned = {"parameters": paths.at(paths.BM25_PARAMETERS, config)}
-            return {"kind": "bm25"} | ({"k1": bm25["k1"], "b": bm25["b"]} if "k1" in bm25 else tuned)
+            found, own = {"kind": "bm25", "lexical": system["retrieve"]}, config["lexical"][system["retrieve"]]
+            if tuned := tuned_index(config, name):
+                return found | {"parameters": paths.at(paths.LEXICAL_PARAMETERS, config, lexical=tuned)}
+            return found | {key: system.get("bm25", own)[key] for key in ("k1", "b")}
         case "interleave" | "fuse":
             return {"kind": fusion_of(system), "parts": parts_of(system)} | _merging(config, name)
         case "rerank":

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from cort.formats.schemas import check_name
 from workflow.experiment.config import (
+    BM25,
     KINDS,
     LEARNERS,
     Config,
@@ -28,6 +29,7 @@ from workflow.experiment.config import (
     validated,
 )
 from workflow.experiment.downloads import check_names
+from workflow.experiment.lexical import check_lexical
 from workflow.experiment.splits import check_collection, check_measures_of_splits
 from workflow.experiment.systems import (
     check_base_models,
@@ -40,7 +42,7 @@ from workflow.experiment.systems import (
 )
 
 CROSS_ENCODER = "cross_encoder"
-BM25: Config = {"retrieve": "bm25"}
+PLAIN: Config = {"retrieve": BM25}
 # As the stage `submission` will have them: here a mistake is found before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
@@ -57,6 +59,7 @@ def check_references(config: Config) -> Iterator[str]:
         yield from check_collection(config)
     yield from check_names(config)
     yield from check_measures_of_splits(config)
+    yield from check_lexical(config)
     yield from check_base_models(config)
     yield from check_models(config)
     yield from check_systems(config)
@@ -77,10 +80,6 @@ def check_references(config: Config) -> Iterator[str]:
     for key, values in (config["audit"] or {}).items():
         if isinstance(values, list):
             yield from check_growing(f"audit.{key}", values)
-    if config["bm25"] is not None and "tune" in config["bm25"]:
-        if "train" not in config["splits"]:
-            yield "bm25.tune: found no split train, expected training queries to tune on; add the split"
-        yield from check_measures("bm25.tune.measure", [config["bm25"]["tune"]["measure"]])
 
 
 def _sound(config: Config) -> Config:
@@ -94,7 +93,8 @@ def _sound(config: Config) -> Config:
         }
         for section, (_, source) in LEARNERS.items()
     }
-    models["encoders"].pop("bm25", None)
+    for name in config["lexical"]:
+        models["encoders"].pop(name, None)
     config = config | models
     return config | {"systems": {name: _sound_system(system, config) for name, system in systems.items()}}
 
@@ -102,9 +102,9 @@ def _sound(config: Config) -> Config:
 def _sound_system(system: Config | None, config: Config) -> Config:
     kinds = [kind for kind in KINDS if kind in system] if system is not None else []
     if system is None or len(kinds) != 1:
-        return BM25
+        return PLAIN
     if kinds == ["retrieve"]:
-        return system if system["retrieve"] in config["encoders"] else BM25
+        return system if system["retrieve"] in {*config["encoders"], *config["lexical"]} else PLAIN
     if kinds == ["rerank"] and system["rerank"] in config["systems"] and system.get("reranker") in config["rerankers"]:
         return system
     known = [part for part in parts_of(system) if part in config["systems"]]

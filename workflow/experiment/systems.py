@@ -89,8 +89,11 @@ def check_models(config: Config) -> Iterator[str]:
             if is_trained(model):
                 yield from _check_training(place, model, source, config)
                 yield from _check_origins(place, name, model, config) if section == "encoders" else ()
-    if "bm25" in config["encoders"]:
-        yield "encoders.bm25: found the name bm25, expected another, as `retrieve: bm25` means BM25; rename it"
+    for name in config["encoders"].keys() & config["lexical"].keys():
+        yield (
+            f"encoders.{name}: found the name {name}, expected another, as `retrieve: {name}` means the index "
+            f"lexical.{name}; rename it"
+        )
     for name in config["encoders"].keys() & config["rerankers"].keys():
         yield f"rerankers.{name}: found the name of an encoder, expected another, as reports show both; rename one"
 
@@ -226,13 +229,14 @@ def _check_published(place: str, run: str | Config | None, splits: list[str]) ->
 
 def _check_retrieve(place: str, name: str, system: Config, config: Config) -> Iterator[str]:
     kinds = [kind for kind in GRAPHS if kind in system]
-    if system["retrieve"] == "bm25":
+    if (index := system["retrieve"]) in config["lexical"]:
         for kind in kinds:
-            yield f"{place}.{kind}: found {kind} with bm25, expected it with an encoder; name an encoder or remove it"
+            found, fix = f"found {kind} with {index}", "name an encoder or remove it"
+            yield f"{place}.{kind}: {found}, expected it with an encoder; {fix}"
         return
-    yield from check_name(f"{place}.retrieve", system["retrieve"], ["bm25", *config["encoders"]])
+    yield from check_name(f"{place}.retrieve", index, [*config["lexical"], *config["encoders"]])
     if "bm25" in system:
-        yield f"{place}.bm25: found bm25 with an encoder, expected it with `retrieve: bm25`; remove it"
+        yield f"{place}.bm25: found bm25 with an encoder, expected it with an index under lexical; remove it"
     if len(kinds) > 1:
         yield f"{place}: found {listed(kinds)}, expected one of them; make two systems"
     encoder = config["encoders"].get(system["retrieve"]) or {}

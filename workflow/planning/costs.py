@@ -21,8 +21,8 @@ from workflow.planning.flops import HEAVY, PROVIDERS, Machine, examples, setting
 
 MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
-# The index of BM25 is a folder, of which the workflow names one file.
-INDEX = "bm25/index/manifest.json"
+# An index of BM25 is a folder, of which the workflow names one file.
+INDEX = "/index/manifest.json"
 # Part of a matrix product's speed that a transformer reaches if it is wide, and the width at which it has half of that:
 # what is no product grows with the width, products with its square.
 EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
@@ -150,7 +150,7 @@ def _searches(job: Job, config: Config, facts: Facts) -> float:
     count = facts.queries.get(job.wildcards.get("split", "train"), UNKNOWN).count
     match job.rule:
         case "bm25_tune":
-            tune = config["bm25"]["tune"]
+            tune = config["lexical"][job.wildcards["lexical"]]["tune"]
             return float(min(tune["samples"] * tune["sample_size"], count) * len(tune["k1"]) * len(tune["b"]))
         case "audit":
             widths = config["audit"][f"{GRAPHS[job.wildcards['index']].parameter}s"]

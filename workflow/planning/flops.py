@@ -14,16 +14,20 @@ from workflow.planning.facts import Facts, Model
 # Stages that run a transformer: the section of their model.
 HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
+    **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
+TRAININGS = ("train", "train_reranker", "train_weigher")
 # Stages that provide the transformers.
-PROVIDERS = ("base_model", "pretrained_encoder", "pretrained_reranker")
+PROVIDERS = ("base_model", "pretrained_encoder", "pretrained_reranker", "pretrained_weigher")
 # Tokens, where a released model's own files say it.
 LENGTH = 512
 BYTES = {"fp32": 4, "fp16": 2}
 # Bytes per token, layer and unit of width that training keeps for its way back; per weight of its state: weights,
 # gradients, two moments of AdamW; of a checkpoint, of which three are kept or being written.
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
+# Bytes of a term with its weight, if every other token is one.
+TERM_BYTES = 7
 # Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
 TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
 # Of a measurement: seconds at least, and rows of the matrices.
@@ -57,7 +61,7 @@ def settings_of(job: Job, config: Config) -> Config:
     """Find a heavy job's settings that have its precision."""
     section = HEAVY[job.rule]
     settings: Config = config[section][job.wildcards[section[:-1]]]
-    return settings["training"] if job.rule in ("train", "train_reranker") else settings
+    return settings["training"] if job.rule in TRAININGS else settings
 
 
 def examples(section: str, name: str, split: str, config: Config, facts: Facts) -> float:
@@ -85,7 +89,20 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     if job.rule in ("train", "train_reranker"):
         counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
         return _training(settings["training"], model, tokens, length, *counts)
-    if section == "encoders":
+    if job.rule == "train_weigher":
+        length = passages.tokens(settings["passage_length"])
+        # A passage for each query, mostly.
+        seen, held_out = (
+            facts.queries["train"].count * settings["training"]["epochs"],
+            facts.queries["validation"].count,
+        )
+        return _training(
+            {**settings["training"], "gradient_checkpointing": False}, model, length, length, seen, held_out
+        )
+    if section == "weighers":
+        length, count = passages.tokens(settings["passage_length"]), passages.count
+        disk = temporary = count * (TERM_BYTES * length + passages.id_characters + 8)
+    elif section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
         length = texts.tokens(settings.get(limit, LENGTH))

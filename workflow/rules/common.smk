@@ -17,6 +17,7 @@ from workflow.experiment.config import (
     encoders_pattern,
     is_pretrained,
     names_of_kind,
+    names_with_file,
     pretrained_pattern,
     published_run,
     used_models,
@@ -24,7 +25,7 @@ from workflow.experiment.config import (
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
-from workflow.params import all_of, among, code_of, join, look_up
+from workflow.params import all_of, among, code_of, join, look_up, optional
 from workflow.snakemake_api import complete_rules
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
@@ -69,6 +70,9 @@ wildcard_constraints:
     encoder="[^/]+",
     reranker="[^/]+",
     model="[^/]+",
+    weigher="[^/]+",
+    expander="[^/]+",
+    lexical=any_of(config["lexical"]),
     source="[^/]+",
     index="|".join(GRAPHS),
     base_model="[^/]+",

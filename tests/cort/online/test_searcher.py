@@ -46,16 +46,23 @@ def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
         ({"bm25": {"kind": "bm26"}}, "the system 'bm25' of kind bm26 with nothing"),
         ({"bm25": {"kind": "bm25", "k1": 1}}, "of kind bm25 with k1"),
         ({"dense": {"kind": "exact", "encoder": "x"}}, "no encoder 'x'"),
+        ({"bm25": {"kind": "bm25", "lexical": "x", "k1": 1, "b": 1}}, "no lexical 'x'"),
         ({"both": {"kind": "interleave", "parts": ["bm25", "x"]}}, "no system 'x'"),
         ({"both": {"kind": "interleave", "parts": ["bm25", "reranked"]}}, "made of itself"),
         ({"both": {"kind": "interleave", "parts": "bm25"}}, "'bm25' at systems.both.parts, expected a list"),
         ({"both": {"kind": "interleave", "parts": [["bm25"]]}}, "both.parts.0., expected a text"),
         ({"both": {"kind": "interleave", "parts": ["bm25", "bm25"]}}, "2 parts of 'both', 1 of them different"),
         ({"both": {"kind": "interleave", "parts": []}}, "0 parts of 'both'"),
-        ({"bm25": {"kind": "bm25", "k1": "high", "b": 1}}, "'high' at systems.bm25.k1, expected a number"),
-        ({"bm25": {"kind": "bm25", "k1": float("nan"), "b": 1}}, "NaN at systems.bm25.k1, expected a number"),
         (
-            {"bm25": {"kind": "bm25", "k1": 1e300, "b": 1}},
+            {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": "high", "b": 1}},
+            "'high' at systems.bm25.k1, expected a number",
+        ),
+        (
+            {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": float("nan"), "b": 1}},
+            "NaN at systems.bm25.k1, expected a number",
+        ),
+        (
+            {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": 1e300, "b": 1}},
             "1e.300 at systems.bm25.k1, expected a number from 0 to 1000",
         ),
         ({"graph": {"kind": "hnsw", "encoder": "encoder", "index": "i", "width": 0.5}}, "ef 0.5, expected a whole"),
@@ -87,7 +94,7 @@ MODEL = '{"e": {"model": "m", "files": ["f"], "cleaning": "raw", "precision": "i
 
 
 def test_the_stage_refuses_what_it_cannot_list(tmp_path, complaint):
-    options = ["--dataset", "toy", "--passages", "p", "--bm25-index", "i", "--output", tmp_path / "manifest.json"]
+    options = ["--dataset", "toy", "--passages", "p", "--output", tmp_path / "manifest.json"]
     for more, words in (
         (["--depth", 0, "--systems", "{}"], "--depth: found 0"),
         (["--depth", 9, "--systems", "[]"], "--systems: found a JSON list"),
@@ -295,7 +302,7 @@ def tiny(built):
 def test_the_manifest_lists_every_system_but_the_published_one(built):
     found = json.loads((built / "results" / "tiny" / "manifest.json").read_text())
     assert found["systems"] == {
-        "bm25": {"kind": "bm25", "parameters": "bm25/parameters.json"},
+        "bm25": {"kind": "bm25", "lexical": "bm25", "parameters": "lexical/bm25/parameters.json"},
         "cort": {"kind": "exact", "encoder": "encoder"},
         "cort-onng": {"kind": "onng", "encoder": "encoder", "index": "onng/encoder", "width": 0.2},
         "cort-hnsw": {
@@ -307,15 +314,19 @@ def test_the_manifest_lists_every_system_but_the_published_one(built):
         },
         "cort+bm25": {"kind": "interleave", "parts": ["cort", "bm25"]},
         "cort+bm25-cross": {"kind": "rerank", "candidates": "cort+bm25", "reranker": "cross", "depth": 10},
+        "expanded": {"kind": "bm25", "lexical": "expanded", "k1": 0.9, "b": 0.3},
+        "weighed": {"kind": "bm25", "lexical": "weighed", "k1": 10, "b": 0.9},
     }
-    named = [found["passages"], found["bm25_index"]]
+    named = [found["passages"], found["lexical"]["bm25"]["index"]]
     for model in (*found["encoders"].values(), *found["rerankers"].values()):
         named += [model["model"], *model["files"]]
     assert all((built / "results" / "tiny" / name).exists() for name in named)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross"])
+@pytest.mark.parametrize(
+    "system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "weighed"]
+)
 def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     results = built / "results" / "tiny"
     queries = tables.read_table(results / "collection" / "queries.test.parquet", tables.QUERIES)

@@ -1,0 +1,101 @@
+"""Take in predicted queries that somebody published for this collection, as those of doc2query were.
+
+Such files name no passage: a line is that of the passage on the same line of the collection. So there must be as many,
+and queries must fit their own passages better than those nearby: they share more words.
+
+Reads:  the predictions (cort/formats/predictions.py says in which layouts), passages.parquet
+Writes: doc_id and queries of each passage, as parquet, in the order of the passages
+Usage:  python -m cort.import_expansions --predictions predicted_queries_topk_sampling.zip --queries 40
+            --passages passages.parquet --output expansions.parquet
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+
+from cort.formats import tables
+from cort.formats.predictions import Queries, iter_predictions
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.options import optional, required
+from cort.system.progress import track
+
+log = logging.getLogger(__name__)
+
+ROWS = 16_384
+# Of a batch: passages that are looked at, fewer than which tell nothing, and the furthest that they are compared with.
+COMPARED, FEWEST, FURTHEST = 200, 20, 5
+WORD = re.compile(r"\w{3,}")
+OTHER = "name the predictions for this collection, in its order"
+
+
+def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], source: str) -> Iterator[pa.Table]:
+    """Yield doc_id and queries of each passage.
+
+    :raises InputError: names `source`, which has too few lines or too many, or those of other passages.
+    """
+    done = 0
+    for batch in passages:
+        queries = list(islice(predictions, batch.num_rows))
+        if len(queries) < batch.num_rows:
+            found = f"{done + len(queries)} lines for more passages"
+            raise input_error(source, found, "a line for each passage", OTHER)
+        if not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
+            found = (
+                f"queries that share no more words with passages {done + 1} to {done + len(queries)} than with others"
+            )
+            raise input_error(source, found, "those of these passages", OTHER)
+        columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
+        yield pa.table(columns, schema=tables.EXPANSIONS)
+        done += batch.num_rows
+    if next(predictions, None) is not None:
+        raise input_error(source, f"more lines than the {done} passages", "a line for each passage", OTHER)
+
+
+def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
+    """Tell whether queries share more words with their own texts than with the next ones on either side."""
+    known = [set(WORD.findall(text.lower())) for text in texts]
+    asked = [set(WORD.findall(" ".join(one).lower())) for one in queries]
+    if len(texts) < FEWEST or not any(asked):
+        return True
+
+    def shared(shift: int) -> int:
+        return sum(len(known[(row + shift) % len(known)] & words) for row, words in enumerate(asked))
+
+    return shared(0) > max(shared(shift) for shift in range(-FURTHEST, FURTHEST + 1) if shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    predictions: str = required("FILE", "predicted queries, .txt, .txt.gz, .tar.gz or .zip")
+    queries: int | None = optional(None, "samples that are taken of a .zip", "N")
+    passages: str = required("PARQUET", "the collection")
+    output: str = required("PARQUET")
+
+
+def stage(options: Options) -> None:
+    """Read, check, write."""
+    batches = tables.iter_batches(options.passages, tables.PASSAGES, ROWS)
+    predictions = iter_predictions(options.predictions, options.queries)
+    rows = tables.count_rows(options.passages, tables.PASSAGES)
+    count = 0
+    with tables.open_writer(options.output, tables.EXPANSIONS) as writer:
+        for table in track(join(batches, predictions, options.predictions), rows, "passages", size=len):
+            writer.write_table(table)
+            count += len(pa.compute.list_flatten(table["queries"]))
+    log.info("%d queries for %d passages", count, rows)
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Files of predicted queries in the layouts of doc2query and docTTTTTquery, and what is wrong with some."""
+
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from cort.formats.predictions import iter_predictions
+from cort.system.errors import InputError
+
+LINES = ["who is a", "", "where is c  when is c"]
+
+
+def write_tar(path, files):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+def write_zip(path, samples, parts=2, lines=2, **changed):
+    """Write query `s<sample>p<part>l<line>` for each line; `changed` has texts of other files by name."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("predictions/", "")
+        for sample in range(samples):
+            for part in range(parts):
+                name = f"predicted_queries_topk_sample{sample:03d}.txt{part:03d}-1004000"
+                text = "".join(f"s{sample}p{part}l{line}\n" for line in range(lines))
+                if changed.get(f"s{sample}p{part}", text) is not None:
+                    archive.writestr(name, changed.get(f"s{sample}p{part}", text))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".tar.gz"])
+def test_a_line_has_all_queries_of_a_passage(tmp_path, suffix):
+    path, text = tmp_path / f"pred-test_topk10{suffix}", "\n".join(LINES) + "\n"
+    if suffix == ".txt":
+        path.write_text(text)
+    elif suffix == ".txt.gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        write_tar(path, {"pred-test_topk10.txt": text})
+    assert list(iter_predictions(path)) == [["who is a"], [], ["where is c  when is c"]]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 12])
+def test_the_first_samples_of_each_part_stand_side_by_side(tmp_path, samples):
+    path = write_zip(tmp_path / "samples.zip", 12)
+    expected = [[f"s{s}p{p}l{n}" for s in range(samples)] for p in range(2) for n in range(2)]
+    assert list(iter_predictions(path, samples)) == expected
+
+
+def test_an_empty_prediction_is_none(tmp_path):
+    path = write_zip(tmp_path / "samples.zip", 2, s1p0="\n  \n")
+    assert list(iter_predictions(path, 2))[:2] == [["s0p0l0"], ["s0p0l1"]]
+
+
+@pytest.mark.parametrize(
+    ("samples", "changed", "words"),
+    [
+        (4, {}, "found 3 samples, expected 4 at least, in files named"),
+        (2, {"s1p1": None}, "found no part 1 of sample 1, expected each part of each sample"),
+        (2, {"s0p0": None, "s1p0": None, "s2p0": None}, "found the parts 1, expected 0, 1 and so on"),
+        (2, {"s1p1": "one\n"}, "found no line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected as"),
+        (2, {"s1p1": "1\n2\n3\n"}, "found a line after 2 in predicted_queries_topk_sample001.txt001-1004000, expected"),
+        (2, {"s0p1": "1\n"}, "found a line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected"),
+        (2, {"s0p1": b"1\n\xff\n"}, "sample000.txt001-1004000: row 2: found bytes that are no UTF-8"),
+        (None, {}, "found no number of samples, expected a number with a .zip of samples alone"),
+    ],
+)
+def test_samples_that_do_not_fit_together_are_refused(tmp_path, samples, changed, words):
+    path = write_zip(tmp_path / "samples.zip", 3, **changed)
+    with pytest.raises(InputError, match=r"^.*samples\.zip: ") as caught:
+        list(iter_predictions(path, samples))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_archives_of_no_file_or_two_and_damaged_ones_are_refused(tmp_path):
+    for files, words in (
+        ({}, "found no file in it"),
+        ({"a": "1\n", "b": "2\n"}, "found the files 'a' and 'b', expected one file"),
+    ):
+        write_tar(tmp_path / "a.tar.gz", files)
+        with pytest.raises(InputError, match=words):
+            list(iter_predictions(tmp_path / "a.tar.gz"))
+    for name, samples in (("cut.zip", 1), ("cut.tar.gz", None)):
+        whole = write_zip(tmp_path / "samples.zip", 1).read_bytes() if samples else (tmp_path / "a.tar.gz").read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(InputError, match="found a damaged archive"):
+            list(iter_predictions(tmp_path / name, samples))
+    with pytest.raises(FileNotFoundError):
+        list(iter_predictions(tmp_path / "none.zip", 1))

@@ -1,0 +1,154 @@
+"""Weights of words: exact rounding, words of subwords, and a model's numbers at the first subword of each."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+
+from cort import pretrained, tokenize, weigh
+from cort.formats import tables
+from cort.models.weigher import Vocabulary, load_vocabulary, quantised, term_weights
+
+BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected", "of_root"),
+    # Halves go to the even neighbour: .125 and .375 are exact in binary, and .25 is the root of .0625.
+    [(-0.3, 0, 0), (0.0, 0, 0), (0.004, 0, 6), (0.005, 0, 7), (0.125, 12, 35), (0.375, 38, 61), (1.0, 100, 100)],
+)
+def test_rounding_is_exact(weight, expected, of_root):
+    assert (quantised(weight), quantised(weight, square_root=True)) == (expected, of_root)
+    assert of_root == round(100 * math.sqrt(max(weight, 0)))
+
+
+def test_the_heaviest_occurrence_counts_and_light_words_are_left_out():
+    words, weights = ["a", "b", "a", "c", "b", "d"], [0.2, 0.004, 0.5, -1.0, 0.003, 0.01]
+    assert term_weights(words, weights) == {"a": 50, "d": 1}
+    assert term_weights(words, weights, scale=1000) == {"a": 500, "b": 4, "d": 10}
+    assert term_weights(["x"], [0.0625], square_root=True) == {"x": 25}
+    assert term_weights([], []) == {}
+
+
+def test_subwords_are_put_together():
+    vocabulary = Vocabulary(["ob", "##lite", "##rated", ".", "so"], np.array([False, True, True, False, False]))
+    assert vocabulary.words(np.array([4, 0, 1, 2, 3, 0])) == (["so", "obliterated", ".", "ob"], [0, 1, 4, 5])
+    # What a cut text begins with is a word.
+    assert vocabulary.words(np.array([1, 2, 3])) == (["literated", "."], [0, 2])
+    assert vocabulary.words(np.array([], np.int32)) == ([], [])
+
+
+@pytest.fixture(scope="module")
+def released(world, lm, tmp_path_factory):
+    """A token-classification model of one label, with the tokenizer of the world."""
+    folder = tmp_path_factory.mktemp("released")
+    torch.manual_seed(0)
+    size = Tokenizer.from_file(str(lm / "tokenizer.json")).get_vocab_size()
+    config = transformers.BertConfig(vocab_size=size, max_position_embeddings=48, num_labels=1, **BERT)
+    model = transformers.BertForTokenClassification(config)
+    with torch.no_grad():
+        # Some above 0, some below.
+        model.classifier.weight *= 30
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((lm / name).read_bytes())
+    return folder
+
+
+def take_in(source, output):
+    return pretrained.main(["--kind", "weigher", "--pretrained", str(source), "--output", str(output)])
+
+
+def write_passages(path, texts):
+    rows = [{"doc_id": f"d{number}", "text": text} for number, text in enumerate(texts)]
+    tables.write_table(path, pa.Table.from_pylist(rows, tables.PASSAGES))
+
+
+def options_of(folder, *more):
+    files = ["--model", folder / "model", "--tokens", folder / "tokens.arrow", "--output", folder / "weights.parquet"]
+    return [str(word) for word in (*files, *more)]
+
+
+def test_a_released_model_weighs_as_transformers_does(world, released, tmp_path, complaint):
+    assert take_in(released, tmp_path / "model") == 0
+    texts = [*world.texts[:5], "x", " ".join(world.texts)[:600]]
+    write_passages(tmp_path / "passages.parquet", texts)
+    files = ["--texts", tmp_path / "passages.parquet", "--output", tmp_path / "tokens.arrow"]
+    assert tokenize.main([str(word) for word in ("--tokenizer", tmp_path / "model", *files)]) == 0
+    assert weigh.main(options_of(tmp_path, "--passage-length", 20, "--scale", 50)) == 0
+    found = tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(released)
+    model = transformers.BertForTokenClassification.from_pretrained(released).eval()
+    for number, text in enumerate(texts):
+        encoded = tokenizer(text, truncation=True, max_length=20, return_tensors="pt")
+        with torch.inference_mode():
+            numbers = model(**encoded).logits[0, :, 0].tolist()
+        expected, word, weights = {}, "", []
+        # A triple loop by hand: subwords, words, occurrences.
+        for token, weight in zip(tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]), numbers, strict=True):
+            if token.startswith("##"):
+                word = weights[-1][0] + token[2:]
+                weights[-1] = (word, weights[-1][1])
+            elif token not in ("[CLS]", "[SEP]"):
+                weights.append((token, weight))
+        for word, weight in weights:
+            if (times := round(50 * max(weight, 0))) >= 1:
+                expected[word] = max(times, expected.get(word, 0))
+        assert found[number]["doc_id"] == f"d{number}"
+        assert dict(zip(found[number]["terms"], found[number]["weights"], strict=True)) == expected
+    assert sum(len(row["terms"]) for row in found) > 10
+
+    too_long = options_of(tmp_path, "--passage-length", 49)
+    assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, too_long)
+
+
+def test_models_that_do_not_weigh_words_are_refused(released, tmp_path, complaint):
+    def broken(name, change):
+        folder = tmp_path / name
+        folder.mkdir()
+        for path in released.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        change(folder)
+        options = ["--kind", "weigher", "--pretrained", folder, "--output", tmp_path / "out"]
+        return complaint(pretrained.main, options, tmp_path / "out")
+
+    def edit(name, change):
+        def apply(folder):
+            content = json.loads((folder / name).read_text("utf-8"))
+            change(content)
+            (folder / name).write_text(json.dumps(content), "utf-8")
+
+        return apply
+
+    several = {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
+    assert "classifier" in broken("labels", edit("config.json", lambda config: config.update(several)))
+    assert "safetensors" in broken("pickle", lambda folder: (folder / "model.safetensors").unlink())
+    unigram = edit("tokenizer.json", lambda content: content["model"].update(continuing_subword_prefix="@@"))
+    assert "expected WordPiece with ##, as BERT's" in broken("prefix", unigram)
+
+
+def test_a_weight_that_is_not_finite_is_refused(released, tmp_path, complaint):
+    shutil.copytree(released, tmp_path / "source")
+    model = transformers.BertForTokenClassification.from_pretrained(released)
+    with torch.no_grad():
+        model.classifier.weight.fill_(3e38)
+    model.save_pretrained(tmp_path / "source")
+    assert take_in(tmp_path / "source", tmp_path / "model") == 0
+    write_passages(tmp_path / "passages.parquet", ["ba ko"])
+    files = ["--texts", tmp_path / "passages.parquet", "--output", tmp_path / "tokens.arrow"]
+    assert tokenize.main([str(word) for word in ("--tokenizer", tmp_path / "model", *files)]) == 0
+    line = complaint(weigh.main, options_of(tmp_path, "--passage-length", 20), tmp_path / "weights.parquet")
+    assert "in passage 'd0', expected finite numbers; use precision fp32" in line
+
+
+def test_the_vocabulary_is_the_tokenizers(lm):
+    vocabulary = load_vocabulary(lm)
+    tokenizer = Tokenizer.from_file(str(lm / "tokenizer.json"))
+    assert list(vocabulary.subwords) == [tokenizer.id_to_token(number) for number in range(len(vocabulary.subwords))]

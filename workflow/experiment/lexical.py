@@ -1,0 +1,69 @@
+"""Check what an experiment's config says about term-based rankers and what changes their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cort.formats.schemas import check_name
+from workflow.experiment.config import CHANGES, LEARNERS, TRAINING_SPLITS, Config, is_pretrained
+from workflow.experiment.systems import check_measures, entries, listed
+
+# What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
+SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")
+# Where weights come from.
+ORIGINS = ("file", "pretrained", "base_model")
+WEIGHTED = (".zip", ".jsonl.gz", ".jsonl")
+
+
+def check_lexical(config: Config) -> Iterator[str]:
+    """Check indexes, expanders and weighers."""
+    for name, index in entries(config, "lexical"):
+        place = f"lexical.{name}"
+        for section, key in CHANGES.items():
+            if key in index:
+                yield from check_name(f"{place}.{key}", index[key], config[section])
+        if len(index.keys() & set(CHANGES.values())) > 1:
+            yield f"{place}: found {listed(CHANGES.values())}, expected one of them; make two indexes"
+        if "tune" in index:
+            if "train" not in config["splits"]:
+                yield f"{place}.tune: found no split train, expected training queries to tune on; add the split"
+            yield from check_measures(f"{place}.tune.measure", [index["tune"]["measure"]])
+    for name, expander in entries(config, "expanders"):
+        yield from _check_expander(f"expanders.{name}", expander)
+    for name, weigher in entries(config, "weighers"):
+        yield from _check_weigher(f"weighers.{name}", name, weigher, config)
+
+
+def _check_expander(place: str, expander: Config) -> Iterator[str]:
+    if "file" not in expander:
+        yield f"{place}: found no key file, expected it to be set; add it"
+        return
+    yield from _check_suffix(f"{place}.file", expander["file"], SAMPLES + LINES)
+    has_samples = expander["file"].endswith(SAMPLES)
+    if has_samples != ("queries" in expander):
+        found = "no queries with a .zip of samples" if has_samples else "queries with one line per passage"
+        fix = "say how many are appended" if has_samples else "remove it, as all of a line are appended"
+        yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
+
+
+def _check_weigher(place: str, name: str, weigher: Config, config: Config) -> Iterator[str]:
+    origins = [key for key in ORIGINS if key in weigher and not (key == "base_model" and "pretrained" in weigher)]
+    if len(origins) != 1:
+        yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"
+    elif "file" in weigher:
+        yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
+    if "training" in weigher:
+        known = [one for one in config["base_models"] if not is_pretrained(config, one)]
+        yield from check_name(f"{place}.base_model", weigher["base_model"], known)
+        for split in TRAINING_SPLITS:
+            if split not in config["splits"]:
+                yield f"splits: found no split {split}, expected it for training {place}; add it"
+    if "pretrained" in weigher:
+        for section in LEARNERS:
+            if name in config[section]:
+                yield f"{place}: found a name that {section} have, too, expected another; rename one"
+
+
+def _check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    if not file.endswith(suffixes):
+        yield f"{place}: found {file!r}, expected a name that ends in {listed(suffixes)}; rename or convert the file"
