@@ -28,6 +28,7 @@ from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog
 from cort.formats.artifacts import read_json
 from cort.formats.yaml_files import read_yaml
+from cort.reporting.reproduction.fidelity import NOT_RUN
 from cort.system import cli
 from cort.system.errors import InputError, input_error
 from cort.system.options import optional, required
@@ -192,7 +193,7 @@ def computed(tree: Path, config: str) -> str:
         return "none"
     papers = read_json(path).of(dict)["papers"]
     numbers = [number for paper in papers for number in paper["numbers"]]
-    return f"{sum(number['not_run_because'] is None for number in numbers)} of {len(numbers)}"
+    return f"{sum(number['mark'] != NOT_RUN for number in numbers)} of {len(numbers)}"
 
 
 def stage(options: Options) -> None:
