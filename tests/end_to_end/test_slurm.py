@@ -29,7 +29,17 @@ ROOT = Path(__file__).parents[2]
 LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
-ON_GPUS = {"encode", "encode_queries", "latency", "retrieve", "score", "train", "train_reranker"}
+ON_GPUS = {
+    "encode",
+    "encode_queries",
+    "latency",
+    "retrieve",
+    "score",
+    "train",
+    "train_reranker",
+    "train_weigher",
+    "weigh",
+}
 # As the copy was built.
 ONE_SHARD = {"encode": 1}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]

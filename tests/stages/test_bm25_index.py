@@ -1,7 +1,6 @@
 """Indexes over other texts than the passages: predicted queries appended, weights in the place of term frequencies."""
 
 import json
-import math
 import zipfile
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from cort.formats import tables
 from cort.formats.expansions import iter_expanded
 from cort.formats.runs import read_run
 from cort.system.errors import InputError
+from tests.support.bm25 import bm25_scores
 
 # Words that neither the stemmer nor the stop word list changes.
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
@@ -38,19 +38,6 @@ def search(folder, name, *options, k1=0.9, b=0.4):
     numbers = ["--k1", k1, "--b", b, "--tag", "x", "--memory-mb", 256]
     assert bm25.main([*map(str, files), *map(str, numbers)]) == 0
     return next(iter(read_run(folder / f"{name}.trec")))
-
-
-def bm25_scores(bags, query, k1, b):
-    """BM25 as Lucene has it, of bags of words with their frequencies."""
-    average = sum(sum(bag.values()) for bag in bags.values()) / len(bags)
-    scores = dict.fromkeys(bags, 0.0)
-    for term in query.split():
-        having = [doc_id for doc_id, bag in bags.items() if term in bag]
-        idf = math.log(1 + (len(bags) - len(having) + 0.5) / (len(having) + 0.5))
-        for doc_id in having:
-            frequency, length = bags[doc_id][term], sum(bags[doc_id].values())
-            scores[doc_id] += idf * frequency / (frequency + k1 * (1 - b + b * length / average))
-    return {doc_id: score for doc_id, score in scores.items() if score}
 
 
 def scores_of(ranking):

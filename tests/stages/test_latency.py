@@ -188,7 +188,9 @@ def test_published_runs_are_left_out_of_the_manifest(experiment):
     config = load(experiment())
     assert searchable(config) == ["bm25"]
     options = manifest_options(config, lambda encoder: [])
-    assert json.loads(options[options.index("--systems") + 1]) == {"bm25": {"kind": "bm25", "k1": 0.9, "b": 0.4}}
+    assert json.loads(options[options.index("--systems") + 1]) == {
+        "bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4}
+    }
     assert latencies(config) == []
 
 

@@ -591,6 +591,22 @@ MISTAKES = {
         {"weighers deepct": {"scale": 50}},
         "weighers.deepct: found nothing, expected exactly one of file, pretrained, base_model; keep one",
     ),
+    "a weigher trained from nothing": (
+        {"weighers deepct": {"training": {}}},
+        "weighers.deepct: found nothing, expected exactly one of file, pretrained, base_model; keep one",
+    ),
+    "a weigher of two origins": (
+        {"weighers deepct base_model": "small"},
+        "weighers.deepct: found file, base_model, expected exactly one of file, pretrained, base_model; keep one",
+    ),
+    "a weigher of an unknown base model": (
+        {"weighers deepct": {"base_model": "smal"}},
+        "weighers.deepct.base_model: found 'smal', expected one of small; did you mean small?",
+    ),
+    "a released weigher that is trained": (
+        {"weighers deepct": {"pretrained": "model", "training": {}}},
+        "weighers.deepct.training: found training with pretrained, expected none, as nothing is trained; remove it",
+    ),
     "what only a model has beside weights": (
         {"weighers deepct scale": 50},
         "weighers.deepct.scale: found scale with file, expected none, as the weights are there already; remove it",

@@ -147,7 +147,7 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
     status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
     assert (status, errors) == (0, [])
-    assert re.match(r"55 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
+    assert re.match(r"63 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
     options = ["--keep-incomplete", *TINY, "--cores", "2"]
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 

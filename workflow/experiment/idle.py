@@ -63,8 +63,6 @@ def _of_weigher(place: str, weigher: Config, is_base_model: bool) -> Iterator[st
         yield f"{place}.{key}: found {key} with file, expected none, as the weights are there already; remove it"
     for key in sorted(weigher.keys() & {"training", "checkpoint"}) if "pretrained" in weigher else ():
         yield f"{place}.{key}: found {key} with pretrained, expected none, as nothing is trained; remove it"
-    if "training" in weigher and not weigher.keys() & {"file", "pretrained", "base_model"}:
-        yield f"{place}: found training without base_model, expected both or none; add it or remove training"
     if "pretrained" in weigher and is_base_model:
         yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
 

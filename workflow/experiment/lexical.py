@@ -52,7 +52,7 @@ def _check_weigher(place: str, name: str, weigher: Config, config: Config) -> It
         yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"
     elif "file" in weigher:
         yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
-    if "training" in weigher:
+    if origins == ["base_model"]:
         known = [one for one in config["base_models"] if not is_pretrained(config, one)]
         yield from check_name(f"{place}.base_model", weigher["base_model"], known)
         for split in TRAINING_SPLITS:

@@ -36,8 +36,13 @@ def test_all_is_fetched_over_encrypted_connections():
     assert all(url.startswith("https://") for url in urls)
 
 
+SUFFIXES = (".zip", ".tar.gz")
+
+
 def test_every_raw_file_has_a_name_that_tells_its_form():
     files = load_catalog().files.keys() - load_catalog().archives
+    # Predicted queries are read as the archives they are.
+    files -= {name for name in files if name.startswith(("doc2query/", "doctttttquery/")) and name.endswith(SUFFIXES)}
     assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl")) for name in files)
 
 

@@ -264,7 +264,7 @@ def test_a_failure_beside_is_told(tmp_path):
     def fail(texts, parameters, depth):
         raise InputError("broken")
 
-    searcher.lucene.search = fail
+    searcher.lucene["bm25"].search = fail
     with pytest.raises(InputError, match="broken"):
         searcher.search("both", "q", 5)
     searcher.close()
