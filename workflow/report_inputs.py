@@ -86,10 +86,10 @@ def reproduction(config: Config) -> list[str]:
     return [paths.at(paths.REPRODUCTION, config) + "reproduction.json"] if config["papers"] else []
 
 
-def curves(config: Config) -> dict[str, str]:
-    """Training curves by name."""
+def of_trainings(config: Config, path: str) -> dict[str, str]:
+    """Return a file of each training, by its name."""
     return {
-        name: paths.at(paths.CURVE, config, section=section, model=name)
+        name: paths.at(path, config, section=section, model=name)
         for section in LEARNERS
         for name in trained_models(config, section)
     }

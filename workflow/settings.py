@@ -12,6 +12,7 @@ from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import load_schema
 from workflow.experiment.config import (
+    LEARNERS,
     Config,
     compared,
     deciding,
@@ -20,6 +21,7 @@ from workflow.experiment.config import (
     kind_of,
     parts_of,
     section_of,
+    trained_models,
     tuned_systems,
 )
 from workflow.experiment.contrasts import pairs
@@ -223,6 +225,14 @@ def trainings(config: Config, wildcards: Wildcards) -> Words:
     values = chosen_values(config)
     texts = {name: describe_training(chosen) for name, chosen in values.items()}
     return Words(option("settings_of_trainings", report_inputs.named(texts)), _paths(config, values))
+
+
+def last_models(config: Config, wildcards: Wildcards) -> Words:
+    """Name the trainings whose last model is used."""
+    trained = [(section, name) for section in LEARNERS for name in trained_models(config, section)]
+    kept = {f"{section}.{name}.checkpoint": config[section][name]["checkpoint"] for section, name in trained}
+    last = [name for section, name in trained if config[section][name]["checkpoint"] == "last"]
+    return Words(option("last_models", last), kept)
 
 
 def _paths(config: Config, values: dict[str, Config]) -> Config:
