@@ -118,7 +118,9 @@ rule report:
         ),
     localrule: True
     params:
-        options=options("title", "evaluation.baseline", settings.described_systems, settings.trainings, settings.last_models),
+        options=options(
+            "title", "evaluation.baseline", settings.described_systems, settings.trainings, settings.last_models
+        ),
         curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
         selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
         filters=report_inputs.named(report_inputs.filters(config)),
