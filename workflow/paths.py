@@ -33,6 +33,9 @@ BM25_PARAMETERS = "results/{dataset}/bm25/parameters.json"
 
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
+# Of a released encoder or re-ranker, which is a base model of the kind and the name.
+RELEASED_ENCODER = "results/{dataset}/base_models/encoder.{encoder}/"
+RELEASED_RERANKER = "results/{dataset}/base_models/reranker.{reranker}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
 RERANKER = "results/{dataset}/rerankers/{reranker}/"
 MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"

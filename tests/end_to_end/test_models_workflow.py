@@ -106,7 +106,7 @@ def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, 
     assert all(row["negative"] in results[row["query_id"]] for row in table)
     curve = read_curve(folder / "results/tiny/encoders/second/curve.csv")
     assert [row["validation_measure"] is None for row in curve] == [row["validation_loss"] is None for row in curve]
-    events = list((folder / "logs/tiny/events/second").glob("events.out.tfevents.*"))
+    events = list((folder / "logs/tiny/events/encoders/second").glob("events.out.tfevents.*"))
     assert len(events) == 1
     assert events[0].stat().st_size > 500
     assert (folder / measures).is_file()

@@ -22,7 +22,7 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import LEARNERS, Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.config import LEARNERS, Config, evaluated_splits, kind_of, released_name, schema_of
 from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
 from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
@@ -115,10 +115,10 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
 def filled(config: Config, schema: Config) -> Config:
     """Fill in recipes and the schema's defaults, in place, but for what means nothing in a released model.
 
-    A `pretrained` one becomes the base model of its own name.
+    A `pretrained` one becomes a base model.
     """
     released = [
-        (name, model, set(model))
+        (released_name(section, name), model, set(model))
         for section in LEARNERS
         for name, model in mappings(config.get(section, {})).items()
         if model.keys() & {"pretrained", "released"}

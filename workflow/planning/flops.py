@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cort.score import BLOCK as PAIRS_AT_ONCE
 from cort.training.settings import RERANKING_OBJECTIVES
-from workflow.experiment.config import LEARNERS, Config, reranked_by
+from workflow.experiment.config import LEARNERS, Config, released_name, reranked_by
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import Facts, Model, Texts
 
@@ -19,8 +19,12 @@ HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
-# Stages that provide the transformers.
-PROVIDERS = ("base_model", "pretrained_encoder", "pretrained_reranker")
+# Stages that provide the transformers: the section of what they are.
+PROVIDERS = {
+    "base_model": "base_models",
+    "pretrained_encoder": "encoders",
+    "pretrained_reranker": "rerankers",
+}
 # Tokens, where a released model's own files say it.
 LENGTH = 512
 BYTES = {"fp32": 4, "fp16": 2}
@@ -63,6 +67,13 @@ class Pass(NamedTuple):
 
     tokens: float
     flops: float
+
+
+def base_model_of(job: Job) -> str | None:
+    """Name the base model that a job provides or reads."""
+    section = PROVIDERS.get(job.rule, "base_models")
+    name = job.wildcards.get(section.removesuffix("s"))
+    return name if name is None or section == "base_models" else released_name(section, name)
 
 
 def settings_of(job: Job, config: Config) -> Config:

@@ -15,9 +15,9 @@ from workflow.experiment.config import (
     FUSION_KINDS,
     any_of,
     encoders_pattern,
-    is_pretrained,
     names_of_kind,
     pretrained_pattern,
+    released_model,
     published_run,
     used_models,
 )

@@ -119,7 +119,11 @@ rule report:
     localrule: True
     params:
         options=options(
-            "title", "evaluation.baseline", settings.described_systems, settings.trainings, settings.last_models
+            "title",
+            "evaluation.baseline",
+            settings.described_systems,
+            settings.described_trainings,
+            settings.last_models,
         ),
         curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
         selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
