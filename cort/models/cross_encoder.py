@@ -107,6 +107,10 @@ class Pairs:
         source = f"{self.queries.path}, {self.passages.path}"
         return Sequences(self.lengths(queries, passages), frame, self.template, source)
 
+    def texts(self, queries: Rows, passages: Rows) -> int:
+        """Count the texts that go through the model for some pairs: each pair is one."""
+        return len(queries)
+
     def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
         """Count the tokens of joined pairs."""
         query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
