@@ -1,8 +1,8 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
 Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, audits of
-       graph indexes, training curves, disagreements, what filters kept and dropped, the benchmark files of the stages,
-       latencies, and where all came from.
+       graph indexes, training curves, how models were chosen, disagreements, what filters kept and dropped, the
+       benchmark files of the stages, latencies, and where all came from.
 Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency}.{csv,md,tex} and
        figures/{recall,depths,audits,training}.svg in the output folder; the page leaves out what was not given, the
        files are always there.

@@ -231,13 +231,13 @@ def make_encoder(lm, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_reranker(lm, tmp_path_factory):
-    """Save a new cross-encoder with random weights; its folder."""
-    from cort.models.cross_encoder import PairSettings, new_cross_encoder
-    from cort.models.rerankers import save_reranker
+    """Save a new re-ranker, a cross-encoder unless settings say otherwise, with random weights; its folder."""
+    from cort.models.rerankers import new_reranker, save_reranker
+    from cort.models.settings import PairSettings
 
-    def build(query_length=8, max_length=24, seed=4, model=lm):
+    def build(query_length=8, max_length=24, seed=4, model=lm, **settings):
         folder = tmp_path_factory.mktemp("reranker") / "model"
-        save_reranker(new_cross_encoder(model, PairSettings(query_length, max_length), seed), model, folder)
+        save_reranker(new_reranker(model, PairSettings(query_length, max_length, **settings), seed), model, folder)
         return without_record(folder)
 
     return build

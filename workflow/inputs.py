@@ -36,7 +36,8 @@ MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 def weights(config: Config, section: str, name: str) -> str:
     """Weights of an encoder or re-ranker: of its best or its last model; of a released one, where it was provided."""
     if "pretrained" in config[section][name] and not is_trained(config[section][name]):
-        return paths.at(paths.BASE_MODEL, config, base_model=name) + "model.safetensors"
+        base_model = config[section][name]["base_model"]
+        return paths.at(paths.BASE_MODEL, config, base_model=base_model) + "model.safetensors"
     kept = config[section][name]["checkpoint"]
     return paths.at(paths.MODEL, config, section=section, model=name, checkpoint=kept) + "/model.safetensors"
 
@@ -109,6 +110,11 @@ def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Files a base model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
     model = config["base_models"][wildcards.base_model]
     return pretrained_files(model) if "pretrained" in model else paths.at(paths.PASSAGES, config)
+
+
+def released_files(config: Config, section: str, wildcards: Wildcards) -> list[str]:
+    """Files of the folder of a released encoder or re-ranker."""
+    return pretrained_files(config[section][getattr(wildcards, section.removesuffix("s"))])
 
 
 def pretrained_files(model: Config) -> list[str]:

@@ -16,11 +16,11 @@ from workflow.experiment.config import (
     compared,
     evaluated_splits,
     graphs_of,
+    named_models,
     pairs_of_split_and_system,
-    section_of,
     splits_of,
     systems_with,
-    trained_models,
+    trainings,
     tuned_systems,
 )
 from workflow.inputs import weights
@@ -86,23 +86,20 @@ def reproduction(config: Config) -> list[str]:
     return [paths.at(paths.REPRODUCTION, config) + "reproduction.json"] if config["papers"] else []
 
 
-def curves(config: Config) -> dict[str, str]:
-    """Training curves by name."""
+def of_trainings(config: Config, path: str) -> dict[str, str]:
+    """Return a file of each training, by its name."""
     return {
-        name: paths.at(paths.CURVE, config, section=section, model=name)
-        for section in LEARNERS
-        for name in trained_models(config, section)
+        title: paths.at(path, config, section=section, model=name)
+        for (section, name), title in trainings(config).items()
     }
 
 
 def filters(config: Config) -> dict[str, str]:
     """Return counts of what was dropped, by a title."""
     found = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
-    for section, (_, source) in LEARNERS.items():
-        for name in trained_models(config, section):
-            found[f"{source} of {name}"] = paths.at(
-                paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train"
-            )
+    for section, name in trainings(config):
+        source = LEARNERS[section][1]
+        found[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")
     return found
 
 
@@ -113,15 +110,14 @@ def tuned_weights(config: Config) -> dict[str, str]:
 
 def exported_model(config: Config, wildcards: Wildcards) -> str:
     """Weights of an exported model."""
-    return weights(config, section_of(config, wildcards.model), wildcards.model)
+    return weights(config, *named_models(config)[wildcards.model])
 
 
 def export_counts(config: Config, wildcards: Wildcards) -> dict[str, str]:
     """Return counts of the training examples of an exported model, by split; none of one that was not trained here."""
-    section = section_of(config, wildcards.model)
-    names = {"source": LEARNERS[section][1], "model": wildcards.model}
-    trained = wildcards.model in trained_models(config, section)
-    splits = TRAINING_SPLITS if trained else ()
+    section, name = named_models(config)[wildcards.model]
+    names = {"source": LEARNERS[section][1], "model": name}
+    splits = TRAINING_SPLITS if (section, name) in trainings(config) else ()
     return {split: paths.at(paths.EXAMPLE_COUNTS, config, split=split, **names) for split in splits}
 
 

@@ -12,14 +12,16 @@ from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import load_schema
 from workflow.experiment.config import (
+    KIND_NAMES,
     Config,
     compared,
     deciding,
     fusion_of,
     is_judged,
     kind_of,
+    named_models,
     parts_of,
-    section_of,
+    trainings,
     tuned_systems,
 )
 from workflow.experiment.contrasts import pairs
@@ -35,7 +37,7 @@ FRAMING = {
         *("query_segment", "passage_segment"),
     ),
     "rerankers": (
-        *("kind", "query_length", "max_length", "dimension", "similarity"),
+        *("kind", "head", "query_length", "max_length", "dimension", "similarity"),
         *("term_weights", "fill_queries", "skip_punctuation"),
     ),
 }
@@ -61,11 +63,12 @@ def framing(section: str) -> Part:
 
 def pretrained(section: str) -> Part:
     """Give where a released encoder or re-ranker is from, and what the config says otherwise than its files."""
+    kind = section.removesuffix("s")
 
     def read(config: Config, wildcards: Wildcards) -> Words:
-        model = config[section][wildcards.base_model]
+        model = config[section][getattr(wildcards, kind)]
         keys = [key for key in (*ORIGIN, *FRAMING[section]) if key in model and key in {*ORIGIN, *DESCRIBED}]
-        return among(f"{section}.{{base_model}}", *keys)(config, wildcards)
+        return among(f"{section}.{{{kind}}}", *keys)(config, wildcards)
 
     return read
 
@@ -166,8 +169,14 @@ def tuning(config: Config, wildcards: Wildcards) -> Words:
         parts = Words(option("parts", parts_of(system)), {f"systems.{name}.fuse.systems": parts_of(system)})
         normalization = at("systems.{system}.fuse.normalization")(config, wildcards)
         return parts + normalization + join("depth", measure="systems.{system}.fuse.tune")(config, wildcards)
-    parts = Words(option("parts", [system["rerank"], system["reranker"]]))
+    parts = Words(option("parts", [system["rerank"], _title(system)]))
     return parts + join("systems.{system}.depth", measure="systems.{system}.tune")(config, wildcards)
+
+
+def _title(system: Config) -> str:
+    """Name of a system's re-ranker beside that of its candidates."""
+    name: str = system["reranker"]
+    return f"{name} ({KIND_NAMES['rerankers']})" if name == system["rerank"] else name
 
 
 def audit(config: Config, wildcards: Wildcards) -> Words:
@@ -219,18 +228,19 @@ def described_systems(config: Config, wildcards: Wildcards) -> Words:
     return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
 
 
-def trainings(config: Config, wildcards: Wildcards) -> Words:
+def described_trainings(config: Config, wildcards: Wildcards) -> Words:
     """Tell what each training takes of its recipe and of the config."""
-    values = chosen_values(config)
-    texts = {name: describe_training(chosen) for name, chosen in values.items()}
-    return Words(option("settings_of_trainings", report_inputs.named(texts)), _paths(config, values))
+    values, titles = chosen_values(config), trainings(config)
+    texts = {titles[model]: describe_training(chosen) for model, chosen in values.items()}
+    found = {f"{'.'.join(model)}.{key}": value for model, own in values.items() for key, value in own.items()}
+    return Words(option("settings_of_trainings", report_inputs.named(texts)), found)
 
 
-def _paths(config: Config, values: dict[str, Config]) -> Config:
-    """Give the values of models by name the paths that they have in the config."""
-    return {
-        f"{section_of(config, name)}.{name}.{key}": value for name, own in values.items() for key, value in own.items()
-    }
+def last_models(config: Config, wildcards: Wildcards) -> Words:
+    """Name the trainings whose last model is used."""
+    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in trainings(config)}
+    last = [title for model, title in trainings(config).items() if kept[model] == "last"]
+    return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:
@@ -245,16 +255,16 @@ def submission(config: Config, wildcards: Wildcards) -> Words:
 
 def model_card(config: Config, wildcards: Wildcards) -> Words:
     """Where an exported model comes from."""
-    section = section_of(config, wildcards.model)
+    section, name = named_models(config)[wildcards.model]
     schema = load_schema()["properties"][section]["additionalProperties"]
-    own = config[section][wildcards.model]
+    own = config[section][name]
     kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
     base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
     # A model of the hub has a name and a revision.
     on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()
     origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if on_hub else {})
     words = [word for key, name in origin.items() for word in option(name, base[key])]
-    settings = {**flat(kept, f"{section}.{wildcards.model}"), "seed": config["seed"]}
+    settings = {**flat(kept, f"{section}.{name}"), "seed": config["seed"]}
     return Words(
         [*option("settings", json.dumps({**kept, "seed": config["seed"]})), *words],
         {**settings, **{f"{place}.{key}": base[key] for key in origin}},

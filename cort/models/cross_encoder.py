@@ -1,6 +1,7 @@
 """The re-ranker: query and passage as one sequence of two segments, one relevance logit (CoRT, section 4.3.1).
 
-On disk a transformers sequence-classification folder with ``reranker.json`` beside it.
+On disk a transformers sequence-classification folder with ``reranker.json`` beside it; with the linear head, a folder
+of the transformer alone, and the layer beside it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_pair
-from cort.models.loading import load_transformer, own_settings, read_settings
-from cort.models.settings import PairSettings
+from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
+from cort.models.settings import HEAD, PairSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import (
     accepted_inputs,
@@ -35,20 +36,31 @@ CLASSIFIER = "AutoModelForSequenceClassification"
 
 
 class CrossEncoder(nn.Module):
-    """Map pairs to relevance logits."""
+    """Map pairs to relevance logits: by a classifier, or a transformer and one linear layer on its state of [CLS].
+
+    The layer is the head of CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of transformers has one more
+    layer below it, BERT's pooler for example.
+    """
 
     def __init__(self, classifier: Any, settings: PairSettings) -> None:
         super().__init__()
         self.settings = settings
         self.classifier = classifier
         self.inputs = accepted_inputs(classifier)
+        self.head: nn.Linear | None = None
+        if settings.head == "linear":
+            if getattr(classifier, "pooler", None) is not None:
+                classifier.pooler = None
+            self.head = nn.Linear(classifier.config.hidden_size, 1)
+            return
         for head in classifier.children():
             if head is not classifier.base_model:
                 head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
-        logits: Tensor = self.classifier(**{name: batch[name] for name in self.inputs}).logits  # (batch, 1)
+        found = self.classifier(**{name: batch[name] for name in self.inputs})
+        logits: Tensor = self.head(single(found.last_hidden_state[:, 0])) if self.head else found.logits  # (batch, 1)
         return logits.squeeze(-1)
 
     def place(self, device: torch.device, precision: str) -> None:
@@ -60,8 +72,8 @@ class CrossEncoder(nn.Module):
         return Pairs(queries, passages, template, self.settings)
 
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Take apart: the transformer with its head, and no other weights."""
-        return self.classifier, {}
+        """Take apart: the transformer with its head, and the weights of a linear one."""
+        return self.classifier, self.head.state_dict() if self.head else {}
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,10 @@ class Pairs:
         source = f"{self.queries.path}, {self.passages.path}"
         return Sequences(self.lengths(queries, passages), frame, self.template, source)
 
+    def texts(self, queries: Rows, passages: Rows) -> int:
+        """Count the texts that go through the model for some pairs: each pair is one."""
+        return len(queries)
+
     def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
         """Count the tokens of joined pairs."""
         query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
@@ -103,7 +119,7 @@ class Pairs:
 
 
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
-    """Put a fresh one-logit classification head, drawn from `seed`, on a base model folder.
+    """Put a fresh head of one logit, drawn from `seed`, on a base model folder.
 
     One that is a re-ranker itself keeps its head, and its settings are those that count.
     """
@@ -111,21 +127,27 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int)
         own_settings(base_model, settings)
         return load_cross_encoder(base_model)[0]
     torch.manual_seed(seed)
-    classifier = load_transformer(base_model, CLASSIFIER, num_labels=1)
+    linear = settings.head == "linear"
+    classifier = load_transformer(base_model) if linear else load_transformer(base_model, CLASSIFIER, num_labels=1)
     check_lengths("", settings, load_template(base_model, count_tokens(classifier)), classifier)
+    torch.manual_seed(seed)
     return CrossEncoder(classifier, settings)
 
 
 def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
     settings = read_settings(folder, PairSettings)
-    classifier = load_transformer(folder, CLASSIFIER, trained=True)
+    linear = settings.head == "linear"
+    classifier = load_transformer(folder, "AutoModel" if linear else CLASSIFIER, trained=True)
     config: Any = classifier.config
-    if config.num_labels != 1:
+    if config.num_labels != 1 and not linear:
         raise input_error(folder, f"a classifier of {config.num_labels} classes", "one logit", "train it again")
     template = load_template(folder, count_tokens(classifier))
     check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, classifier)
-    return CrossEncoder(classifier, settings).eval(), template
+    model = CrossEncoder(classifier, settings)
+    if linear:
+        load_tensors(folder, HEAD, model.head, PairSettings)
+    return model.eval(), template
 
 
 def check_lengths(place: str, settings: PairSettings, template: Template, classifier: nn.Module) -> None:

@@ -25,15 +25,18 @@ from typing import Any
 import torch
 from safetensors.torch import save
 from tokenizers import Tokenizer
+from torch import nn
 
 from cort.formats.cleaning import OTHERS
 from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import PROJECTION, Encoder
+from cort.models.settings import HEAD
 from cort.models.tokenizer import Template, read_special_tokens, refusing
 
 #: The release of sentence-transformers whose layout this is.
 RELEASE = "6.2.0"
 TRANSFORMER = "transformer"
+EMBEDDING = "sentence_embedding"
 WEIGHTS = "model.safetensors"
 # Of the tokenizer's own settings all else is said anew, so that no class and no code of its own is named.
 KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
@@ -65,8 +68,7 @@ def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
     segment = settings.passage_segment if segments else 0
     _write_tokenizer(source, transformer, settings.passage_length, segment, segments)
     more: dict[str, Any] = {"document_length": settings.passage_length, "query_length": settings.query_length}
-    if "add_pooling_layer" in inspect.signature(type(encoder.transformer).__init__).parameters:
-        more["model_kwargs"] = {"add_pooling_layer": False}
+    more |= _without_pooler(encoder.transformer)
     _write_transformer_settings(transformer, "last_hidden_state", "token_embeddings", **more)
     if segments:
         _write_query_route(encoder, source, folder)
@@ -81,14 +83,22 @@ def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
 def write_cross_encoder(model: CrossEncoder, source: Source, folder: Path) -> None:
     """Write a re-ranker to be loaded as a ``CrossEncoder`` that gives logits; `folder` is empty."""
     settings, template = model.settings, source.template
-    transformer = _copy_model(source.folder, folder, (WEIGHTS, settings.FILE))
+    transformer = _copy_model(source.folder, folder, (WEIGHTS, settings.FILE, *([HEAD] if model.head else [])))
     _write_tokenizer(source, transformer, settings.max_length, 0, "token_type_ids" in model.inputs)
-    more: dict[str, Any] = {"transformer_task": "sequence-classification"}
+    more: dict[str, Any] = {} if model.head else {"transformer_task": "sequence-classification"}
     # Cutting the longer text never cuts a query that leaves half of the room to the passage, and never fails.
     if settings.query_length - template.extra > (settings.max_length - template.pair_extra) // 2:
         more["processing_kwargs"] = {"text": {"truncation": "only_second"}}
-    _write_transformer_settings(transformer, "logits", "scores", **more)
-    _write_index(folder, ["transformer"], "CrossEncoder", activation_fn="torch.nn.modules.linear.Identity")
+    names = ["transformer"]
+    if model.head is None:
+        _write_transformer_settings(transformer, "logits", "scores", **more)
+    else:
+        more |= _without_pooler(model.classifier)
+        _write_transformer_settings(transformer, "last_hidden_state", "token_embeddings", **more)
+        hidden = model.classifier.config.hidden_size
+        parts = {"pooling": _pooling(hidden, "cls"), "projection": _dense(hidden, 1, "identity", "scores")}
+        names += _write_parts(parts, model.head, folder)
+    _write_index(folder, names, "CrossEncoder", activation_fn=ACTIVATIONS["identity"])
 
 
 def _copy_model(source: Path, folder: Path, names: tuple[str, ...]) -> Path:
@@ -142,22 +152,39 @@ def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
 def _write_head(encoder: Encoder, folder: Path) -> list[str]:
     """Write what comes after the transformer; the names of its parts."""
     settings, hidden = encoder.settings, encoder.transformer.config.hidden_size
-    parts: dict[str, dict[str, Any]] = {
-        "pooling": {"embedding_dimension": hidden, "pooling_mode": POOLINGS[settings.pooling], "include_prompt": True}
-    }
-    feature = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    parts = {"pooling": _pooling(hidden, settings.pooling)}
     if encoder.projection:
-        sizes = {"in_features": hidden, "out_features": settings.dimension, "bias": True}
-        parts["projection"] = {**sizes, **feature, "activation_function": ACTIVATIONS[settings.activation]}
+        parts["projection"] = _dense(hidden, settings.dimension, settings.activation, EMBEDDING)
     if settings.unit_length:
-        parts["normalize"] = feature
+        parts["normalize"] = {"module_input_name": EMBEDDING, "module_output_name": EMBEDDING}
+    return _write_parts(parts, encoder.projection, folder)
+
+
+def _pooling(hidden: int, name: str) -> dict[str, Any]:
+    return {"embedding_dimension": hidden, "pooling_mode": POOLINGS[name], "include_prompt": True}
+
+
+def _dense(hidden: int, dimension: int, activation: str, output: str) -> dict[str, Any]:
+    feature = {"module_input_name": EMBEDDING, "module_output_name": output}
+    sizes = {"in_features": hidden, "out_features": dimension, "bias": True}
+    return {**sizes, **feature, "activation_function": ACTIVATIONS[activation]}
+
+
+def _write_parts(parts: dict[str, dict[str, Any]], projection: nn.Module | None, folder: Path) -> list[str]:
+    """Write parts by name, and the weights of the projection among them, if there is one; their names."""
     for name, part in parts.items():
         (folder / name).mkdir()
         _write_json(folder / name / "config.json", part)
-    if encoder.projection:
-        weights = {f"linear.{name}": value.contiguous() for name, value in encoder.projection.state_dict().items()}
+    if projection:
+        weights = {f"linear.{name}": value.contiguous() for name, value in projection.state_dict().items()}
         _save(weights, folder / "projection" / WEIGHTS)
     return list(parts)
+
+
+def _without_pooler(transformer: Any) -> dict[str, Any]:
+    """Tell transformers to make no pooler, where it would make one."""
+    takes = inspect.signature(type(transformer).__init__).parameters
+    return {"model_kwargs": {"add_pooling_layer": False}} if "add_pooling_layer" in takes else {}
 
 
 def _save(weights: dict[str, torch.Tensor], path: Path) -> None:

@@ -132,6 +132,10 @@ class InteractingPairs:
         ]
         return torch.cat(parts)
 
+    def texts(self, queries: Rows, passages: Rows) -> int:
+        """Count the texts that go through the model for some pairs: each different one."""
+        return len(np.unique(queries)) + len(np.unique(passages))
+
     def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
         """Count the tokens that each pair adds to those before it."""
         total = np.zeros(len(queries), dtype=np.int64)

@@ -65,6 +65,7 @@ class PairSettings:
     query_length: int = optional(64, "tokens of the query, special ones included")
     max_length: int = optional(512, "tokens of the pair, or of the passage in late interaction, special ones included")
     kind: str = optional("cross_encoder", "of re-ranker, as `cort.models.rerankers` names them")
+    head: Literal["classification", "linear"] = optional("classification", "of a cross-encoder; linear: on [CLS] alone")
     dimension: int = optional(64, "of token vectors")
     similarity: Literal["cosine", "dot", "l2"] = optional("cosine", "of token vectors")
     term_weights: bool = optional(False, "learn a weight of each query token")
@@ -72,6 +73,7 @@ class PairSettings:
     skip_punctuation: bool = optional(False, "leave out punctuation of passages")
 
     def saved(self) -> dict[str, Any]:
-        """Return what a model folder says: nothing of another kind of re-ranker."""
+        """Return what a model folder says: nothing of another kind of re-ranker, and no head but another than usual."""
         left_out = () if self.kind == "late_interaction" else OF_LATE_INTERACTION
-        return {name: value for name, value in asdict(self).items() if name not in left_out}
+        usual = ("head",) if self.head == "classification" else ()
+        return {name: value for name, value in asdict(self).items() if name not in {*left_out, *usual}}

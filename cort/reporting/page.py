@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort import __version__
@@ -16,8 +15,6 @@ from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.evaluation.verdicts import by_pair
 from cort.reporting import labels
-from cort.reporting.inputs import MEASURE, Curve
-from cort.reporting.panels import WINDOWS
 from cort.reporting.tables import best_shown, by_split, legend, names_of_measures, significant_differences
 
 
@@ -85,43 +82,6 @@ def what_queries_lack(block: Sequence[Measures]) -> str:
     if empty := [f"{one.system} {labels.count(one.without_results)}" for one in block if one.without_results]:
         found.append(f"without results ({', '.join(empty)})")
     return f"Means include queries {' and '.join(found)}." if found else ""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One training in numbers; None where the curve does not tell. The best step is by the measure, if there is one."""
-
-    name: str
-    steps: int
-    epochs: float | None
-    last_loss: float | None
-    best_validation_loss: float | None
-    best_measure: float | None
-    best_step: int | None
-    examples_per_second: float | None
-
-
-def summarize(curve: Curve) -> Summary:
-    """Sum a training up in a few numbers."""
-    known = {column: curve.known(column) for column in curve.columns}
-    losses, epochs, speeds = (known[column][1] for column in ("loss", "epoch", "examples_per_second"))
-    (steps, validation), (measured, measures) = known["validation_loss"], known[MEASURE]
-    best = None
-    if len(measures):
-        best = int(measured[np.argmax(measures)])
-    elif len(validation):
-        best = int(steps[np.argmin(validation)])
-    return Summary(
-        curve.name,
-        int(curve.columns["step"].max()),
-        float(epochs.max()) if len(epochs) else None,
-        # The mean of the last window, because the loss of a single batch says little.
-        float(losses[-max(1, len(losses) // WINDOWS) :].mean()) if len(losses) else None,
-        float(validation.min()) if len(validation) else None,
-        float(measures.max()) if len(measures) else None,
-        best,
-        float(np.median(speeds)) if len(speeds) else None,
-    )
 
 
 def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:

@@ -14,12 +14,14 @@ from cort.reporting.headline import headlines
 from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
 from cort.reporting.judged import judged_blocks, judged_table
 from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_table, published_latencies
-from cort.reporting.page import render, saturation_rows, summarize, systems_blocks, verdict_blocks
+from cort.reporting.page import render, saturation_rows, systems_blocks, verdict_blocks
 from cort.reporting.reproduction.fidelity import Reproduction
+from cort.reporting.trainings import selection_rows, summarize
 from cort.retrieval.audits import Audit
 from cort.retrieval.weights import TunedWeights
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
+from cort.training.outcome import Selection
 
 NO_DATA = {
     "recall": "No recall figure: recall was not evaluated at two or more cutoffs.",
@@ -43,6 +45,8 @@ class ReportOptions:
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
     audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
     curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
+    selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
+    last_models: tuple[str, ...] = optional((), "trainings whose last model is used, not the best", "NAME")
     settings_of_trainings: tuple[str, ...] = optional((), "main settings of each training", "NAME=TEXT")
     disagreements: tuple[str, ...] = optional((), "what `cort.disagreements` wrote", "JSON")
     filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
@@ -65,6 +69,8 @@ def describe_systems(options: ReportOptions) -> dict[str, str]:
 def build(options: ReportOptions) -> dict[str, str]:
     """Read all inputs and make every file: path in the output folder -> text, the page last."""
     curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
+    chosen = parse_assignments("--selections", options.selections)
+    selections = {name: read_artifact(path, Selection) for name, path in chosen.items()}
     filters = [read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()]
     measures = read_measures(options.measures_files)
     comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
@@ -106,6 +112,7 @@ def build(options: ReportOptions) -> dict[str, str]:
         saturation=saturation_rows(depths),
         audits=audited,
         trainings=[summarize(curve) for curve in curves],
+        selections=selection_rows(selections, options.last_models),
         settings=parse_assignments("--settings-of-trainings", options.settings_of_trainings),
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,

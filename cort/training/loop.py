@@ -19,8 +19,9 @@ from cort.system.progress import Counter
 from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
+from cort.training.outcome import Selection, report_gain
 from cort.training.preemption import PreemptionHandler
-from cort.training.selection import Selection, Validation, report_gain
+from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint, Progress, TrainingState
 

@@ -17,13 +17,18 @@ from cort.formats.tokens import Tokens
 from cort.models.rerankers import PairsToScore, new_reranker, save_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint, load_template
+from cort.models.transformer import counted
 from cort.system.errors import input_error
 from cort.system.options import read_options
+from cort.system.progress import Counter
 from cort.training import losses
 from cort.training.loop import Task
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length, join_consecutive
 from cort.training.selection import Validation, read_candidates
 from cort.training.settings import RERANKING_OBJECTIVES, RerankerTraining
+
+# Of a validation.
+PAIRS_AT_ONCE = 8_192
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,11 @@ class PairTexts:
         relevance[inside] = torch.from_numpy(self.relevance[rows]).to(scores.device)
         return self.loss(logits, relevance)
 
+    def texts(self, batch: MicroBatch) -> int:
+        """Count the texts that go through the model for a micro-batch."""
+        rows, _ = self._rows(batch[:, 0])
+        return self.pairs.texts(self.queries[rows], self.passages[rows])
+
     def _rows(self, examples: Rows) -> tuple[Rows, Rows]:
         """Rows of the pairs of some examples, and how many each has."""
         first, sizes = self.starts[examples], np.diff(self.starts)[examples]
@@ -88,6 +98,12 @@ def read_pairs(path: str, pairs: PairsToScore, options: RerankerTraining) -> Pai
     return PairTexts(*rows, relevance, np.append(starts, len(relevance)), pairs, partial(loss, **settings))
 
 
+def _blocks(rows: tuple[Rows, Rows]) -> list[tuple[Rows, Rows]]:
+    """Cut pairs into blocks, of which late interaction has the vectors of one in memory."""
+    cuts = range(PAIRS_AT_ONCE, len(rows[0]), PAIRS_AT_ONCE)
+    return list(zip(*(np.split(one, cuts) for one in rows), strict=True))
+
+
 def make_task(options: RerankerTraining) -> Task:
     """Make the re-ranker, and read what the options name.
 
@@ -103,14 +119,19 @@ def make_task(options: RerankerTraining) -> Task:
         for path, queries in zip((options.pairs, options.validation_pairs), caches, strict=True)
     )
     candidates = read_candidates(options)
-    rows = candidates.rows(caches[1], passages) if candidates else None
+    parts = validation.split(np.arange(len(validation)), 1, options.tokens_at_once)
+    blocks = _blocks(candidates.rows(caches[1], passages)) if candidates else []
 
     def validate(forward: Forward) -> Validation:
-        parts = validation.split(np.arange(len(validation)), 1, options.tokens_at_once)
+        total = sum(map(validation.texts, parts)) + sum(validation.pairs.texts(*block) for block in blocks)
+        with Counter(total, "texts in validation") as counter, counted(model, counter):
+            return measured(forward)
+
+    def measured(forward: Forward) -> Validation:
         loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
-        if candidates is None or rows is None:
+        if candidates is None:
             return Validation(loss)
-        scores = validation.pairs.scores(forward, *rows)  # (candidates,)
+        scores = torch.cat([validation.pairs.scores(forward, *block) for block in blocks])  # (candidates,)
         return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
 
     def save(name: str) -> None:

@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 
 from cort.formats.runs import read_run
 from cort.formats.tables import TRIPLES, read_table
-from scripts.sandbox import TINY, snakemake
+from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
+from tests.support.released import write_modules, write_transformer
 from tests.support.workflow import planned, released_config
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,44 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     assert not re.search(r"\| +(training|triples|loss|margin)", text)
 
 
+def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_path):
+    folder = copy_with_tiny(tmp_path / "tree")
+    tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    lines = (folder / "tiny/data/collection.tsv").read_text("utf-8").splitlines()
+    texts = [line.split("\t")[1] for line in lines]
+    write_modules(write_transformer(folder / "models/encoder", texts, "sentencepiece"), length=30)
+    write_transformer(folder / "models/cross", texts, "sentencepiece", "AutoModelForSequenceClassification")
+    config = {key: tiny[key] for key in ("collection", "depth")} | {
+        "dataset": "ready",
+        "splits": {"test": tiny["splits"]["test"]},
+        # One name for both, as those of a family have it.
+        "encoders": {"minilm": {"pretrained": "models/encoder"}},
+        "rerankers": {"minilm": {"pretrained": "models/cross", "depth": 5}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "minilm": {"retrieve": "minilm"},
+            "fused": {"fuse": {"systems": ["bm25", "minilm"], "method": "rrf"}},
+            "fused-minilm": {"rerank": "fused", "reranker": "minilm"},
+        },
+    }
+    (folder / "ready.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "ready.yaml")
+    assert status == 0, output[-10_000:]
+    jobs, results = planned(output), folder / "results/ready"
+    assert jobs["pretrained_encoder"] == jobs["pretrained_reranker"] == 1
+    assert not jobs.keys() & {"train", "train_reranker", "base_model", "triples", "pairs"}
+    assert {path.name for path in (results / "base_models").iterdir()} == {"encoder.minilm", "reranker.minilm"}
+    page = (results / "report/index.html").read_text("utf-8")
+    assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
+    assert '<h2 id="training">' not in page
+    before, after = (read_run(results / f"runs/test/{name}.trec") for name in ("fused", "fused-minilm"))
+    for one, other in zip(before, after, strict=True):
+        # The first five in another order or the same, and the rest as it was.
+        assert {*one.doc_ids[:5]} == {*other.doc_ids[:5]}
+        assert one.doc_ids[5:] == other.doc_ids[5:]
+    assert [one.doc_ids for one in before] != [one.doc_ids for one in after]
+
+
 @pytest.mark.exhaustive
 def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
@@ -106,7 +145,7 @@ def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, 
     assert all(row["negative"] in results[row["query_id"]] for row in table)
     curve = read_curve(folder / "results/tiny/encoders/second/curve.csv")
     assert [row["validation_measure"] is None for row in curve] == [row["validation_loss"] is None for row in curve]
-    events = list((folder / "logs/tiny/events/second").glob("events.out.tfevents.*"))
+    events = list((folder / "logs/tiny/events/encoders/second").glob("events.out.tfevents.*"))
     assert len(events) == 1
     assert events[0].stat().st_size > 500
     assert (folder / measures).is_file()

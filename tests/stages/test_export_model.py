@@ -179,6 +179,11 @@ def test_what_sentence_transformers_saves_again_is_the_same_model(peer, make_mod
 RERANKERS = {
     "BERT": (PairSettings(12, 32), {}),
     "long queries": (PairSettings(24, 32), {}),
+    "a linear layer": (PairSettings(12, 32, head="linear"), {}),
+    "a linear layer, no segments": (
+        PairSettings(12, 32, head="linear"),
+        {"model_type": "roberta", "max_position_embeddings": 50},
+    ),
     "no segments": (PairSettings(12, 32), {"model_type": "roberta", "max_position_embeddings": 50}),
 }
 
@@ -212,11 +217,12 @@ def test_the_folder_is_a_model_of_this_project_too(make_model, world, tokens_of,
     assert [list(tokens[row]) for row in range(9)] == [list(tokens_of(folder, world.texts)[row]) for row in range(9)]
     vectors = own_vectors(folder, tokens_of(folder, world.texts), "query")
     assert np.array_equal(vectors, own_vectors(model, tokens, "query"))
-    pairs = make_model(PairSettings(12, 32))
-    again = export(tmp_path / "pairs", pairs) / "transformer"
     texts = world.query_texts
-    expected = own_logits(pairs, tokens_of(pairs, texts), tokens_of(pairs, texts))
-    assert np.array_equal(own_logits(again, tokens_of(again, texts), tokens_of(again, texts)), expected)
+    for head in ("classification", "linear"):
+        pairs = make_model(PairSettings(12, 32, head=head))
+        again = export(tmp_path / head, pairs) / "transformer"
+        expected = own_logits(pairs, tokens_of(pairs, texts), tokens_of(pairs, texts))
+        assert np.array_equal(own_logits(again, tokens_of(again, texts), tokens_of(again, texts)), expected)
 
 
 @pytest.mark.parametrize("settings", [EncoderSettings("cls", 8, 12, 16), PairSettings(12, 32)])

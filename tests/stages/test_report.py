@@ -8,6 +8,7 @@ import pytest
 
 from cort import report
 from cort.evaluation.measures import Measures
+from cort.training.outcome import Selection
 from tests.support.common import contents
 from tests.support.reporting import NASTY, Outline
 
@@ -49,6 +50,7 @@ def full(small, tmp_path):
     (tmp_path / "depths.json").write_text(json.dumps(depths | {"saturation": {"RR@10": 2}}))
     header = "step,epoch,loss,validation_loss,learning_rate,examples_per_second\n"
     (tmp_path / "curve.csv").write_text(header + "".join(f"{n},{n / 9},{1 / n},,1e-5,9\n" for n in range(1, 9)))
+    (tmp_path / "selection.json").write_text(json.dumps(asdict(Selection("RR@10", 0.2, 0.3, 5, 0.4))))
     passage = {"doc_id": "1", "text": NASTY, "rank_first": 1, "rank_second": None}
     top = {"doc_id": "2", "text": "words", "relevant": None}
     example = {"query_id": "1", "query": f"script {NASTY}", "advantage": 1.0, "relevant": passage}
@@ -73,6 +75,7 @@ def full(small, tmp_path):
         *("--reproduction", str(tmp_path / "reproduction.json")),
         *("--description-of-systems", f"cort_1={NASTY}", "bm25=Anserini, k1 = 0.82"),
         *("--depths-files", str(tmp_path / "depths.json"), "--curves", f"encoder={tmp_path / 'curve.csv'}"),
+        *("--selections", f"encoder={tmp_path / 'selection.json'}"),
         *("--disagreements", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
         *("--benchmarks", str(tmp_path / "benchmarks")),
     ]
@@ -121,6 +124,7 @@ def test_the_page_shows_the_numbers(full, tmp_path) -> None:
     assert '<td class="number">1 h 02 min</td>' in text
     assert "<b>n/a</b> in bm25" in text
     assert "never judged" in text
+    assert "<td>after update 5; no better than not re-ranking</td>" in text
     assert '<td class="number">41</td><td class="number">3</td>\n<td class="number">1,234</td>' in text
     assert 'href="reproduction/index.html"' in text
 
@@ -142,6 +146,7 @@ def test_what_is_absent_is_left_out(small, tmp_path) -> None:
         (["--baseline", "cort"], "--baseline: found 'cort', expected one of bm25, cort_1; name a system"),
         (["--curves", "x"], "--curves: found 'x', expected NAME=VALUE"),
         (["--curves", "x=missing.csv"], "missing.csv: No such file or directory"),
+        (["--selections", "x={depths}"], "depths.json: found no 'metric', expected the fields"),
         (["--filters", "x={depths}"], "found 'cort_1' at system, expected a whole number"),
         (["--disagreements", "{depths}"], "depths.json: found no 'first', expected the fields"),
     ],

@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs, load_cross_encoder
+from cort.models.rerankers import load_reranker
 
 CPU = torch.device("cpu")
 
@@ -141,3 +143,28 @@ def test_either_candidates_or_triples_are_scored(model, caches, runs, tmp_path, 
     start = both.index("--queries")
     neither = both[start : both.index("--triples")]
     assert complaint(score.main, neither).startswith("--candidates, --triples: found neither, expected one of them")
+
+
+LATE = {"kind": "late_interaction", "dimension": 5, "term_weights": True}
+
+
+def test_late_interaction_is_a_teacher_as_good_as_any(make_reranker, caches, tmp_path):
+    model = make_reranker(**LATE)
+    rows = [("q1", "d3", "d4"), ("q1", "d3", "d5"), ("q2", "d4", "d3")]
+    columns = dict(zip(("query_id", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True))
+    epochs = pa.array([0, 0, 1], pa.int32())
+    table = {"epoch": epochs, **columns, "negative_rank": pa.array([1, 2, 1], pa.int32())}
+    tables.write_table(tmp_path / "t.parquet", pa.table(table, schema=tables.TRIPLES))
+    named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model}
+    named |= {"triples": tmp_path / "t.parquet", "output": tmp_path / "scores.parquet"}
+    assert score.main([str(part) for name, value in named.items() for part in (f"--{name}", value)]) == 0
+    found = tables.read_table(tmp_path / "scores.parquet", tables.SCORES).to_pylist()
+    pairs = [("q1", "d3"), ("q1", "d4"), ("q1", "d5"), ("q2", "d3"), ("q2", "d4")]
+    assert [(row["query_id"], row["doc_id"]) for row in found] == pairs
+    loaded, template = load_reranker(model)
+    texts = loaded.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), template)
+    with torch.inference_mode():
+        for row in found:
+            query = texts.queries.rows_of(pa.array([row["query_id"]]), "")
+            passage = texts.passages.rows_of(pa.array([row["doc_id"]]), "")
+            assert row["score"] == pytest.approx(texts.score(loaded, query, passage, CPU).item(), abs=1e-5)

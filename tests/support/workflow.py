@@ -91,11 +91,12 @@ def ready_config(tiny, model, **more):
             "ready": {**origin, "query_prompt": "ba: ", "passage_prompt": "ko: "},
             "other": {**origin, "query_prompt_name": "query", "passage_prompt_name": "document"},
         },
-        "rerankers": {"cross": {**origin, "depth": 20}},
+        # Of the encoder's name.
+        "rerankers": {"ready": {**origin, "depth": 20}},
         "systems": {
             "bm25": {"retrieve": "bm25"},
             "ready": {"retrieve": "ready"},
             "other": {"retrieve": "other"},
-            "bm25-cross": {"rerank": "bm25", "reranker": "cross"},
+            "bm25-cross": {"rerank": "bm25", "reranker": "ready"},
         },
     }

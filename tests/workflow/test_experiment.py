@@ -17,19 +17,22 @@ from workflow.experiment.config import (
     evaluated_splits,
     is_trained,
     kind_of,
+    named_models,
     names_of_kind,
+    place_of_base_model,
     reranked_by,
-    section_of,
     splits_of,
     systems_with,
     teachers,
     trained_models,
+    trainings,
     used_models,
 )
 from workflow.experiment.description import describe
 from workflow.experiment.systems import MEASURE
 from workflow.inputs import weights
-from workflow.report_inputs import exports
+from workflow.paths import CURVE
+from workflow.report_inputs import exports, of_trainings
 
 # As messages list them.
 SYSTEMS = ", ".join(changed({})["systems"])
@@ -88,8 +91,9 @@ MISTAKES = {
         "rerankers.ready.pairs: found pairs without training, expected both or none; add `training: {}` or remove it",
     ),
     "a released model with the name of a base model": (
-        {"encoders small": {"pretrained": "model"}},
-        "encoders.small: found pretrained and a base model of the same name, expected one of them; rename one",
+        {"encoders ready": {"pretrained": "model"}, "base_models encoder.ready": {"pretrained": "model"}},
+        "encoders.ready: found pretrained and the base model encoder.ready, whose name it needs, expected no such base "
+        "model; rename that one",
     ),
     "the base model of a released one": (
         {"encoders ready": {"pretrained": "model"}, "encoders encoder base_model": "ready"},
@@ -307,9 +311,18 @@ MISTAKES = {
         "encoders.encoder.triples.system: found 'published', made from a published run, expected a system that can "
         "rank the training queries; name another",
     ),
-    "same name twice": (
+    "a head of late interaction": (
+        {"rerankers cross kind": "late_interaction", "rerankers cross head": "linear", "exports": ["encoder"]},
+        "rerankers.cross.head: found head with late_interaction, expected it with `kind: cross_encoder`; remove it",
+    ),
+    "a head of a released model": (
+        {"rerankers ready": {"pretrained": "model", "head": "linear"}},
+        "rerankers.ready.head: found head with pretrained, expected none, as the model's own files say it; remove it",
+    ),
+    "an export of one of two models of a name": (
         {"rerankers encoder": {"base_model": "small", "pairs": {"last_rank": 20}}},
-        "rerankers.encoder: found the name of an encoder, expected another, as reports show both; rename one",
+        "exports: found 'encoder', expected one of encoders.encoder, cross, rerankers.encoder; did you mean "
+        "encoders.encoder?",
     ),
     "encoder bm25": (
         {"encoders bm25": {"base_model": "small", "triples": {"last_rank": 20}}},
@@ -930,8 +943,12 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     tuned = {"pretrained": "owner/name", "revision": COMMIT, "training": {}}
     changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
     config = complete(changed({**changes, "training_depth": 100}), "tiny.yaml")
-    assert config["base_models"]["ready"] == {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000}
-    assert config["base_models"]["tuned"]["revision"] == COMMIT
+    assert config["base_models"]["encoder.ready"] == {
+        "pretrained": "model",
+        "cleaning": "raw",
+        "vocabulary_size": 16000,
+    }
+    assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
     assert encoders["ready"].keys() == {
         *("base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw")
@@ -939,7 +956,29 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
     assert not is_trained(config["rerankers"]["again"])
     folders = [weights(config, "encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
-    assert folders == [["base_models", "ready"], ["encoders", "tuned"]]
+    assert folders == [["base_models", "encoder.ready"], ["encoders", "tuned"]]
+
+
+def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
+    cross = changed({})["rerankers"]["cross"]
+    systems = {
+        "bm25-both": {"rerank": "bm25", "reranker": "encoder"},
+        "cort-both": {"rerank": "cort", "reranker": "up"},
+    }
+    changes = {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
+    changes |= {f"systems {name}": system for name, system in systems.items()}
+    changes["exports"] = ["encoders.encoder", "rerankers.encoder", "cross"]
+    config = complete(changed(changes), "tiny.yaml")
+    titles = trainings(config)
+    assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
+    assert len({*of_trainings(config, CURVE).values()}) == len(of_trainings(config, CURVE)) == 3
+    assert [place_of_base_model(config, name) for name in ("encoder.up", "reranker.up", "small")] == [
+        *("encoders.up", "rerankers.up", "base_models.small")
+    ]
+    assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]
+    assert systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
+    assert systems_with(config, "rerankers.encoder") == ["bm25-both"]
+    assert [path.split("/")[3] for path in exports(config)] == ["encoders.encoder", "rerankers.encoder", "cross"]
 
 
 def test_a_released_encoder_may_be_part_of_what_another_learns_from():
@@ -955,7 +994,8 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
 
 def test_exported_models_and_the_systems_they_are_part_of():
     config = complete(changed({}), "tiny.yaml")
-    assert [section_of(config, name) for name in config["exports"]] == ["encoders", "rerankers"]
+    models = named_models(config)
+    assert [models[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
     assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
     assert systems_with(config, "cross") == ["cort+bm25-cross"]
     assert exports(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]

@@ -125,6 +125,62 @@ def test_training_takes_as_much_longer_as_it_has_more_examples(config, large):
     assert work(TRAIN, config, replace(large, queries={"train": Texts(100_000, 300.0, 8)})).flops == 2 * once
 
 
+def reranking(config, facts, queries, one="train_reranker", **changes):
+    """Work of a re-ranker of groups of 8, one negative of them from a ranking."""
+    settings = config["rerankers"]["cross"]
+    settings |= {"loss": "softmax", "query_length": 32, "max_length": 96, "dimension": 64, "depth": 32, **changes}
+    settings["pairs"] |= {"negatives": 7, "random": changes.get("random", 6)}
+    settings["training"] |= {"epochs": 1, "batch_size": 64, "gradient_accumulation": 1, "validate_every": 10**9}
+    texts = facts.queries["train"]
+    splits = {"train": replace(texts, count=queries), "validation": replace(texts, count=8), "test": texts}
+    fields = {} if one == "train_reranker" else {"split": "test"}
+    return work(job(one, outputs=["x"], reranker="cross", **fields), config, replace(facts, queries=splits))
+
+
+@pytest.fixture
+def docstrings(facts):
+    """The quickstart's texts and model."""
+    architecture = {"hidden_size": 128, "num_hidden_layers": 1, "intermediate_size": 256, "vocab_size": 16_000}
+    model = model_from(architecture | {"max_position_embeddings": 160})
+    texts = dict.fromkeys(facts.queries, Texts(1_000, 69.0, 50))
+    return replace(facts, passages=Texts(36_587, 848.0, 50), queries=texts, models={"small": model})
+
+
+def test_late_interaction_takes_as_much_less_than_a_cross_encoder_as_was_measured(config, docstrings):
+    late, cross = (
+        reranking(config, docstrings, 896, kind=kind, max_length=length)
+        for kind, length in (("late_interaction", 64), ("cross_encoder", 96))
+    )
+    # Processor time of 10 updates of the quickstart's late re-ranker, and of a cross-encoder in its place.
+    assert cross.flops / late.flops == pytest.approx(8.64 / 2.46, rel=0.2)
+    assert late.memory < cross.memory
+
+
+def test_late_interaction_encodes_the_positives_of_other_queries_once(config, docstrings):
+    kind = {"kind": "late_interaction", "max_length": 64}
+    none, most = (reranking(config, docstrings, 896, **kind, random=number).flops for number in (0, 6))
+    assert 2.5 < none / most < 4
+    cross = [reranking(config, docstrings, 896, kind="cross_encoder", random=number).flops for number in (0, 6)]
+    assert cross[0] == cross[1]
+
+
+def test_late_interaction_scores_with_the_vectors_of_many_passages_in_memory(config, docstrings):
+    kind = {"kind": "late_interaction", "max_length": 64}
+    less, more = (reranking(config, docstrings, 8, "score", **kind, dimension=size) for size in (64, 128))
+    # At most 8,192 passages at once.
+    assert 6_000 * 64 * 64 * 4 < more.memory - less.memory < 8_192 * 64 * 64 * 4
+    few, many = (reranking(config, docstrings, 8, "score", **kind, depth=depth).flops for depth in (32, 64))
+    assert many == pytest.approx(2 * few, rel=0.1)
+
+
+def test_a_batch_of_groups_has_as_many_pairs_more(config, docstrings):
+    groups, pairs = (
+        reranking(config, docstrings, 896, kind="cross_encoder", loss=loss) for loss in ("softmax", "pointwise")
+    )
+    assert groups.flops == pytest.approx(pairs.flops, rel=0.01)
+    assert groups.memory > pairs.memory
+
+
 def test_cores_and_gpus_help_as_far_as_there_are_any(config, large):
     alone, some, many = (seconds(config, large, replace(TRAIN, threads=threads)) for threads in (1, 4, 64))
     assert (alone / some, alone / many) == (pytest.approx(4), pytest.approx(8))

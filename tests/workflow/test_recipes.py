@@ -43,7 +43,7 @@ def test_without_a_recipe_all_is_as_in_the_papers():
 
 def test_the_values_are_shown():
     config = complete(changed(ENCODER), "x")
-    text = describe_training(chosen_values(config)["encoder"])
+    text = describe_training(chosen_values(config)["encoders", "encoder"])
     assert text.startswith("recipe small: loss info_nce, similarity cosine, temperature 0.05, relative_margin 0.05, ")
 
 

@@ -22,7 +22,7 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import BM25, LEARNERS, Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.config import BM25, LEARNERS, Config, evaluated_splits, kind_of, released_name, schema_of
 from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
 from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
@@ -117,10 +117,10 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
 def filled(config: Config, schema: Config) -> Config:
     """Fill in recipes and the schema's defaults, in place, but for what means nothing in a released model.
 
-    A `pretrained` one becomes the base model of its own name.
+    A `pretrained` one becomes a base model.
     """
     released = [
-        (name, model, set(model))
+        (released_name(section, name), model, set(model))
         for section in LEARNERS
         for name, model in mappings(config.get(section, {})).items()
         if model.keys() & {"pretrained", "released"}
@@ -137,7 +137,7 @@ def filled(config: Config, schema: Config) -> Config:
             model.pop(key, None)
     for name, weigher in mappings(config["weighers"]).items():
         if "pretrained" in weigher:
-            _add_base_model(config, schema, name, weigher)
+            _add_base_model(config, schema, released_name("weighers", name), weigher)
         elif "base_model" in weigher and "file" not in weigher:
             training = schema_of(schema_of(schema_of(schema, "weighers"), name), "training")
             weigher["training"] = with_defaults(weigher.get("training", {}), training)
@@ -149,7 +149,7 @@ def filled(config: Config, schema: Config) -> Config:
 
 
 def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
-    """Make a pretrained model the base model of its own name, in place."""
+    """Make a pretrained model a base model, in place."""
     origin = {key: model[key] for key in ("pretrained", "revision") if key in model}
     base_models = schema_of(schema_of(schema, "base_models"), name)
     model.setdefault("base_model", name)

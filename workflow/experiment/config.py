@@ -21,10 +21,11 @@ BM25 = "bm25"
 FUSION_KINDS = ("interleave", "fuse")
 # Section of what changes an index's texts -> the key of an index that names one.
 CHANGES = {"expanders": "expand", "weighers": "weigh"}
-# Sections of models, which become base models of their own names if they are `pretrained`.
+# Sections of models, which become base models if they are `pretrained`.
 MODELS = ("encoders", "rerankers", "weighers")
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
+KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
 
 
 def kind_of(config: Config, system: Config) -> str:
@@ -175,11 +176,16 @@ def is_trained(model: Config) -> bool:
     return "training" in model
 
 
-def is_pretrained(config: Config, base_model: str) -> bool:
-    """Tell whether a base model is that of an encoder or re-ranker of the same name, which says where it is from."""
-    name = (config["base_models"].get(base_model) or {}).get("pretrained")
-    models = (config[section].get(base_model) or {} for section in MODELS)
-    return name is not None and any(model.get("pretrained") == name for model in models)
+def released_name(section: str, name: str) -> str:
+    """Name of the base model that a `pretrained` model of a section of `MODELS` is."""
+    return f"{section.removesuffix('s')}.{name}"
+
+
+def released_model(config: Config, base_model: str) -> tuple[str, str] | None:
+    """Section and name of the `pretrained` model that a base model is, if it is one."""
+    models = ((section, name, model) for section in MODELS for name, model in config[section].items())
+    released = ((section, name) for section, name, model in models if "pretrained" in (model or {}))
+    return next((one for one in released if released_name(*one) == base_model), None)
 
 
 def pretrained_pattern(config: Config, section: str) -> str:
@@ -189,8 +195,7 @@ def pretrained_pattern(config: Config, section: str) -> str:
 
 def place_of_base_model(config: Config, name: str) -> str:
     """Where the config says what a base model is."""
-    named = (section for section in MODELS if name in config[section]) if is_pretrained(config, name) else iter(())
-    return f"{next(named, 'base_models')}.{name}"
+    return ".".join(released_model(config, name) or ("base_models", name))
 
 
 def trained_models(config: Config, section: str) -> list[str]:
@@ -203,9 +208,27 @@ def encoders_pattern(config: Config, trained: bool) -> str:
     return any_of(name for name, encoder in config["encoders"].items() if is_trained(encoder) == trained)
 
 
-def section_of(config: Config, model: str) -> str:
-    """Section of the config in which an encoder or re-ranker stands; no name is in both."""
-    return next(section for section in LEARNERS if model in config[section])
+def in_both_sections(config: Config, name: str) -> bool:
+    """Tell whether an encoder and a re-ranker have a name."""
+    return all(name in config[section] for section in LEARNERS)
+
+
+def trainings(config: Config) -> dict[tuple[str, str], str]:
+    """List all trainings, by section and name of their models, with the names that they have in reports."""
+    return {
+        (section, name): f"{name} ({KIND_NAMES[section]})" if in_both_sections(config, name) else name
+        for section in LEARNERS
+        for name in trained_models(config, section)
+    }
+
+
+def named_models(config: Config) -> dict[str, tuple[str, str]]:
+    """List all models by what names one: its name, or with its section where a model of the other has that name."""
+    return {
+        f"{section}.{name}" if in_both_sections(config, name) else name: (section, name)
+        for section in LEARNERS
+        for name in config[section]
+    }
 
 
 def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
@@ -221,7 +244,8 @@ def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
 
 def systems_with(config: Config, model: str) -> list[str]:
     """List the systems that retrieve with an encoder, or re-rank with a re-ranker."""
-    key = LEARNERS[section_of(config, model)][0]
+    section, model = named_models(config)[model]
+    key = LEARNERS[section][0]
     return [name for name, system in config["systems"].items() if system.get(key) == model]
 
 

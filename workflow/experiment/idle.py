@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from cort.models.settings import OF_LATE_INTERACTION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
-from workflow.experiment.config import LEARNERS, Config
+from workflow.experiment.config import LEARNERS, Config, released_name
 
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "pos_weight", "teacher", "start"}
 OF_TRAINING |= {"triples", "pairs", "training"}
 # Keys that a released model's own files give, so that they have no default beside `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
-DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", *LENGTHS}
+DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", "head", *LENGTHS}
 # Those of them that nobody can want otherwise; and those that only such a model has.
-FIXED = {"dimension", "projection"}
+FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 
 
@@ -32,15 +32,25 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
         yield from _of_merge(f"systems.{name}", system)
     for section in LEARNERS:
         for name, model in mappings(sections.get(section, {})).items():
-            yield from _of_model(f"{section}.{name}", model, name in sections.get("base_models", {}))
+            yield from _of_model(f"{section}.{name}", model)
+            if "pretrained" in model and (taken := released_name(section, name)) in sections.get("base_models", {}):
+                found = f"found pretrained and the base model {taken}, whose name it needs"
+                yield f"{section}.{name}: {found}, expected no such base model; rename that one"
     keys = schema["properties"]["rerankers"]["additionalProperties"]["properties"]
     defaults = {key: part.get("default") for key, part in keys.items()}
     for name, reranker in mappings(sections.get("rerankers", {})).items():
-        place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
-        for key in changed.intersection(OF_LATE_INTERACTION) if reranker.get("kind") != "late_interaction" else ():
-            yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
-        if "pos_weight" in changed and reranker.get("loss") == "softmax":
-            yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+        yield from _of_reranker(f"rerankers.{name}", reranker, defaults)
+
+
+def _of_reranker(place: str, reranker: Config, defaults: Config) -> Iterator[str]:
+    """Find settings of other kinds of re-rankers, or of other losses."""
+    changed = {key for key in reranker if reranker[key] != defaults.get(key)}
+    for key in changed.intersection(OF_LATE_INTERACTION) if reranker.get("kind") != "late_interaction" else ():
+        yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
+    if "head" in changed and reranker.get("kind") == "late_interaction":
+        yield f"{place}.head: found head with late_interaction, expected it with `kind: cross_encoder`; remove it"
+    if "pos_weight" in changed and reranker.get("loss") == "softmax":
+        yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
 
 def _of_lexical(sections: Config) -> Iterator[str]:
@@ -84,14 +94,12 @@ def _of_merge(place: str, system: Config) -> Iterator[str]:
         yield f"{place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
 
 
-def _of_model(place: str, model: Config, is_base_model: bool) -> Iterator[str]:
+def _of_model(place: str, model: Config) -> Iterator[str]:
     """Find what a model cannot have beside where it comes from."""
     for key in model.keys() & OF_TRAINING if "released" in model else ():
         yield f"{place}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
     if "pretrained" in model:
         yield from _of_pretrained(place, model)
-        if is_base_model:
-            yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
         return
     if not model.keys() & {"base_model", "language_model"}:
         yield f"{place}: found no key base_model, expected it or pretrained to be set; add one"

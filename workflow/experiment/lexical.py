@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import CHANGES, LEARNERS, TRAINING_SPLITS, Config, is_pretrained
+from workflow.experiment.config import CHANGES, TRAINING_SPLITS, Config, released_model
 from workflow.experiment.systems import check_measures, entries, listed
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
@@ -31,7 +31,7 @@ def check_lexical(config: Config) -> Iterator[str]:
     for name, expander in entries(config, "expanders"):
         yield from _check_expander(f"expanders.{name}", expander)
     for name, weigher in entries(config, "weighers"):
-        yield from _check_weigher(f"weighers.{name}", name, weigher, config)
+        yield from _check_weigher(f"weighers.{name}", weigher, config)
 
 
 def _check_expander(place: str, expander: Config) -> Iterator[str]:
@@ -46,22 +46,18 @@ def _check_expander(place: str, expander: Config) -> Iterator[str]:
         yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
 
 
-def _check_weigher(place: str, name: str, weigher: Config, config: Config) -> Iterator[str]:
+def _check_weigher(place: str, weigher: Config, config: Config) -> Iterator[str]:
     origins = [key for key in ORIGINS if key in weigher and not (key == "base_model" and "pretrained" in weigher)]
     if len(origins) != 1:
         yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"
     elif "file" in weigher:
         yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
     if origins == ["base_model"]:
-        known = [one for one in config["base_models"] if not is_pretrained(config, one)]
+        known = [one for one in config["base_models"] if released_model(config, one) is None]
         yield from check_name(f"{place}.base_model", weigher["base_model"], known)
         for split in TRAINING_SPLITS:
             if split not in config["splits"]:
                 yield f"splits: found no split {split}, expected it for training {place}; add it"
-    if "pretrained" in weigher:
-        for section in LEARNERS:
-            if name in config[section]:
-                yield f"{place}: found a name that {section} have, too, expected another; rename one"
 
 
 def _check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:

@@ -39,10 +39,10 @@ def keys_of_recipes(section: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def chosen_values(config: Config) -> dict[str, Config]:
+def chosen_values(config: Config) -> dict[tuple[str, str], Config]:
     """List by model what its recipe and the config made of the keys that recipes set, its recipe first."""
     return {
-        name: {"recipe": config[section][name]["recipe"]}
+        (section, name): {"recipe": config[section][name]["recipe"]}
         | {path: value_at(config[section][name], path) for path in keys_of_recipes(section)}
         for section in LEARNERS
         for name in trained_models(config, section)

@@ -19,6 +19,7 @@ from workflow.experiment.config import (
     evaluated_splits,
     is_trained,
     models_of,
+    named_models,
     parts_of,
     ranked_splits,
     searchable,
@@ -192,19 +193,30 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     yield from check_once(place, [f"[{', '.join(pair)}]" for pair in evaluation["contrasts"]], "pair")
 
 
+def _check_exports(config: Config, sound: Config) -> Iterator[str]:
+    """Check which models are exported."""
+    known = named_models(config)
+    used = {
+        (section, system.get(key)) for system in sound["systems"].values() for section, (key, _) in LEARNERS.items()
+    }
+    for name in config["exports"] or []:
+        yield from check_name("exports", name, known)
+        if name not in known:
+            continue
+        section, model = known[name]
+        if (section, model) not in used and config["systems"] == sound["systems"]:
+            yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
+        kind = (config[section][model] or {}).get("kind", CROSS_ENCODER)
+        if kind != CROSS_ENCODER:
+            expected = "a cross-encoder or an encoder, as sentence-transformers' layout is written of these"
+            yield f"exports: found {name!r}, a {kind}, expected {expected}; remove it"
+
+
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
     """Check submissions, exported models and consistency factors."""
     for name, one in (config["submissions"] or {}).items():
         yield from _check_submission(f"submissions.{name}", name, one, config, sound)
-    known = [name for section in LEARNERS for name in config[section]]
-    used = {system.get(key) for system in sound["systems"].values() for key, _ in LEARNERS.values()}
-    for name in config["exports"] or []:
-        yield from check_name("exports", name, known)
-        if name in known and name not in used and config["systems"] == sound["systems"]:
-            yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
-        if (config["rerankers"].get(name) or {}).get("kind", CROSS_ENCODER) != CROSS_ENCODER:
-            expected = "a cross-encoder or an encoder, as sentence-transformers' layout is written of these"
-            yield f"exports: found {name!r}, a {config['rerankers'][name]['kind']}, expected {expected}; remove it"
+    yield from _check_exports(config, sound)
     yield from check_once("exports", config["exports"] or [], "model")
     evaluation = config["evaluation"] or {}
     for pair in evaluation.get("contrasts", []):

@@ -18,11 +18,11 @@ from workflow.experiment.config import (
     LEARNERS,
     TRAINING_SPLITS,
     Config,
-    is_pretrained,
     is_trained,
     parts_of,
     place_of_base_model,
     ranked_splits,
+    released_model,
     sources,
     tuned_by,
 )
@@ -84,7 +84,7 @@ def check_models(config: Config) -> Iterator[str]:
         for name, model in entries(config, section):
             place = f"{section}.{name}"
             if "base_model" in model and "pretrained" not in model:
-                known = [one for one in config["base_models"] if not is_pretrained(config, one)]
+                known = [one for one in config["base_models"] if released_model(config, one) is None]
                 yield from check_name(f"{place}.base_model", model["base_model"], known)
             if is_trained(model):
                 yield from _check_training(place, model, source, config)
@@ -94,8 +94,6 @@ def check_models(config: Config) -> Iterator[str]:
             f"encoders.{name}: found the name {name}, expected another, as `retrieve: {name}` means the index "
             f"lexical.{name}; rename it"
         )
-    for name in config["encoders"].keys() & config["rerankers"].keys():
-        yield f"rerankers.{name}: found the name of an encoder, expected another, as reports show both; rename one"
 
 
 def _check_training(place: str, model: Config, source: str, config: Config) -> Iterator[str]:

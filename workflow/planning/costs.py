@@ -17,7 +17,7 @@ from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import TRAINING_SPLITS, Config
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
-from workflow.planning.flops import HEAVY, PROVIDERS, Machine, examples, settings_of, work
+from workflow.planning.flops import HEAVY, PROVIDERS, Machine, base_model_of, examples, settings_of, work
 
 MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
@@ -142,7 +142,7 @@ def _counted(job: Job, config: Config, facts: Facts) -> float:
         return size * examples(section, job.wildcards[section[:-1]], split, config, facts)
     if job.rule == "split":
         return QUERY * facts.queries[split].count
-    return 4 * facts.models[job.wildcards["base_model"]].weights if job.rule in PROVIDERS else 0
+    return 4 * facts.models[str(base_model_of(job))].weights if job.rule in PROVIDERS else 0
 
 
 def _searches(job: Job, config: Config, facts: Facts) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workflow.experiment.config import LEARNERS, Config, reranked_by
+from cort.score import BLOCK as PAIRS_AT_ONCE
+from cort.training.settings import RERANKING_OBJECTIVES
+from workflow.experiment.config import LEARNERS, Config, released_name, reranked_by
 from workflow.planning.dryrun import Job
-from workflow.planning.facts import Facts, Model
+from workflow.planning.facts import Facts, Model, Texts
 
 # Stages that run a transformer: the section of their model.
 HEAVY = {
@@ -18,8 +21,13 @@ HEAVY = {
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
 TRAININGS = ("train", "train_reranker", "train_weigher")
-# Stages that provide the transformers.
-PROVIDERS = ("base_model", "pretrained_encoder", "pretrained_reranker", "pretrained_weigher")
+# Stages that provide the transformers: the section of what they are.
+PROVIDERS = {
+    "base_model": "base_models",
+    "pretrained_encoder": "encoders",
+    "pretrained_reranker": "rerankers",
+    "pretrained_weigher": "weighers",
+}
 # Tokens, where a released model's own files say it.
 LENGTH = 512
 BYTES = {"fp32": 4, "fp16": 2}
@@ -30,6 +38,8 @@ ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 TERM_BYTES = 7
 # Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
 TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
+# Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most.
+PRODUCT = 7
 # Of a measurement: seconds at least, and rows of the matrices.
 SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
 
@@ -57,6 +67,20 @@ class Work(NamedTuple):
     checkpoints: float = 0
 
 
+class Pass(NamedTuple):
+    """Tokens that a transformer reads, and the operations of one pass forward over them."""
+
+    tokens: float
+    flops: float
+
+
+def base_model_of(job: Job) -> str | None:
+    """Name the base model that a job provides or reads."""
+    section = PROVIDERS.get(job.rule, "base_models")
+    name = job.wildcards.get(section.removesuffix("s"))
+    return name if name is None or section == "base_models" else released_name(section, name)
+
+
 def settings_of(job: Job, config: Config) -> Config:
     """Find a heavy job's settings that have its precision."""
     section = HEAVY[job.rule]
@@ -80,29 +104,23 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     settings, passages = config[section][name], facts.passages
     model = facts.models[settings["base_model"]]
     queries = facts.queries.get(split, facts.passages)
-    if section == "rerankers":
-        query = queries.tokens(settings.get("query_length", LENGTH))
-        tokens = length = query + passages.tokens(max(settings.get("max_length", LENGTH) - query, 1), special=1)
-    else:
-        length = passages.tokens(settings.get("passage_length", LENGTH))
-        tokens = queries.tokens(settings.get("query_length", LENGTH)) + 2 * length
     if job.rule in ("train", "train_reranker"):
-        counts = [examples(section, name, part, config, facts) for part in ("train", "validation")]
-        return _training(settings["training"], model, tokens, length, *counts)
-    if job.rule == "train_weigher":
-        length = passages.tokens(settings["passage_length"])
-        # A passage for each query, mostly.
-        seen, held_out = (
-            facts.queries["train"].count * settings["training"]["epochs"],
-            facts.queries["validation"].count,
-        )
-        return _training(
-            {**settings["training"], "gradient_checkpointing": False}, model, length, length, seen, held_out
-        )
+        example, pairs = _triple(settings, model, queries, passages), 1
+        if section == "rerankers":
+            example, pairs = _example(settings, model, queries, passages)
+        counts = [examples(section, name, part, config, facts) / pairs for part in ("train", "validation")]
+        return _training(settings["training"], model, example, *counts)
+    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
     if section == "weighers":
         length, count = passages.tokens(settings["passage_length"]), passages.count
+        if job.rule == "train_weigher":
+            # A passage for each query, mostly.
+            seen = facts.queries["train"].count * settings["training"]["epochs"]
+            training = {**settings["training"], "gradient_checkpointing": False}
+            return _training(training, model, _texts(model, 1, length), seen, facts.queries["validation"].count)
         disk = temporary = count * (TERM_BYTES * length + passages.id_characters + 8)
-    elif section == "encoders":
+        return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
+    if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
         length = texts.tokens(settings.get(limit, LENGTH))
@@ -110,29 +128,83 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
         disk = temporary = count * (
             settings.get("dimension", model.hidden) * BYTES[settings["storage"]] + texts.id_characters + 8
         )
+        return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
+    if job.rule == "score":
+        # Candidates of one run are partly those of another.
+        runs = max(len(reranked_by(config, name, split)), 1)
+        count = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
     else:
-        if job.rule == "score":
-            # Candidates of one run are partly those of another.
-            runs = max(len(reranked_by(config, name, split)), 1)
-            count = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
-        else:
-            # A query's positive is the same in every epoch, mostly.
-            count = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
-        disk, temporary = SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count
-    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
-    return Work(model.flops(length) * count * length, model.hidden, memory, disk, temporary)
+        # A query's positive is the same in every epoch, mostly.
+        count = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
+    # Passages of one block that differ, of as many as are drawn.
+    block = max(min(count, PAIRS_AT_ONCE), 1)
+    own = passages.count * -math.expm1(-block / max(passages.count, 1))
+    scored = _pairs(settings, model, queries, passages, count, (queries.count, own * count / block))
+    if is_late(settings):
+        memory += own * settings["max_length"] * 4 * (settings["dimension"] + 1)
+    return Work(scored.flops, model.hidden, memory, SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count)
 
 
-def _training(training: Config, model: Model, tokens: float, length: float, seen: float, validated: float) -> Work:
-    """`tokens` of one example in texts of `length`; `seen` and `validated` examples."""
+def is_late(settings: Config) -> bool:
+    """Tell whether a re-ranker encodes queries and passages apart."""
+    return settings.get("kind") == "late_interaction"
+
+
+def _texts(model: Model, count: float, length: float) -> Pass:
+    return Pass(count * length, model.flops(length) * count * length)
+
+
+def _triple(settings: Config, model: Model, queries: Texts, passages: Texts) -> Pass:
+    """Encode a query and two passages."""
+    length = passages.tokens(settings.get("passage_length", LENGTH))
+    tokens = queries.tokens(settings.get("query_length", LENGTH)) + 2 * length
+    return Pass(tokens, model.flops(length) * tokens)
+
+
+def _pairs(
+    settings: Config, model: Model, queries: Texts, passages: Texts, count: float, different: tuple[float, float]
+) -> Pass:
+    """Score pairs of so many different queries and passages."""
+    query = queries.tokens(settings.get("query_length", LENGTH))
+    if not is_late(settings):
+        return _texts(
+            model, count, query + passages.tokens(max(settings.get("max_length", LENGTH) - query, 1), special=1)
+        )
+    query = settings["query_length"] if settings["fill_queries"] else query
+    one, other = (
+        _texts(model, different[0], query),
+        _texts(model, different[1], passages.tokens(settings["max_length"])),
+    )
+    # The vectors are filled up to the longest text there may be.
+    products = 2 * count * settings["query_length"] * settings["max_length"] * settings["dimension"]
+    return Pass(one.tokens + other.tokens, one.flops + other.flops + PRODUCT * products)
+
+
+def _example(settings: Config, model: Model, queries: Texts, passages: Texts) -> tuple[Pass, int]:
+    """Score an example of a re-ranker's training: a pair, or a group; also how many pairs that is."""
+    source, training = settings["pairs"], settings["training"]
+    pairs = 1 + source["negatives"]
+    own = pairs - source["random"]
+    # Random negatives are the positives of the groups that follow: what is encoded together shares them.
+    alone = _pairs(settings, model, queries, passages, pairs, (1, own)).tokens
+    update = training["batch_size"] * training["gradient_accumulation"]
+    together = max(min(training["tokens_at_once"] / alone, update), 1)
+    group = _pairs(settings, model, queries, passages, pairs, (1, own + source["random"] / together))
+    if RERANKING_OBJECTIVES[settings["loss"]].of_groups:
+        return group, pairs
+    return Pass(group.tokens / pairs, group.flops / pairs), 1
+
+
+def _training(training: Config, model: Model, example: Pass, seen: float, validated: float) -> Work:
+    """Train on so many `seen` examples, checked by `validated` ones."""
     batch, update = training["batch_size"], training["batch_size"] * training["gradient_accumulation"]
     every = training["validate_every"]
     checked = validated * (1 / every if every < 1 else seen // update // every + 1)
     # Activations wait for their gradients in as many mini-batches as are encoded together.
-    waiting = min(training["tokens_at_once"], min(update, seen) * tokens)
-    waiting = waiting if training["gradient_checkpointing"] else max(waiting, min(batch, seen) * tokens)
+    waiting = min(training["tokens_at_once"], min(update, seen) * example.tokens)
+    waiting = waiting if training["gradient_checkpointing"] else max(waiting, min(batch, seen) * example.tokens)
     return Work(
-        flops=model.flops(length) * tokens * (3 * seen + checked),
+        flops=example.flops * (3 * seen + checked),
         width=model.hidden,
         memory=ACTIVATIONS * waiting * model.layers * model.hidden + STATE * model.weights,
         # Best and last.

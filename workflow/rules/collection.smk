@@ -72,7 +72,7 @@ rule base_model:
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
         tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
     wildcard_constraints:
-        base_model=any_of(name for name in config["base_models"] if not is_pretrained(config, name)),
+        base_model=any_of(name for name in config["base_models"] if released_model(config, name) is None),
     localrule: True
     params:
         options=options(settings.base_model, "seed"),
@@ -85,51 +85,51 @@ rule base_model:
 
 rule pretrained_encoder:
     input:
-        files=partial(inputs.base_model_files, config),
+        files=partial(inputs.released_files, config, "encoders"),
     output:
-        multiext(paths.BASE_MODEL, *ENCODER_FILES),
+        multiext(paths.RELEASED_ENCODER, *ENCODER_FILES),
     wildcard_constraints:
-        base_model=pretrained_pattern(config, "encoders"),
+        encoder=pretrained_pattern(config, "encoders"),
     localrule: True
     params:
         options=options(settings.pretrained("encoders")),
         folder=subpath(output[0], parent=True),
     message:
-        "Provide the released encoder {wildcards.base_model}"
+        "Provide the released encoder {wildcards.encoder}"
     shell:
         "python -m cort.pretrained --kind encoder {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule pretrained_reranker:
     input:
-        files=partial(inputs.base_model_files, config),
+        files=partial(inputs.released_files, config, "rerankers"),
     output:
-        multiext(paths.BASE_MODEL, *RERANKER_FILES),
+        multiext(paths.RELEASED_RERANKER, *RERANKER_FILES),
     wildcard_constraints:
-        base_model=pretrained_pattern(config, "rerankers"),
+        reranker=pretrained_pattern(config, "rerankers"),
     localrule: True
     params:
         options=options(settings.pretrained("rerankers")),
         folder=subpath(output[0], parent=True),
     message:
-        "Provide the released re-ranker {wildcards.base_model}"
+        "Provide the released re-ranker {wildcards.reranker}"
     shell:
         "python -m cort.pretrained --kind reranker {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule pretrained_weigher:
     input:
-        files=partial(inputs.base_model_files, config),
+        files=partial(inputs.released_files, config, "weighers"),
     output:
-        multiext(paths.BASE_MODEL, *MODEL_FILES),
+        multiext(paths.RELEASED_WEIGHER, *MODEL_FILES),
     wildcard_constraints:
-        base_model=pretrained_pattern(config, "weighers"),
+        weigher=pretrained_pattern(config, "weighers"),
     localrule: True
     params:
-        options=options("weighers.{base_model}.pretrained", optional("weighers.{base_model}.revision")),
+        options=options("weighers.{weigher}.pretrained", optional("weighers.{weigher}.revision")),
         folder=subpath(output[0], parent=True),
     message:
-        "Provide the released weigher of terms {wildcards.base_model}"
+        "Provide the released weigher of terms {wildcards.weigher}"
     shell:
         "python -m cort.pretrained --kind weigher {params.options:q} --output {params.folder:q} --log {log:q}"
 

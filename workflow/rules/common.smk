@@ -15,10 +15,10 @@ from workflow.experiment.config import (
     FUSION_KINDS,
     any_of,
     encoders_pattern,
-    is_pretrained,
     names_of_kind,
     names_with_file,
     pretrained_pattern,
+    released_model,
     published_run,
     used_models,
 )

@@ -71,7 +71,7 @@ rule train:
         " --start {params.start:q} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q} --output-selection {output.selection:q} --checkpoints {params.checkpoints:q}"
         " --checkpoint-every {resources.checkpoint_seconds}"
-        " --events logs/{wildcards.dataset:q}/events/{wildcards.encoder:q} --log {log:q}"
+        " --events logs/{wildcards.dataset:q}/events/encoders/{wildcards.encoder:q} --log {log:q}"
 
 
 rule import_encoder:

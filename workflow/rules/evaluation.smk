@@ -95,7 +95,8 @@ rule report:
         depths=report_inputs.of_systems(config, paths.DEPTHS, "rerank"),
         audits=report_inputs.audits(config),
         disagreements=report_inputs.disagreements(config),
-        curves=report_inputs.curves(config).values(),
+        curves=report_inputs.of_trainings(config, paths.CURVE).values(),
+        selections=report_inputs.of_trainings(config, paths.SELECTION).values(),
         filters=report_inputs.filters(config).values(),
         weights=report_inputs.tuned_weights(config).values(),
         reproduction=report_inputs.reproduction(config),
@@ -117,8 +118,15 @@ rule report:
         ),
     localrule: True
     params:
-        options=options("title", "evaluation.baseline", settings.described_systems, settings.trainings),
-        curves=report_inputs.named(report_inputs.curves(config)),
+        options=options(
+            "title",
+            "evaluation.baseline",
+            settings.described_systems,
+            settings.described_trainings,
+            settings.last_models,
+        ),
+        curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
+        selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
         filters=report_inputs.named(report_inputs.filters(config)),
         weights=report_inputs.named(report_inputs.tuned_weights(config)),
         benchmarks=f"benchmarks/{config['dataset']}",
@@ -129,7 +137,7 @@ rule report:
     shell:
         "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
         " --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
-        " --curves {params.curves:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
+        " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --tuned {params.weights:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"

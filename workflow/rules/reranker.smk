@@ -63,7 +63,7 @@ rule train_reranker:
         " --processes {resources.processes} --output {params.folder:q} --output-curve {output.curve:q}"
         " --output-selection {output.selection:q}"
         " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
-        " --events logs/{wildcards.dataset:q}/events/{wildcards.reranker:q} --log {log:q}"
+        " --events logs/{wildcards.dataset:q}/events/rerankers/{wildcards.reranker:q} --log {log:q}"
 
 
 rule score:

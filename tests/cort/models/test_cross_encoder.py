@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -138,6 +139,52 @@ def test_every_type_of_model_trains_saves_and_loads(kind, lm, make_base_model, c
     assert scores.std() > 0.01
     names = {path.name for path in folder.iterdir()} | {"reranker.json", "head.safetensors"}
     assert {path.name for path in (tmp_path / "m").glob("[!.]*")} == names
+
+
+LINEAR = replace(SETTINGS, head="linear")
+
+
+def test_the_linear_head_is_one_layer_on_the_first_token(lm, caches):
+    from transformers import AutoModel
+
+    model, template = new_cross_encoder(lm, LINEAR, 3).eval(), load_template(lm)
+    pairs = make_pairs(caches, template, LINEAR)
+    batch = pad([frame_pair(pairs.queries[3], pairs.passages[5], template, 8, 24)], template.pad)
+    with torch.inference_mode():
+        states = AutoModel.from_pretrained(lm).eval()(**batch).last_hidden_state[0, 0]
+        expected = model.head.weight[0] @ states + model.head.bias[0]
+        found = pairs.score(model, np.array([3]), np.array([5]), CPU, 99)
+    assert found.item() == pytest.approx(expected.item(), abs=1e-6)
+    assert not [name for name in model.state_dict() if "pooler" in name]
+    one, same, other = (new_cross_encoder(lm, LINEAR, seed).state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert {name for name in one if not torch.equal(one[name], other[name])} == {"head.weight", "head.bias"}
+
+
+@pytest.mark.parametrize("kind", [None, "electra", "distilbert"])
+def test_the_linear_head_trains_saves_and_loads(kind, lm, make_base_model, caches, tmp_path):
+    folder = make_base_model(model_type=kind, **MODELS[kind]) if kind else lm
+    model, template = new_cross_encoder(folder, LINEAR, 3).eval(), load_template(folder)
+    pairs = make_pairs(caches, template, LINEAR)
+    scores = pairs.score(model, *all_rows(10), CPU, 99)
+    scores.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    save_reranker(model, folder, tmp_path / "m")
+    loaded, _ = load_reranker(tmp_path / "m")
+    assert loaded.settings == LINEAR
+    with torch.inference_mode():
+        assert torch.allclose(pairs.score(loaded, *all_rows(10), CPU, 99), scores, atol=1e-6)
+    # Trained further, it keeps its head.
+    again = new_cross_encoder(tmp_path / "m", LINEAR, 9).state_dict()
+    assert torch.equal(again["head.weight"], model.state_dict()["head.weight"])
+    (tmp_path / "m" / "head.safetensors").unlink()
+    with pytest.raises(InputError, match=r"train it again|train again"):
+        load_reranker(tmp_path / "m")
+
+
+def test_a_folder_says_nothing_of_the_usual_head(lm, tmp_path):
+    save_reranker(new_cross_encoder(lm, SETTINGS, 3), lm, tmp_path / "m")
+    assert "head" not in (tmp_path / "m" / "reranker.json").read_text("utf-8")
 
 
 def test_another_library_can_load_the_folder(make_reranker):

@@ -18,6 +18,8 @@ from cort.models.rerankers import load_reranker, save_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import forward_by_length
+from cort.system.progress import Counter
+from cort.training import pairs as pairs_of_training
 from cort.training.losses import pointwise_loss, softmax_loss
 from tests.support.common import command_line, contents, read_curve
 from tests.support.training import write_examples
@@ -207,6 +209,27 @@ def test_training_lowers_the_loss_and_scores_are_those_of_the_model(options, tmp
     with torch.inference_mode():
         again = pairs.score(model, *rows, CPU)
     assert table["score"].to_numpy() == pytest.approx(again.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["late_interaction", "cross_encoder"])
+def test_validation_shows_every_text_that_goes_through_the_model(
+    options, tmp_path, world, kind, monkeypatch, training_process
+):
+    seen = []
+
+    class Spy(Counter):
+        def __exit__(self, *reason):
+            super().__exit__(*reason)
+            seen.append((self._what, self.count, self._total))
+
+    monkeypatch.setattr(pairs_of_training, "Counter", Spy)
+    # Some pairs at a time, as with many candidates.
+    monkeypatch.setattr(pairs_of_training, "PAIRS_AT_ONCE", 7)
+    changes = {"validate_every": 100, "best_model_metric": "RR@10", "pool_depth": 5}
+    files = {"validation_run": world.path("ranking.trec"), "validation_qrels": tmp_path / "qrels.validation.parquet"}
+    assert train_reranker.main(options(kind=kind, **changes, **files)) == 0
+    assert len(seen) == 2
+    assert all(what == "texts in validation" and count == total for what, count, total in seen)
 
 
 def test_the_seed_decides_the_bytes(options, tmp_path, training_process):

@@ -9,15 +9,17 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cort import manifest
+from cort import manifest, score
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
 from cort.formats.embeddings import open_shards, write_shard
-from cort.formats.runs import read_run
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, write_run
+from cort.formats.tokens import Tokens
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import Model, read_manifest, write_manifest
-from cort.online.neural import ExactSearch, QueryEncoder, Tokenizer
+from cort.online.neural import ExactSearch, QueryEncoder, Reranker, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
@@ -380,3 +382,19 @@ def test_files_that_are_not_there_are_named(built, tmp_path):
     (results / "bm25" / "index" / "manifest.json").unlink()
     with pytest.raises(InputError, match="index"):
         open_searcher(manifest, ["bm25"])
+
+
+@pytest.mark.parametrize("settings", [{}, {"head": "linear"}, {"kind": "late_interaction", "dimension": 5}])
+def test_a_reranker_scores_as_the_stage_does(make_reranker, world, caches, tmp_path, settings):
+    model = make_reranker(**settings)
+    ranking = Ranking(world.query_ids[0], [str(doc_id) for doc_id in world.doc_ids[:9]], -np.arange(9.0))
+    write_run(tmp_path / "run.trec", [ranking], "x")
+    files = {"queries": caches["queries.train"], "passages": caches["passages"], "candidates": tmp_path / "run.trec"}
+    named = {**files, "model": model, "output": tmp_path / "scores.parquet"}
+    assert score.main([str(part) for name, value in named.items() for part in (f"--{name}", value)]) == 0
+    expected = tables.read_table(tmp_path / "scores.parquet", tables.SCORES)
+    passages = Tokens(caches["passages"])
+    reranker = Reranker(Model(model, "raw", "fp32", (caches["passages"],)), torch.device("cpu"))
+    found = reranker.score(world.query_texts[0], passages.rows_of(expected["doc_id"], ""))
+    assert found == pytest.approx(expected["score"].to_numpy(), abs=1e-5)
+    assert len(reranker.score(world.query_texts[0], [])) == 0

@@ -9,8 +9,8 @@ from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
-from cort.reporting.page import summarize
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
+from cort.reporting.trainings import summarize
 from cort.system.errors import InputError
 
 MEASURES = {

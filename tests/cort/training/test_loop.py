@@ -14,8 +14,9 @@ from cort.system.errors import InputError
 from cort.system.options import add_options, read_options
 from cort.training.loop import Task, fit, parameter_groups
 from cort.training.microbatches import join_consecutive
+from cort.training.outcome import Selection, report_gain
 from cort.training.run import make_deterministic, write_curve
-from cort.training.selection import Selection, Validation, report_gain
+from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint
 
