@@ -248,6 +248,20 @@ MISTAKES = {
         {"rerankers cross term_weights": True},
         "rerankers.cross.term_weights: found term_weights, expected it with `kind: late_interaction` alone; remove it",
     ),
+    "n-grams without a convolution": (
+        {"rerankers cross kind": "knrm", "rerankers cross filters": 8, "exports": []},
+        "rerankers.cross.filters: found filters, expected it with `kind: conv_knrm` alone; remove it",
+    ),
+    "a dimension that the base model has": (
+        {
+            "rerankers cross kind": "knrm",
+            "rerankers cross dimension": 8,
+            "rerankers cross word_vectors": "base_model",
+            "exports": [],
+        },
+        "rerankers.cross.dimension: found dimension with the word vectors of the base model, expected it with "
+        "`word_vectors: new`; remove it",
+    ),
     "a weight without its loss": (
         {"rerankers cross loss": "softmax", "rerankers cross pos_weight": 7},
         "rerankers.cross.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.models.settings import OF_LATE_INTERACTION
+from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import LEARNERS, Config
 
+CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "pos_weight", "teacher", "start"}
 OF_TRAINING |= {"triples", "pairs", "training"}
@@ -35,12 +36,23 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     for section in LEARNERS:
         for name, model in mappings(sections.get(section, {})).items():
             yield from _of_model(f"{section}.{name}", model, name in sections.get("base_models", {}))
+    yield from _of_kinds(mappings(sections.get("rerankers", {})), schema)
+
+
+def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
+    """Find settings of re-rankers that their kind, word vectors or loss do not take."""
     keys = schema["properties"]["rerankers"]["additionalProperties"]["properties"]
     defaults = {key: part.get("default") for key, part in keys.items()}
-    for name, reranker in mappings(sections.get("rerankers", {})).items():
+    for name, reranker in rerankers.items():
         place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
-        for key in changed.intersection(OF_LATE_INTERACTION) if reranker.get("kind") != "late_interaction" else ():
-            yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
+        own = OF_KIND.get(reranker.get("kind", CROSS_ENCODER), changed)
+        for key in sorted(changed.difference(own)):
+            kinds = " or ".join(f"`kind: {kind}`" for kind, names in OF_KIND.items() if key in names)
+            if kinds:
+                yield f"{place}.{key}: found {key}, expected it with {kinds} alone; remove it"
+        if "dimension" in changed.intersection(own) and reranker.get("word_vectors", "new") == "base_model":
+            found = "found dimension with the word vectors of the base model"
+            yield f"{place}.dimension: {found}, expected it with `word_vectors: new`; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
@@ -81,8 +93,8 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     """Find what a pretrained model's own files say, or nobody asks for."""
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
-    if model.get("kind") == "late_interaction":
-        yield f"{place}.kind: found late_interaction with pretrained, expected a cross-encoder; remove kind"
+    if model.get("kind", CROSS_ENCODER) != CROSS_ENCODER:
+        yield f"{place}.kind: found {model['kind']} with pretrained, expected a cross-encoder; remove kind"
     for key in model.keys() & FIXED:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
     for key in model.keys() & OF_TRAINING if "training" not in model else ():
