@@ -63,10 +63,14 @@ class KernelPooling(nn.Module):
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
         real, segments = batch["attention_mask"].bool(), batch["token_type_ids"]
         words = self.vectors(batch["input_ids"])  # (batch, length, e)
-        texts = [(words, real & (segments == segment)) for segment in (QUERY, PASSAGE)]
-        queries, passages = (
-            [(vectors, counts) for vectors in self._views(vectors, counts)] for vectors, counts in texts
-        )
+        # Queries stand first: columns without a word of any query, or of any passage, need not be compared.
+        sizes = (real & (segments == QUERY)).sum(1)
+        parts = {
+            QUERY: slice(0, max(int(sizes.max()), 1)),
+            PASSAGE: slice(min(int(sizes.min()), words.shape[1] - 1), None),
+        }
+        texts = [(words[:, part], (real & (segments == segment))[:, part]) for segment, part in parts.items()]
+        queries, passages = ([(view, counts) for view in self._views(vectors, counts)] for vectors, counts in texts)
         pooled = [
             pool_kernels(*query, *passage, self.means, self.widths) for query, passage in product(queries, passages)
         ]
