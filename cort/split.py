@@ -1,6 +1,7 @@
 """Make one split (train, dev, test) from queries and judgements, checked against the collection, or a part of them.
 
-Reads:  queries as MS MARCO .tsv or .txt, or BEIR .jsonl, qrels as TREC or BEIR (cort/formats/raw.py), passages.parquet
+Reads:  queries as MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or BEIR (cort/formats/raw.py),
+        each as one file or several, passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -28,19 +30,39 @@ from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
+# What complaints call a row of judgements.
+JUDGEMENT = "judgement (query_id doc_id)"
+
 Part: TypeAlias = Literal["held-out", "rest"]
 
 
-def read_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
+def read_queries(paths: Sequence[str]) -> pa.Table:
+    """Read the queries of all files; refuse a file without any, and an id that stands twice."""
+    found = []
+    for path in paths:
+        first_row, queries = _gather(iter_queries(path), QUERIES)
+        if not queries.num_rows:
+            fix = "name the file that holds the queries"
+            raise input_error(path, none_of("queries", path), "one query to a line", fix)
+        refuse_duplicates(path, queries["query_id"], "query_id", first_row)
+        found.append(queries)
+    return _together(paths, found, lambda queries: queries["query_id"], "query_id")
+
+
+def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
+    """Read the judgements of all files, each as `read_file_of_qrels` does; refuse a pair that two of them judge."""
+    found = [read_file_of_qrels(path, query_ids, doc_ids) for path in paths]
+    return _together(paths, found, _judged_pairs, JUDGEMENT)
+
+
+def read_file_of_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
     """Read the judgements; refuse none, none relevant, a pair judged twice, an unknown query or document."""
     first_row, qrels = _gather(iter_qrels(path), QRELS)
     if not qrels.num_rows:
         raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
     if pc.max(qrels["relevance"]).as_py() < 1:
         raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
-    # Ids hold no whitespace, so the joined pair is unambiguous.
-    pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
-    refuse_duplicates(path, pairs, "judgement (query_id doc_id)", first_row)
+    refuse_duplicates(path, _judged_pairs(qrels), JUDGEMENT, first_row)
     known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, "a passage of the collection")}
     for name, (ids, expected) in known.items():
         unknown = pc.index(pc.is_in(qrels[name], value_set=ids), False).as_py()
@@ -49,6 +71,21 @@ def read_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.Chunked
             fix = "remove the row or name the files that belong together"
             raise input_error(path, found, expected, fix, unknown + first_row)
     return qrels
+
+
+def _judged_pairs(qrels: pa.Table) -> pa.ChunkedArray:
+    # Ids hold no whitespace, so the joined pair is unambiguous.
+    return pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
+
+
+def _together(
+    paths: Sequence[str], found: Sequence[pa.Table], keys: Callable[[pa.Table], pa.ChunkedArray], what: str
+) -> pa.Table:
+    """Join the tables of several files, each without a repeated key; refuse a key that two of them have."""
+    whole = pa.concat_tables(found)
+    if len(found) > 1:
+        refuse_duplicates(", ".join(paths), keys(whole), what)
+    return whole
 
 
 def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool = True) -> pa.Table:
@@ -87,8 +124,8 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[int, pa.Table]:
 class Options:
     """Options of this stage."""
 
-    queries: str = required("FILE", "MS MARCO .tsv or .txt, or BEIR .jsonl, plain or .gz")
-    qrels: str | None = optional(None, "TREC or BEIR judgements; without, all is kept", "FILE")
+    queries: tuple[str, ...] = required("FILE", "MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, plain or .gz")
+    qrels: tuple[str, ...] = optional((), "TREC or BEIR judgements; without, all is kept", "FILE")
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
@@ -103,11 +140,7 @@ class Options:
 def stage(options: Options) -> None:
     """Read, check, select, write, log counts."""
     _check_draws(options)
-    first_row, queries = _gather(iter_queries(options.queries), QUERIES)
-    if not queries.num_rows:
-        found, fix = none_of("queries", options.queries), "name the file that holds the queries"
-        raise input_error(options.queries, found, "one query to a line", fix)
-    refuse_duplicates(options.queries, queries["query_id"], "query_id", first_row)
+    queries = read_queries(options.queries)
     qrels = QRELS.empty_table()
     if options.qrels:
         # The texts are never read: they are fifty times the size of the ids.
@@ -130,7 +163,7 @@ def stage(options: Options) -> None:
         queries = select(queries, draw_sample(queries, options.sample, options.seed))
         qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:
-        raise input_error(options.queries, "no query left", "at least one", "change what is left out")
+        raise input_error(", ".join(options.queries), "no query left", "at least one", "change what is left out")
     # Neither appears before both are whole.
     with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
         writer.write_table(queries)

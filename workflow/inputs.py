@@ -19,6 +19,7 @@ from workflow.experiment.config import (
     is_judged,
     is_trained,
     kind_of,
+    one_or_more,
     pairs_of_split_and_system,
     parts_of,
     published_run,
@@ -43,11 +44,12 @@ def weights(config: Config, section: str, name: str) -> str:
 
 
 def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
-    """File of `kind` ("queries" or "qrels") a split is built from; a held-out split is a part of train."""
+    """Files of `kind` ("queries" or "qrels") a split is built from; a held-out split is a part of train."""
     if kind == "qrels" and not is_judged(config, wildcards.split):
         return []
     default = paths.at(paths.RAW_SPLIT, config, kind=kind, split=wildcards.split)
-    return str(files_of_split(config, wildcards.split).get(kind, default))
+    files: str | list[str] = files_of_split(config, wildcards.split).get(kind, default)
+    return files
 
 
 def files_of_split(config: Config, name: str) -> Config:
@@ -66,7 +68,8 @@ def raw_inputs(config: Config) -> list[str]:
     """Every file the results of the experiment were made from that the workflow did not make."""
     pydocs = "pydocs" in config["collection"]
     files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
-    files += [split[kind] for split in config["splits"].values() for kind in ("queries", "qrels") if kind in split]
+    for split in config["splits"].values():
+        files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
     files += [published_run(config["systems"][name], split) for split, name in pairs_of_split_and_system(config, "run")]
     for model in config["base_models"].values():
         files += pretrained_files(model)

@@ -38,7 +38,7 @@ FRAMING = {
     ),
     "rerankers": (
         *("kind", "head", "query_length", "max_length", "dimension", "similarity"),
-        *("term_weights", "fill_queries", "skip_punctuation"),
+        *("term_weights", "fill_queries", "skip_punctuation", "word_vectors", "filters"),
     ),
 }
 # What else a released one can have said.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 import stat
 import tarfile
 import zipfile
@@ -28,7 +29,10 @@ RATIO, SLACK = 100, 1 << 20
 TOLERANCE = 2
 ENCRYPTED = 0x1
 BOMB = ("what such texts expand to", "fetch the archive again, from another mirror")
-DAMAGES = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+DAMAGES = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, NotImplementedError),
+)
 
 
 class Member(NamedTuple):
@@ -57,7 +61,7 @@ def extract(archive: Path, file: PublicFile, output: Path) -> int:
 
 
 def _member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
-    """Yield a member of a ``.tar.gz`` or ``.zip`` in chunks of `CHUNK` bytes, the last one shorter."""
+    """Yield a member of a ``.tar.gz``, ``.tar.xz`` or ``.zip`` in chunks of `CHUNK` bytes, the last one shorter."""
     ratio = RATIO * archive.stat().st_size + SLACK
     limit = min(TOLERANCE * file.about + SLACK, ratio) if file.about else ratio
     look_up = _in_zip if str(file.archive).endswith(".zip") else _in_tar
@@ -79,7 +83,7 @@ def _member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
 
 @contextmanager
 def _in_tar(archive: Path, name: str, limit: int) -> Iterator[Member | None]:
-    with gzip.open(archive, "rb") as packed:
+    with (lzma.open if archive.suffix == ".xz" else gzip.open)(archive, "rb") as packed:
         bounded = _Bounded(cast("IO[bytes]", packed), limit, archive)
         with tarfile.open(fileobj=bounded, mode="r|", bufsize=CHUNK) as tar:
             entry = next((entry for entry in tar if entry.name.removeprefix("./") == name), None)

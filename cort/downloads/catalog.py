@@ -38,7 +38,8 @@ HASHES = {"md5": 32, "sha256": 64}
 class PublicFile:
     """One file: `urls` in the order of trial, or the `archive` it is a `member` of; what is not known is None.
 
-    `bytes` is exact; `size` in bytes is not, it serves plans and bounds.
+    `bytes` is exact; `size` in bytes is not, it serves plans and bounds, as `records`, the texts in it, serves plans.
+    `no_checksum` is the reason why none is known.
     """
 
     name: str
@@ -50,11 +51,18 @@ class PublicFile:
     md5: str | None = None
     sha256: str | None = None
     lines: int | None = None
+    records: int | None = None
+    no_checksum: str | None = None
 
     @property
     def about(self) -> int:
         """Size in bytes, as far as it is known; else 0."""
         return self.bytes or self.size or 0
+
+    @property
+    def can_be_hashed(self) -> bool:
+        """Whether checksums say something: to be compared, or noted where there are none to compare with."""
+        return bool(self.md5 or self.sha256 or self.no_checksum)
 
     @property
     def facts(self) -> str:
@@ -68,7 +76,7 @@ class PublicFile:
 
         None if a copy of unknown origin cannot be told from another file.
         """
-        if folder is None or not (self.md5 or self.sha256 or self.lines):
+        if folder is None or not (self.can_be_hashed or self.lines):
             return []
         paths = [self.name, *([self.member] if self.member else [urlsplit(url).path for url in self.urls])]
         names = dict.fromkeys(
@@ -114,7 +122,7 @@ class Tally:
         self.bytes = self.lines = 0
         self._last = b"\n"
         # MD5 is what publishers give; it guards against accidents, not against enemies.
-        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if file.md5 or file.sha256}
+        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if file.can_be_hashed}
 
     def add(self, chunk: bytes) -> None:
         """Take a chunk into account."""
@@ -233,14 +241,20 @@ def _mistakes(file: PublicFile, files: Mapping[str, PublicFile]) -> Iterator[str
         yield f"{file.name}: found {'both' if file.urls else 'neither'}, expected urls, or archive and member"
     if file.archive and not files.get(file.archive, file).urls:
         yield f"{file.name}: found the archive {file.archive}, expected one with urls"
-    if file.urls and not (file.md5 or file.sha256):
-        yield f"{file.name}: found no checksum, expected md5 or sha256 of what is fetched"
     if file.urls and not file.about:
         yield f"{file.name}: found no size, expected bytes or size of what is fetched"
+    yield from _mistakes_of_checksums(file)
+    for kind, value in (("bytes", file.bytes), ("size", file.size), ("lines", file.lines), ("records", file.records)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            yield f"{file.name}: found {kind} {value!r}, expected a whole number from 1"
+
+
+def _mistakes_of_checksums(file: PublicFile) -> Iterator[str]:
+    if file.urls and not file.can_be_hashed:
+        yield f"{file.name}: found no checksum, expected md5 or sha256 of what is fetched"
+    if file.no_checksum and (file.md5 or file.sha256 or not file.name.endswith(".xz")):
+        yield f"{file.name}: found no_checksum, expected it of .xz alone, which checks itself, and without a checksum"
     for kind, length in HASHES.items():
         value = getattr(file, kind)
         if value is not None and not re.fullmatch(f"[0-9a-f]{{{length}}}", str(value)):
             yield f"{file.name}: found the {kind} {value!r}, expected {length} hexadecimal digits, in quotes"
-    for kind, value in (("bytes", file.bytes), ("size", file.size), ("lines", file.lines)):
-        if value is not None and (not isinstance(value, int) or value < 1):
-            yield f"{file.name}: found {kind} {value!r}, expected a whole number from 1"

@@ -4,8 +4,10 @@
 |----------|---------------------------|---------------------------------------------------------------|
 | passages | ``.tsv .txt``             | ``doc_id TAB text``, no header (MS MARCO)                     |
 | passages | ``.jsonl``                | ``{"_id": ..., "title": ..., "text": ...}`` (BEIR)            |
+| passages | ``.cbor``                 | TREC-CAR's paragraphs (cort/formats/trec_car.py)              |
 | queries  | ``.tsv .txt``             | ``query_id TAB text``, no header (MS MARCO)                   |
 | queries  | ``.jsonl``                | ``{"_id": ..., "text": ...}`` (BEIR)                          |
+| queries  | ``.qrels``                | TREC-CAR's judgements, which name their topics                |
 | qrels    | ``.tsv .txt .qrels``      | ``query_id 0 doc_id grade``, no header (MS MARCO, TREC)       |
 | qrels    | ``.tsv .txt .qrels``      | three columns below ``query-id TAB corpus-id TAB score`` (BEIR) |
 
@@ -42,9 +44,11 @@ from cort.formats.lines import (
 )
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
+from cort.formats.trec_car import iter_paragraphs, topics
 from cort.system.errors import input_error, shorten
 
 TEXT_SUFFIXES = (".tsv", ".txt", ".jsonl")
+PARAGRAPHS, TOPICS = ".cbor", ".qrels"
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
 # What headers call the columns, in small letters: no file has a text of such a word under such an id.
 KINDS = ("", "doc", "document", "passage", "corpus", "query", "topic")
@@ -62,11 +66,15 @@ FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
 
 def iter_passages(path: str | Path) -> Rows[Text]:
     """Stream (row, passage); the text of a BEIR passage is its title, a blank and its text."""
+    if _suffix_of(path, *TEXT_SUFFIXES, PARAGRAPHS) == PARAGRAPHS:
+        return iter_paragraphs(path, _checked_passage)
     return _iter_texts(path, "doc_id")
 
 
 def iter_queries(path: str | Path) -> Rows[Text]:
     """Stream (row, query)."""
+    if _suffix_of(path, *TEXT_SUFFIXES, TOPICS) == TOPICS:
+        return topics(iter_qrels(path), path)
     return _iter_texts(path, "query_id")
 
 
@@ -84,7 +92,7 @@ def iter_qrels(path: str | Path) -> Rows[Qrel]:
 
 def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:
     """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
-    if _suffix_of(path, *TEXT_SUFFIXES) == ".jsonl":
+    if _suffix_of(path, *TEXT_SUFFIXES, PARAGRAPHS) in (".jsonl", PARAGRAPHS):
         yield from (batch for _, batch in iter_record_batches(iter_passages(path), PASSAGES))
         return
     for first_row, block, length in iter_blocks(path, block_bytes):
@@ -135,7 +143,7 @@ def _suffix_of(path: str | Path, *allowed: str) -> str:
 
 
 def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
-    parse = _parse_json if _suffix_of(path, *TEXT_SUFFIXES) == ".jsonl" else _parse_tsv
+    parse = _parse_json if Path(str(path).removesuffix(".gz")).suffix == ".jsonl" else _parse_tsv
     return iter_records(path, iter_lines(path), partial(parse, name))
 
 
@@ -210,6 +218,10 @@ def _checked_id(name: str, value: str) -> str:
         found = f"{name} {shorten(value)} with a quotation mark"
         raise BadLine(found, f"a {name} without any, as run files need it", "give the row another id")
     return value
+
+
+def _checked_passage(doc_id: str, text: str) -> Text:
+    return Text(_checked_id("doc_id", doc_id), _checked_text(text))
 
 
 def _checked_text(text: str) -> str:

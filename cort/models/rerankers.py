@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from cort.models.cross_encoder import CrossEncoder, Pairs, load_cross_encoder, new_cross_encoder
+from cort.models.kernel_pooling import KernelPooling, WordPairs, load_kernel_pooling, new_kernel_pooling
 from cort.models.late_interaction import (
     InteractingPairs,
     LateInteraction,
@@ -20,9 +21,9 @@ from cort.models.transformer import save_model
 from cort.system.errors import input_error
 
 #: a model: its `settings`, `pairs` of texts for it to score, `place` on a device, and `parts` to be saved
-Reranker: TypeAlias = CrossEncoder | LateInteraction
+Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
 #: texts that a model of its kind scores: `score`, or `scores` by other means, and the `lengths` that this costs
-PairsToScore: TypeAlias = Pairs | InteractingPairs
+PairsToScore: TypeAlias = Pairs | InteractingPairs | WordPairs
 
 
 class Kind(NamedTuple):
@@ -35,6 +36,8 @@ class Kind(NamedTuple):
 RERANKERS = {
     "cross_encoder": Kind(new_cross_encoder, load_cross_encoder),
     "late_interaction": Kind(new_late_interaction, load_late_interaction),
+    "knrm": Kind(new_kernel_pooling, load_kernel_pooling),
+    "conv_knrm": Kind(new_kernel_pooling, load_kernel_pooling),
 }
 
 

@@ -15,8 +15,13 @@ REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
 #: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
 HEAD = "head.safetensors"
 
-#: settings of a re-ranker of that kind alone
-OF_LATE_INTERACTION = ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation")
+#: settings of a re-ranker that its kind alone takes; those of all others are common
+OF_KIND = {
+    "cross_encoder": ("head",),
+    "late_interaction": ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"),
+    "knrm": ("dimension", "word_vectors"),
+    "conv_knrm": ("dimension", "word_vectors", "filters"),
+}
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
@@ -57,23 +62,26 @@ class EncoderSettings:
 
 @dataclass(frozen=True)
 class PairSettings:
-    """What makes a transformer a re-ranker: its kind, the lengths of its input; the rest is of late interaction."""
+    """What makes a transformer a re-ranker: its kind, the lengths of its input; the rest is of some kinds alone."""
 
     FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
     WRITTEN: ClassVar = ("query_length", "max_length")
 
     query_length: int = optional(64, "tokens of the query, special ones included")
-    max_length: int = optional(512, "tokens of the pair, or of the passage in late interaction, special ones included")
+    max_length: int = optional(
+        512, "tokens of the pair, or of the passage where it is read apart, special ones included"
+    )
     kind: str = optional("cross_encoder", "of re-ranker, as `cort.models.rerankers` names them")
     head: Literal["classification", "linear"] = optional("classification", "of a cross-encoder; linear: on [CLS] alone")
-    dimension: int = optional(64, "of token vectors")
+    dimension: int = optional(64, "of token vectors, or of new word vectors")
     similarity: Literal["cosine", "dot", "l2"] = optional("cosine", "of token vectors")
     term_weights: bool = optional(False, "learn a weight of each query token")
     fill_queries: bool = optional(False, "with mask tokens up to their length, as ColBERT does")
     skip_punctuation: bool = optional(False, "leave out punctuation of passages")
+    word_vectors: Literal["base_model", "new"] = optional("base_model", "kernel pooling: its embeddings, or drawn ones")
+    filters: int = optional(128, "of the convolution of each n-gram length")
 
     def saved(self) -> dict[str, Any]:
-        """Return what a model folder says: nothing of another kind of re-ranker, and no head but another than usual."""
-        left_out = () if self.kind == "late_interaction" else OF_LATE_INTERACTION
-        usual = ("head",) if self.head == "classification" else ()
-        return {name: value for name, value in asdict(self).items() if name not in {*left_out, *usual}}
+        """Return what a model folder says: nothing of another kind of re-ranker."""
+        of_others = {name for names in OF_KIND.values() for name in names}.difference(OF_KIND.get(self.kind, ()))
+        return {name: value for name, value in asdict(self).items() if name not in of_others}

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import stat
 import tarfile
@@ -97,6 +98,17 @@ def test_only_the_member_asked_for_is_extracted(arguments, output, name):
     assert extract.main(arguments(content)) == 0
     assert output.read_bytes() == TEXT
     assert [path.name for path in output.parent.glob("[!.]*")] == ["taken.tsv"]
+
+
+def test_a_member_of_an_xz_is_extracted(arguments, output):
+    content = lzma.compress(gzip.decompress(tar(entry("other.tsv", b"x"), entry("file.tsv"))))
+    assert extract.main(arguments(content, "tar.xz")) == 0
+    assert output.read_bytes() == TEXT
+
+
+def test_a_cut_xz_is_refused(refused):
+    content = lzma.compress(gzip.decompress(tar(entry("file.tsv"))))
+    assert "found a damaged archive (" in refused(content[:-2000], "tar.xz")
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])

@@ -10,16 +10,18 @@ import pytest
 import yaml
 
 from cort.formats.yaml_files import read_yaml
-from cort.reporting.reproduction.paper import SCHEMA
+from cort.reporting.reproduction.paper import SCHEMA, read_paper
 from cort.retrieval.graphs import GRAPHS
-from workflow.experiment.checks import complete, load_schema, read
+from workflow.experiment.checks import complete, load, load_schema, read
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
+ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
 
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
+    "extends",
     "collection.passages",
     *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
@@ -109,6 +111,20 @@ def test_every_key_is_used_by_the_workflow():
 def test_experiment_is_valid(path):
     config = complete(read(path), path.name)
     assert config["dataset"] == path.stem
+
+
+@pytest.mark.parametrize("path", ABLATIONS, ids=lambda path: path.name)
+def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(path):
+    written, whole = read(path), load(ROOT / "config" / "msmarco.yaml")
+    config = complete(written, path.name)
+    assert written["extends"] == "config/msmarco.yaml"
+    shared = ("dataset", "seed", "collection", "bm25", "base_models")
+    assert [config[key] for key in shared] == [whole[key] for key in shared]
+    # A model of the same name is the same model, so that none is trained twice or in the place of another.
+    for section in ("encoders", "rerankers"):
+        assert {name: whole[section].get(name, model) for name, model in config[section].items()} == config[section]
+    published = [number for file in config["papers"] for table in read_paper(file).tables for number in table.numbers]
+    assert any(one.system in config["systems"] for one in published)
 
 
 def readme_blocks():

@@ -254,6 +254,20 @@ MISTAKES = {
         {"rerankers cross term_weights": True},
         "rerankers.cross.term_weights: found term_weights, expected it with `kind: late_interaction` alone; remove it",
     ),
+    "n-grams without a convolution": (
+        {"rerankers cross kind": "knrm", "rerankers cross filters": 8, "exports": []},
+        "rerankers.cross.filters: found filters, expected it with `kind: conv_knrm` alone; remove it",
+    ),
+    "a dimension that the base model has": (
+        {
+            "rerankers cross kind": "knrm",
+            "rerankers cross dimension": 8,
+            "rerankers cross word_vectors": "base_model",
+            "exports": [],
+        },
+        "rerankers.cross.dimension: found dimension with the word vectors of the base model, expected it with "
+        "`word_vectors: new`; remove it",
+    ),
     "a weight without its loss": (
         {"rerankers cross loss": "softmax", "rerankers cross pos_weight": 7},
         "rerankers.cross.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it",
@@ -1141,3 +1155,25 @@ def test_validation_runs_are_as_deep_as_those_that_weights_are_for():
     tuned = {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}}
     assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth", "30"]
     assert depth_of("validation", tuned) == depth_of("test", {}) == ["--depth", "50"]
+
+
+def test_an_experiment_takes_whole_sections_from_the_one_it_extends(tmp_path):
+    base = tmp_path / "base.yaml"
+    base.write_text(yaml.safe_dump(changed({"latency": {"split": "test", "systems": ["bm25"]}})), "utf-8")
+    own = {"extends": str(base), "depth": 40, "latency": None, "submissions": {}}
+    expected = changed({"depth": 40, "submissions": {}})
+    assert complete(own, "own.yaml") == complete(expected, "own.yaml")
+
+
+def test_a_mistake_about_the_experiment_that_is_extended_is_one_line(tmp_path):
+    (tmp_path / "base.yaml").write_text("extends: other.yaml\n")
+    found = {
+        str(tmp_path / "none.yaml"): "none.yaml: found no readable file",
+        str(tmp_path / "base.yaml"): "which extends another, expected a whole one; name that",
+        3: "own.yaml: extends: found 3, expected the path of an experiment; name one file",
+    }
+    for path, line in found.items():
+        with pytest.raises(ConfigError) as caught:
+            complete({"extends": path}, "own.yaml")
+        assert line in str(caught.value)
+        assert "\n" not in str(caught.value)

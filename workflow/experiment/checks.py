@@ -72,6 +72,7 @@ def complete(config: Config, source: str) -> Config:
     :raises ConfigError: with one line per mistake: place, what was found, what was expected, what to do.
     """
     schema = load_schema()
+    config = extended(config, source)
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
@@ -91,6 +92,23 @@ def complete(config: Config, source: str) -> Config:
                 system.setdefault("weight", 1)
             system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
     return config
+
+
+def extended(config: Config, source: str) -> Config:
+    """Return the config with the sections of the one that it extends, as far as it has none of the name itself.
+
+    :raises ConfigError: if that file is missing, or extends another one.
+    """
+    if "extends" not in config:
+        return config
+    path = config["extends"]
+    if not isinstance(path, str):
+        raise ConfigError(f"{source}: extends: found {path!r}, expected the path of an experiment; name one file")
+    base = read(path)
+    if "extends" in base:
+        raise ConfigError(f"{source}: extends: found {path}, which extends another, expected a whole one; name that")
+    merged = base | config
+    return {key: value for key, value in merged.items() if key != "extends" and value is not None}
 
 
 def _keep_settings(fusion: Config) -> None:

@@ -167,7 +167,11 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
 
 def sources(examples: Config) -> list[str]:
     """List the systems whose runs of the training queries provide the negatives of a model's examples."""
-    named: str | list[str] = examples["system"]
+    return one_or_more(examples["system"])
+
+
+def one_or_more(named: str | list[str]) -> list[str]:
+    """List what a config names, where it may be one name or a list."""
     return [named] if isinstance(named, str) else named
 
 

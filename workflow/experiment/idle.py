@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.models.settings import OF_LATE_INTERACTION
+from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import LEARNERS, Config, released_name
 
+CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "pos_weight", "teacher", "start"}
 OF_TRAINING |= {"triples", "pairs", "training"}
@@ -36,21 +37,25 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
             if "pretrained" in model and (taken := released_name(section, name)) in sections.get("base_models", {}):
                 found = f"found pretrained and the base model {taken}, whose name it needs"
                 yield f"{section}.{name}: {found}, expected no such base model; rename that one"
+    yield from _of_kinds(mappings(sections.get("rerankers", {})), schema)
+
+
+def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
+    """Find settings of re-rankers that their kind, word vectors or loss do not take."""
     keys = schema["properties"]["rerankers"]["additionalProperties"]["properties"]
     defaults = {key: part.get("default") for key, part in keys.items()}
-    for name, reranker in mappings(sections.get("rerankers", {})).items():
-        yield from _of_reranker(f"rerankers.{name}", reranker, defaults)
-
-
-def _of_reranker(place: str, reranker: Config, defaults: Config) -> Iterator[str]:
-    """Find settings of other kinds of re-rankers, or of other losses."""
-    changed = {key for key in reranker if reranker[key] != defaults.get(key)}
-    for key in changed.intersection(OF_LATE_INTERACTION) if reranker.get("kind") != "late_interaction" else ():
-        yield f"{place}.{key}: found {key}, expected it with `kind: late_interaction` alone; remove it"
-    if "head" in changed and reranker.get("kind") == "late_interaction":
-        yield f"{place}.head: found head with late_interaction, expected it with `kind: cross_encoder`; remove it"
-    if "pos_weight" in changed and reranker.get("loss") == "softmax":
-        yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+    for name, reranker in rerankers.items():
+        place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
+        own = OF_KIND.get(reranker.get("kind", CROSS_ENCODER), changed)
+        for key in sorted(changed.difference(own)):
+            kinds = " or ".join(f"`kind: {kind}`" for kind, names in OF_KIND.items() if key in names)
+            if kinds:
+                yield f"{place}.{key}: found {key}, expected it with {kinds} alone; remove it"
+        if "dimension" in changed.intersection(own) and reranker.get("word_vectors", "new") == "base_model":
+            found = "found dimension with the word vectors of the base model"
+            yield f"{place}.dimension: {found}, expected it with `word_vectors: new`; remove it"
+        if "pos_weight" in changed and reranker.get("loss") == "softmax":
+            yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
 
 def _of_lexical(sections: Config) -> Iterator[str]:
@@ -111,8 +116,8 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     """Find what a pretrained model's own files say, or nobody asks for."""
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
-    if model.get("kind") == "late_interaction":
-        yield f"{place}.kind: found late_interaction with pretrained, expected a cross-encoder; remove kind"
+    if model.get("kind", CROSS_ENCODER) != CROSS_ENCODER:
+        yield f"{place}.kind: found {model['kind']} with pretrained, expected a cross-encoder; remove kind"
     for key in model.keys() & FIXED:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
     for key in model.keys() & OF_TRAINING if "training" not in model else ():

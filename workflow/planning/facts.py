@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from cort.downloads.catalog import load_catalog
 from workflow import paths
-from workflow.experiment.config import Config
+from workflow.experiment.config import Config, one_or_more
 from workflow.experiment.downloads import PREFIX, path_of
 
 SAMPLE_BYTES = 1_000_000
@@ -135,18 +135,24 @@ def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
         return replace(_raw_queries(config, "train", folder), count=settings["hold_out"])
     if pydocs is not None:
         return replace(PYDOCS_QUERIES, count=pydocs.get(f"{split}_queries", PYDOCS_QUERIES.count))
-    texts = _read_raw(settings["queries"], config, folder)
+    texts = _all_of([_read_raw(name, config, folder) for name in one_or_more(settings["queries"])])
     return replace(texts, count=min(texts.count, settings.get("sample", texts.count)))
+
+
+def _all_of(files: Sequence[Texts]) -> Texts:
+    """Describe the texts of several files, of which the first is like the others."""
+    return replace(files[0], count=sum(file.count for file in files))
 
 
 def _read_raw(name: str, config: Config, folder: Path) -> Texts:
     """Describe a raw file; a public one that is not there yet, by the catalogue."""
     path = folder / path_of(name, config["dataset"])
-    if path.exists() or not name.startswith(PREFIX):
+    public = load_catalog().find(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+    # Texts in other forms than lines are not counted.
+    if public is None or (path.exists() and not public.records):
         return read_texts(path)
-    file = load_catalog().find(name.removeprefix(PREFIX))
-    characters = max(file.about / file.lines - PUBLIC_ID - 2, 1) if file.lines else 0
-    return Texts(file.lines or 0, characters, PUBLIC_ID)
+    count = public.records or public.lines or 0
+    return Texts(count, max(public.about / count - PUBLIC_ID - 2, 1) if count else 0, PUBLIC_ID)
 
 
 def model_from(settings: Mapping[str, Any]) -> Model:

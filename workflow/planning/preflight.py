@@ -22,7 +22,7 @@ from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow import paths
-from workflow.experiment.config import Config, place_of_base_model, published_run, splits_of
+from workflow.experiment.config import Config, one_or_more, place_of_base_model, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
 from workflow.paths import KEPT
 from workflow.planning.costs import MB, in_units
@@ -247,7 +247,8 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
     """List the files that the config names and jobs may read, each with its place in the config."""
     found = [("collection.passages", config["collection"].get("passages"))]
     for name, split in config["splits"].items():
-        found += [(f"splits.{name}.{kind}", split.get(kind)) for kind in ("queries", "qrels")]
+        for kind in ("queries", "qrels"):
+            found += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
     found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
     for name, system in config["systems"].items():
         for split in splits_of(config, name) if "run" in system else ():

@@ -41,7 +41,10 @@ shell.prefix("set -euo pipefail; exec ")
 try:
     for file in workflow.configfiles:
         read(file)
-    config.update(complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config"))
+    found = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
+    # Nothing stays of what another experiment was extended with.
+    config.clear()
+    config.update(found)
     check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None

@@ -43,7 +43,7 @@ def test_every_raw_file_has_a_name_that_tells_its_form():
     files = load_catalog().files.keys() - load_catalog().archives
     # Predicted queries are read as the archives they are.
     files -= {name for name in files if name.startswith(("doc2query/", "doctttttquery/")) and name.endswith(SUFFIXES)}
-    assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl")) for name in files)
+    assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl", ".cbor", ".qrels")) for name in files)
 
 
 def shared(name):
@@ -71,6 +71,10 @@ def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
 BROKEN = {
     "no urls": ({"size": 1, "md5": "0" * 32}, "found neither, expected urls, or archive and member"),
     "no checksum": ({"urls": ["https://x/y"], "size": 1}, "found no checksum"),
+    "no checksum of what does not check itself": (
+        {"urls": ["https://x/y"], "size": 1, "no_checksum": "none is published"},
+        "found no_checksum, expected it of .xz alone",
+    ),
     "no size": ({"urls": ["https://x/y"], "md5": "0" * 32}, "found no size"),
     "short checksum": ({"urls": ["https://x/y"], "size": 1, "md5": "00"}, "found the md5 '00', expected 32"),
     "a number": ({"urls": ["https://x/y"], "size": 1, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),

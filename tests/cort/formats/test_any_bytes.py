@@ -97,6 +97,8 @@ def _run_alike(path):
 
 TSV = "".join(f"{one}\t{text}\n" for one, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": one, "title": "t", "text": text}) + "\n" for one, text in PASSAGES)
+CBOR = bytes.fromhex("8363434152820280809f8300426431828200636f6e658201850061708041706374776fff")
+TOPICS = "enwiki:a/b 0 d1 1\nenwiki:a%20c Q0 d2 1\n"
 QRELS = "q1 0 d1 1\nq2\tQ0\td2\t-3\n"
 ORIGIN = {
     "code": {"version": "1", "commit": "c", "modified": False},
@@ -113,6 +115,12 @@ READERS = {
     "passages, tsv": ("c.tsv", _text(TSV), _passages_alike),
     "passages, jsonl": ("c.jsonl", _text(JSONL), lambda path: list(raw.iter_passage_batches(path))),
     "passages, packed": ("c.txt.gz", _packed(TSV), lambda path: list(raw.iter_passage_batches(path))),
+    "passages, cbor": (
+        "c.cbor",
+        lambda path: path.write_bytes(CBOR),
+        lambda path: list(raw.iter_passage_batches(path)),
+    ),
+    "topics": ("t.qrels", _text(TOPICS), lambda path: list(raw.iter_queries(path))),
     "queries": ("q.txt", _text(TSV), lambda path: list(raw.iter_queries(path))),
     "queries, jsonl": ("q.jsonl", _text(JSONL), lambda path: list(raw.iter_queries(path))),
     "qrels": ("q.txt", _text(QRELS), lambda path: list(raw.iter_qrels(path))),

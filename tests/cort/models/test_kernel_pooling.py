@@ -1,0 +1,159 @@
+"""Kernel pooling against loops over words, and the stages that use it."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from cort import train_reranker
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.models.kernel_pooling import LEAST, MEANS, WIDTHS, new_kernel_pooling, pool_kernels
+from cort.models.loading import load_transformer
+from cort.models.rerankers import load_reranker, save_reranker
+from cort.models.settings import PairSettings
+from cort.models.tokenizer import load_template
+from tests.support.common import command_line, contents, read_curve
+from tests.support.training import write_examples
+
+CPU = torch.device("cpu")
+KINDS = ("knrm", "conv_knrm")
+
+
+def make_pairs(lm, caches, **changes):
+    settings = PairSettings(**{"query_length": 6, "max_length": 20, "kind": "knrm", "filters": 5, **changes})
+    model = new_kernel_pooling(lm, settings, 3).eval()
+    return model, model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), load_template(lm))
+
+
+def cosine(one, other):
+    lengths = max(math.hypot(*one), 1e-12) * max(math.hypot(*other), 1e-12)
+    return sum(a * b for a, b in zip(one, other, strict=True)) / lengths
+
+
+def features(query, passage):
+    """The kernels of two lists of vectors, word by word."""
+    found = []
+    for mean, width in zip(MEANS, WIDTHS, strict=True):
+        counts = [sum(math.exp(-((cosine(q, d) - mean) ** 2) / (2 * width**2)) for d in passage) for q in query]
+        found.append(sum(0.01 * math.log(max(count, LEAST)) for count in counts))
+    return found
+
+
+def ngrams(model, vectors):
+    """Vectors of the n-grams of each length, one beginning at each word; behind the text there is nothing."""
+    views = []
+    for length, layer in enumerate(model.ngrams, 1):
+        weight, bias = layer.weight.double(), layer.bias.double()  # (filters, e, n)
+        padded = [*vectors, *[[0.0] * len(vectors[0])] * (length - 1)] if vectors else []
+        views.append(
+            [
+                torch.relu(bias + sum(weight[:, :, n] @ torch.tensor(padded[at + n]).double() for n in range(length)))
+                for at in range(len(vectors))
+            ]
+        )
+    return [[one.tolist() for one in view] for view in views] or [vectors]
+
+
+def score_alone(model, pairs, query, passage):
+    words = [
+        [model.vectors.weight[token].tolist() for token in tokens[row][:most]]
+        for tokens, row, most in ((pairs.queries, query, 6), (pairs.passages, passage, 20))
+    ]
+    queries, passages = (ngrams(model, one) for one in words)
+    found = [value for one in queries for other in passages for value in features(one, other)]
+    return float(model.weigh.bias + model.weigh.weight[0] @ torch.tensor(found))
+
+
+@pytest.mark.parametrize("changes", [{}, {"word_vectors": "new", "dimension": 7}, {"kind": "conv_knrm"}])
+def test_the_score_weighs_soft_counts_of_each_kernel(lm, caches, changes):
+    model, pairs = make_pairs(lm, caches, **changes)
+    queries, passages = np.arange(12) % 5, np.arange(12) % 7
+    with torch.inference_mode():
+        scores = pairs.score(model, queries, passages, CPU, 100)
+        for place in range(0, 12, 3):
+            expected = score_alone(model, pairs, queries[place], passages[place])
+            assert scores[place].item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_kernels_of_known_cosines():
+    query = torch.tensor([[[1.0, 0.0], [5.0, 5.0]]])
+    passage = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [1.0, 1.0]]])
+    counts = torch.tensor([[True, False]]), torch.tensor([[True, True, False]])
+    means, widths = torch.tensor([1.0, 0.5]), torch.tensor([0.001, 0.1])
+    found = pool_kernels(query, counts[0], passage, counts[1], means, widths)[0]
+    # One word of cosine 1 and one of cosine 0; the third is none of the passage's.
+    assert found.tolist() == pytest.approx([0.0, 0.01 * math.log(2 * math.exp(-12.5))])
+
+
+def test_word_vectors_are_those_of_the_base_model_or_drawn(lm):
+    own = load_transformer(lm).get_input_embeddings().weight
+    assert torch.equal(new_kernel_pooling(lm, PairSettings(kind="knrm"), 3).vectors.weight, own)
+    drawn = [
+        new_kernel_pooling(lm, PairSettings(kind="knrm", word_vectors="new"), seed).vectors.weight for seed in (3, 3, 4)
+    ]
+    assert drawn[0].shape == (len(own), 64)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_is_the_same_after_it_was_written(lm, caches, tmp_path, kind):
+    model, pairs = make_pairs(lm, caches, kind=kind)
+    save_reranker(model, lm, tmp_path / "model")
+    loaded, template = load_reranker(tmp_path / "model")
+    again = loaded.pairs(pairs.queries, pairs.passages, template)
+    rows = np.arange(6), np.arange(6)
+    with torch.inference_mode():
+        assert torch.equal(pairs.score(model, *rows, CPU), again.score(loaded, *rows, CPU))
+    said = json.loads((tmp_path / "model" / "reranker.json").read_text())
+    own = {"filters": 5} if kind == "conv_knrm" else {}
+    common = {"query_length": 6, "max_length": 20, "kind": kind, "dimension": 32, "word_vectors": "base_model"}
+    assert said == {**common, **own}
+
+
+def test_a_folder_without_its_word_vectors_is_refused(lm, caches, tmp_path):
+    model, _ = make_pairs(lm, caches)
+    save_reranker(model, lm, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"\x00" * 20)
+    with pytest.raises(ValueError, match=r"found no re-ranker \(.*\), expected a folder that `train_reranker` wrote"):
+        load_reranker(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("knrm", "softmax"), ("conv_knrm", "pointwise")])
+def test_training_lowers_the_loss_and_the_seed_decides_the_bytes(
+    lm, caches, world, tmp_path, training_process, kind, loss
+):
+    write_examples(world, tmp_path, epochs=6, seed=42)
+    few = tables.read_table(tmp_path / "pairs.train.parquet", tables.PAIRS).slice(0, 10)
+    tables.write_table(tmp_path / "few.parquet", pa.concat_tables([few] * 30).combine_chunks())
+    for name in ("one", "other"):
+        named = {
+            "base-model": lm,
+            "pairs": tmp_path / "few.parquet",
+            "validation-pairs": tmp_path / "pairs.validation.parquet",
+            "passages": caches["passages"],
+            "queries": caches["queries.train"],
+            "validation-queries": caches["queries.validation"],
+            "kind": kind,
+            "query-length": 12,
+            "max-length": 24,
+            "filters": 8,
+            "loss": loss,
+            "batch-size": 5 if loss == "softmax" else 10,
+            "gradient-accumulation": 1,
+            "learning-rate": 0.02,
+            "warmup-updates": 2,
+            "validate-every": 100,
+            "seed": 1,
+            "output": tmp_path / name,
+            "output-curve": tmp_path / "curve.csv",
+            "output-selection": tmp_path / "selection.json",
+        }
+        assert train_reranker.main(command_line(named, {})) == 0
+    losses = [point["loss"] for point in read_curve(tmp_path / "curve.csv")[1:]]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:3])
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
