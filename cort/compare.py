@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
 from cort.evaluation import verdicts
@@ -35,7 +34,7 @@ from cort.evaluation.comparisons import (
     largest_differences,
     list_lengths,
 )
-from cort.evaluation.values import Values, read_recall, read_values
+from cort.evaluation.values import read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.system import cli
@@ -106,24 +105,12 @@ def _pairs(options: Options) -> list[Pair]:
     return sorted(found.values(), key=lambda pair: options.systems.index(pair.system))
 
 
-def _refuse_unlike(files: Sequence[str], values: Sequence[Values]) -> None:
-    """Check that all systems were measured on the same queries by the same measures."""
-    first = values[0]
-    for path, one in zip(files, values, strict=True):
-        pairs = {"queries": (one.query_ids, first.query_ids), "measures": (one.measures, first.measures)}
-        for what, (found, expected) in pairs.items():
-            if found != expected:
-                others = f"{len(found)} {what}, others than those of {files[0]}"
-                fix = "measure all systems on the same split by the same measures"
-                raise input_error(path, others, f"the same {what} in the same order", fix)
-
-
 def stage(options: Options) -> None:
     """Read, compare, write."""
     _check(options)
     pairs = _pairs(options)
     values = [read_values(path) for path in options.per_query]
-    _refuse_unlike(options.per_query, values)
+    refuse_unlike(options.per_query, values)
     systems = dict(zip(options.systems, values, strict=True))
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
     queries = tables.read_table(options.queries, tables.QUERIES)
