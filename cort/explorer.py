@@ -40,7 +40,6 @@ class Options:
 
     dataset: str = required("NAME", "shown on the page")
     split: str = required("NAME", "shown on the page")
-    other_splits: tuple[str, ...] = optional((), "splits with an explorer beside this one", "NAME")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
@@ -96,7 +95,6 @@ def stage(options: Options) -> None:
     shown = Experiment(
         dataset=options.dataset,
         split=options.split,
-        other_splits=options.other_splits,
         systems=options.systems,
         values=values,
         texts=texts_of_queries,

@@ -18,6 +18,7 @@ from workflow.experiment.config import (
     fusion_of,
     is_judged,
     kind_of,
+    on_split,
     parts_of,
     section_of,
     tuned_systems,
@@ -204,6 +205,12 @@ def compared_systems(config: Config, wildcards: Wildcards) -> Words:
     words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
     made = {"compared": names, "parts": found["parts"], "starts": found["starts"]}
     return Words([*option("systems", names), *words], {"systems": made, "evaluation.contrasts": found["contrasts"]})
+
+
+def explored(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that are shown query by query."""
+    names = on_split(config, wildcards.split)
+    return Words(option("systems", names), {"systems": names})
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:

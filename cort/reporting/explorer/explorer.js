@@ -3,7 +3,7 @@
 
 const $ = (id) => document.getElementById(id);
 const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, SHARDS_KEPT = 24;
-const SVG = "http://www.w3.org/2000/svg";
+const NARROW = "(max-width: 56rem)", SVG = "http://www.w3.org/2000/svg";
 
 // Data. A source has index(), values(system) and query(place), which promise what cort/reporting/explorer/shards.py
 // describes. This one loads scripts of the folder, for a page that was opened as a file may fetch nothing.
@@ -160,7 +160,7 @@ function marked(text, query) {
 // State: all of it is in the address, so that links and the back button work.
 
 const source = folderSource();
-let index, state, compared = "", listed = "", current = "", rows = [], visible = [], asked = 0;
+let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0;
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1)), faults = [];
@@ -238,6 +238,8 @@ async function compare() {
       first: [a.first[place], b.first[place]], judged: [a.judged[place], b.judged[place]],
     };
   });
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  means = index.measures.map((name, place) => [name, mean(a.measures[place]), mean(b.measures[place])]);
   compared = key;
   listed = "";
 }
@@ -311,6 +313,11 @@ function showOverview() {
   const measure = label(state.measure).replace(/^M(?=RR|AP)/, "");
   scatter(measure);
   histogram(measure);
+  const head = ["Mean", state.a, state.b, "Difference"].map((text, place) =>
+    element("th", { scope: "col", class: ["", "of-a", "of-b", ""][place] }, element("bdi", {}, text)));
+  $("means").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...means.map(([name, a, b]) =>
+    element("tr", { class: name === state.measure ? "chosen" : undefined }, element("th", { scope: "row" }, label(name)),
+      ...[fixed(a), fixed(b), signed(Number((a - b).toFixed(3)))].map((text) => element("td", {}, text))))));
 }
 
 function grouped(kind) {
@@ -456,7 +463,7 @@ function choose(place, byKey) {
   if (place < 0 || place >= visible.length) return;
   // A walk through the list with the arrow keys is one step back.
   go({ q: visible[place].id }, byKey);
-  if (!byKey && matchMedia("(max-width: 56rem)").matches) $("query").scrollIntoView();
+  if (!byKey && matchMedia(NARROW).matches) $("query").scrollIntoView();
 }
 
 function onListKey(event) {
@@ -491,7 +498,7 @@ async function showQuery(row, turn) {
 
 function drawQuery(row, query) {
   const places = [state.a, state.b].map((name) => index.systems.indexOf(name));
-  const sides = places.map((place) => query.results[place]), [ofA, ofB] = sides.map((one) => new Set(one));
+  const sides = places.map((place) => query.rankings[place]), [ofA, ofB] = sides.map((one) => new Set(one));
   const common = sides[0].filter((doc) => ofB.has(doc)).length, place = visible.indexOf(row);
   document.title = `${row.text.slice(0, 60)}: ${state.a} and ${state.b}, ${index.dataset}`;
   const step = (text, to) => element("button", { type: "button", disabled: to < 0 || to >= visible.length, onclick: () => choose(to, false) }, text);
@@ -506,7 +513,7 @@ function drawQuery(row, query) {
       element("span", {}, element("bdi", { class: "of-b" }, state.b), ` ${fixed(row.b)}`),
       element("b", { class: row.difference > 0 ? "of-a" : row.difference < 0 ? "of-b" : "" }, signed(row.difference))),
     relevantTable(row, query, places),
-    element("p", { class: "quiet summary" }, `Of the first ${index.results} results `, element("b", {}, count(common)), " are in both, ",
+    element("p", { class: "quiet summary" }, `Of the first ${index.depth} results `, element("b", {}, count(common)), " are in both, ",
       element("b", {}, count(ofA.size - common)), " only in ", element("bdi", { class: "of-a" }, state.a), ", ",
       element("b", {}, count(ofB.size - common)), " only in ", element("bdi", { class: "of-b" }, state.b), "."),
     body);
@@ -565,7 +572,7 @@ function ranking(side, row, query, sides, others) {
 
 function moved({ doc, rank, there, other, query }) {
   const name = element("bdi", {}, other);
-  if (!there) return [doc < query.relevant ? "not retrieved by " : `not in the first ${index.results} of `, name];
+  if (!there) return [doc < query.relevant ? "not retrieved by " : `not in the first ${index.depth} of `, name];
   const by = there - rank;
   return [by === 0 ? "same rank in " : `${by > 0 ? "▲" : "▼"} ${count(Math.abs(by))}: rank ${count(there)} in `, name];
 }
@@ -623,7 +630,7 @@ function downloadQueries() {
 }
 
 function downloadRankings(row, query, places) {
-  const lines = places.flatMap((system) => query.results[system].map((doc, place) =>
+  const lines = places.flatMap((system) => query.rankings[system].map((doc, place) =>
     [row.id, row.text, index.systems[system], place + 1, query.docs[doc], query.scores[system][place], query.grades[doc] ?? "", query.texts[doc] ?? ""]));
   download(`${index.dataset}.${index.split}.${row.id}.csv`, [["query_id", "query", "system", "rank", "doc_id", "score", "grade", "text"], ...lines]);
 }
@@ -641,6 +648,7 @@ function listen() {
   $("find").oninput = () => { clearTimeout(typed); typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120); };
   $("list").onscroll = drawRows;
   $("list").onkeydown = onListKey;
+  $("charts").open = !matchMedia(NARROW).matches;
   addEventListener("hashchange", update);
   new ResizeObserver(() => { drawRows(); drawMoves(); }).observe($("columns"));
 }
@@ -654,9 +662,8 @@ async function start() {
     return;
   }
   $("about").textContent = `${index.dataset}, ${index.split}`;
-  for (const split of index.splits) $("links").append(" ", element("a", { href: `../${encodeURIComponent(split)}/index.html` }, split));
   const { texts, left_out, megabytes, rank } = index.cut;
-  $("cut").textContent = `The first ${count(index.results)} results of each system. ` + (left_out
+  $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
     ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out, of passages that no system ranks among its first ${count(rank)}.`
     : "All their texts are here.");
   $("loading").hidden = true;

@@ -25,7 +25,6 @@ class Experiment:
 
     dataset: str
     split: str
-    other_splits: Sequence[str]
     systems: Sequence[str]
     values: Sequence[Values]
     texts: Sequence[str]
@@ -58,12 +57,11 @@ def write_page(folder: Path, shown: Experiment, texts: Texts, megabytes: int) ->
     index = {
         "dataset": shown.dataset,
         "split": shown.split,
-        "splits": [*shown.other_splits],
         "systems": [*shown.systems],
         "pair": _pair(shown.values),
         "measures": shown.values[0].measures,
         "relevance_level": shown.relevance_level,
-        "results": depth,
+        "depth": depth,
         "ids": query_ids,
         "queries": [*shown.texts],
         "shards": bounds[:-1],

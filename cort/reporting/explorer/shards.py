@@ -25,7 +25,7 @@ class Query(NamedTuple):
     """A query as the page reads it, and the texts it may leave out.
 
     In the record, `docs` are the ids of the `relevant` first ones and of what systems rank first; `grades` is None
-    where a passage was not judged; `results` are places in `docs`, per system; `ranks` those of the relevant ones in
+    where a passage was not judged; `rankings` are places in `docs`, per system; `ranks` those of the relevant ones in
     whole runs, per system, 0 where they were not retrieved. `best` is the best rank a system gives a passage, 0 for a
     relevant one.
     """
@@ -95,7 +95,7 @@ def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts
         "grades": [judged.get(one) for one in docs],
         "relevant": len(relevant),
         "ranks": rankings.ranks[:, span].tolist(),
-        "results": [place[np.searchsorted(found, row[:n])].tolist() for row, n in zip(top, counts, strict=True)],
+        "rankings": [place[np.searchsorted(found, row[:n])].tolist() for row, n in zip(top, counts, strict=True)],
         "scores": [row[:n].tolist() for row, n in zip(rankings.scores[query], counts, strict=True)],
     }
     return Query(record, texts[numbers], best)
