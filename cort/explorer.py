@@ -108,11 +108,9 @@ def stage(options: Options) -> None:
     size, queries, systems = written.bytes / 1e6, len(query_ids), len(options.systems)
     log.info("%d queries, %d systems, %d texts, %.1f MB", queries, systems, written.texts, size)
     if written.left_out:
-        share = written.left_out / written.texts
+        share, others = 100 * written.left_out / written.texts, written.others
         log.info(
-            "%.1f %% of the texts are left out, of passages that no system has among its first %d or more",
-            100 * share,
-            written.rank,
+            "%.1f %% of the texts are left out; queries have those of what is relevant and of %d more", share, others
         )
     if size > options.megabytes:
         log.warning("%.1f MB, although all texts that may be are left out: fewer --results take less", size)

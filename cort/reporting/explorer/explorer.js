@@ -82,6 +82,16 @@ const signed = (value) => (value === 0 ? "0.000" : (value > 0 ? "+" : MINUS) + f
 const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(RR|AP)(?=[@(]|$)/, "M$1")
   + (measure.includes("judged_only") ? ", judged only" : "");
 
+// Who uses the keyboard stays where they are when what they used is drawn anew.
+function redraw(box, ...children) {
+  const stops = () => [...box.querySelectorAll("button, [tabindex], summary")];
+  const place = stops().indexOf(document.activeElement);
+  box.replaceChildren(...children);
+  if (place < 0) return;
+  stops()[place]?.focus();
+  if (!box.contains(document.activeElement)) box.focus();
+}
+
 function download(name, rows) {
   const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
   const text = rows.map((row) => row.map(cell).join(",") + "\n").join("");
@@ -188,11 +198,15 @@ function readAddress() {
   complain(faults.join(" "));
 }
 
+const busy = () => $("page").setAttribute("aria-busy", "true");
+
 function go(changes, replaced = false) {
   const usual = { sort: "difference", show: "all", pick: "", find: "" };
   const pairs = Object.entries({ ...state, ...changes }).filter(([key, value]) => value !== null && value !== usual[key]);
   const address = "#" + new URLSearchParams(pairs);
-  if (replaced) location.replace(address);
+  busy();
+  if (address === location.hash) update();
+  else if (replaced) location.replace(address);
   else location.hash = address;
 }
 
@@ -303,7 +317,7 @@ function showControls() {
 
 function showOverview() {
   const shares = [["won", `${state.a} better`, "of-a"], ["tied", "equal", ""], ["lost", `${state.b} better`, "of-b"]];
-  $("counts").replaceChildren(...shares.map(([show, text, kind]) => {
+  redraw($("counts"), ...shares.map(([show, text, kind]) => {
     const number = rows.filter(FILTERS[show][1]).length, pressed = state.show === show;
     return element("button", {
       type: "button", class: kind, "aria-pressed": String(pressed),
@@ -331,7 +345,7 @@ function grouped(kind) {
 }
 
 // Marks of a chart are one stop of the tab key; arrow keys go from one to the next.
-function asButtons(svg, items) {
+function asButtons(svg, frame, items) {
   const marks = items.map(({ mark, key, title }) => {
     mark.append(drawn("title", {}, title));
     for (const [name, value] of Object.entries({
@@ -354,8 +368,7 @@ function asButtons(svg, items) {
     next.focus();
   };
   const focused = svg.contains(document.activeElement);
-  svg.querySelector(".marks")?.remove();
-  svg.append(drawn("g", { class: "marks" }, ...marks));
+  svg.replaceChildren(frame, drawn("g", { class: "marks" }, ...marks));
   if (focused) svg.querySelector("[tabindex='0']")?.focus();
 }
 
@@ -376,9 +389,8 @@ function scatter(measure) {
     axis(left - 12, top + 4, "1", "end"), axis(left - 12, top + size + 4, "0", "end"),
     axis(left, top + size + 21, "0", "middle"), axis(left + size, top + size + 21, "1", "middle"),
     axis(14, top + size / 2, clipped(state.a), "middle", true), axis(left + size / 2, top + size + 34, clipped(state.b), "middle"));
-  $("scatter").replaceChildren(frame);
   $("scatter").setAttribute("aria-label", `${measure} of each query: ${state.a} upwards, ${state.b} to the right`);
-  asButtons($("scatter"), groups.map((group) => {
+  asButtons($("scatter"), frame, groups.map((group) => {
     const [x, y] = at(group), kind = cell(group.row.a) - cell(group.row.b);
     const values = [cell(group.row.a), cell(group.row.b)].map((one) => (one / CELLS).toFixed(2));
     return {
@@ -397,16 +409,16 @@ function histogram(measure) {
   const groups = grouped("difference").sort((one, other) => bin(one.row.difference) - bin(other.row.difference));
   const largest = Math.max(1, ...groups.map((group) => group.number));
   const middle = left + step * BINS;
-  $("histogram").replaceChildren(drawn("g", { "aria-hidden": "true", class: "frame" },
+  const frame = drawn("g", { "aria-hidden": "true", class: "frame" },
     drawn("path", { d: `M${left} ${top + height}H${left + width}` }),
     ...[-1, -0.5, 0, 0.5, 1].map((value) =>
       axis(middle + step / 2 + value * step * (BINS + 0.5), top + height + 15, value === 0 ? "0" : signed(value).slice(0, 4), "middle")),
     axis(left, top + height + 34, `${clipped(state.b)} better`, "start"),
     axis(left + width, top + height + 34, `${clipped(state.a)} better`, "end"),
     ...groups.map(({ row, number }) => axis(middle + step * (bin(row.difference) + 0.5),
-      top + height - 4 - height * Math.sqrt(number / largest), number > 9999 ? `${Math.round(number / 1000)}k` : String(number), "middle"))));
+      top + height - 4 - height * Math.sqrt(number / largest), number > 9999 ? `${Math.round(number / 1000)}k` : String(number), "middle")));
   $("histogram").setAttribute("aria-label", `Queries by the difference in ${measure}, ${state.a} minus ${state.b}`);
-  asButtons($("histogram"), groups.map(({ key, number, row }) => {
+  asButtons($("histogram"), frame, groups.map(({ key, number, row }) => {
     const place = bin(row.difference), tall = height * Math.sqrt(number / largest);
     const bounds = [(Math.abs(place) - 1) / BINS, Math.abs(place) / BINS].map((one) => one.toFixed(1));
     const better = place ? `${place > 0 ? state.a : state.b} better by ${bounds[0]} to ${bounds[1]}` : "no difference";
@@ -504,7 +516,7 @@ function drawQuery(row, query) {
   const step = (text, to) => element("button", { type: "button", disabled: to < 0 || to >= visible.length, onclick: () => choose(to, false) }, text);
   const body = element("div", { class: "rankings" },
     ranking(0, row, query, sides, ofB), drawn("svg", { class: "moves", "aria-hidden": "true" }), ranking(1, row, query, sides, ofA));
-  $("query").replaceChildren(
+  redraw($("query"),
     element("p", { class: "bar" }, step("← Previous", place < 0 ? -1 : place - 1), step("Next →", place < 0 ? -1 : place + 1),
       element("button", { type: "button", onclick: () => downloadRankings(row, query, places) }, "CSV of both rankings")),
     element("h2", { id: "heading", dir: "auto" }, row.text || "(an empty query)"),
@@ -645,7 +657,7 @@ function listen() {
   $("unpick").onclick = () => { go({ pick: "", q: null }); $("list").focus(); };
   $("queries-csv").onclick = downloadQueries;
   let typed;
-  $("find").oninput = () => { clearTimeout(typed); typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120); };
+  $("find").oninput = () => { busy(); clearTimeout(typed); typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120); };
   $("list").onscroll = drawRows;
   $("list").onkeydown = onListKey;
   $("charts").open = !matchMedia(NARROW).matches;
@@ -662,9 +674,9 @@ async function start() {
     return;
   }
   $("about").textContent = `${index.dataset}, ${index.split}`;
-  const { texts, left_out, megabytes, rank } = index.cut;
+  const { texts, left_out, megabytes, others } = index.cut;
   $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
-    ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out, of passages that no system ranks among its first ${count(rank)}.`
+    ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: each query has those of its relevant passages and of at least ${count(others)} more that systems rank highest.`
     : "All their texts are here.");
   $("loading").hidden = true;
   for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from cort.reporting.labels import STOP_WORDS
 
 ASSETS = ("index.html", "explorer.js", "explorer.css")
 BYTES_PER_MEGABYTE = 1_000_000
-# Of the list of shards, which is written last.
-RESERVE = 10_000
+# Of what is written last: what was cut, and the record of checksums.
+RESERVE = 50_000
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,15 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Written:
-    """Bytes of a page's folder; of how many texts how many were left out, and the last rank that has all its texts."""
+    """Bytes of a page's folder; of how many texts how many were left out, and how many each query has in any case.
+
+    Relevant passages are not among those.
+    """
 
     bytes: int
     texts: int
     left_out: int
-    rank: int
+    others: int
 
 
 def write_page(folder: Path, shown: Experiment, texts: Texts, megabytes: int) -> Written:
@@ -70,13 +74,13 @@ def write_page(folder: Path, shown: Experiment, texts: Texts, megabytes: int) ->
     limit = megabytes * BYTES_PER_MEGABYTE - size - len(pack("index", index)) - RESERVE
     queries_shown = (describe_query(one, rankings, shown.qrels[id_], texts) for one, id_ in enumerate(query_ids))
     count = left_out = 0
-    lowest = depth
-    for number, shard in enumerate(shards(queries_shown, bounds, depth, limit)):
+    fewest = sys.maxsize
+    for number, shard in enumerate(shards(queries_shown, bounds, limit)):
         size += (data / f"results-{number}.js").write_bytes(shard.content)
-        count, left_out, lowest = count + shard.texts, left_out + shard.left_out, min(lowest, shard.rank)
-    cut = {"megabytes": megabytes, "texts": count, "left_out": left_out, "rank": lowest}
+        count, left_out, fewest = count + shard.texts, left_out + shard.left_out, min(fewest, shard.others)
+    cut = {"megabytes": megabytes, "texts": count, "left_out": left_out, "others": fewest}
     size += (data / "index.js").write_bytes(pack("index", {**index, "cut": cut}))
-    return Written(size, count, left_out, lowest)
+    return Written(size, count, left_out, fewest)
 
 
 def _pair(values: Sequence[Values]) -> tuple[int, int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cort.evaluation.measures import Qrels
 from cort.evaluation.values import Values
@@ -19,6 +19,8 @@ from cort.reporting.explorer.texts import Texts
 
 # Of all systems together, in a shard: a query is there at once.
 RESULTS_PER_SHARD, QUERIES_PER_SHARD = 12_000, 20
+# Of English text; what takes more leaves out more texts than it had to.
+BYTES_PER_PACKED_BYTE = 1.9
 
 
 class Query(NamedTuple):
@@ -26,25 +28,23 @@ class Query(NamedTuple):
 
     In the record, `docs` are the ids of the `relevant` first ones and of what systems rank first; `grades` is None
     where a passage was not judged; `rankings` are places in `docs`, per system; `ranks` those of the relevant ones in
-    whole runs, per system, 0 where they were not retrieved. `best` is the best rank a system gives a passage, 0 for a
-    relevant one.
+    whole runs, per system, 0 where they were not retrieved.
     """
 
     record: dict[str, Any]
     texts: list[str]
-    best: npt.NDArray[np.int64]
 
-    def cut(self, rank: int) -> dict[str, Any]:
-        """Leave out the texts of passages that no system ranks as high as `rank`."""
-        kept = [text if best <= rank else None for text, best in zip(self.texts, self.best.tolist(), strict=True)]
-        return {**self.record, "texts": kept}
+    def cut(self, others: int) -> dict[str, Any]:
+        """Keep the texts of relevant passages, and of the first `others`."""
+        kept = self.record["relevant"] + others
+        return {**self.record, "texts": [*self.texts[:kept], *[None] * len(self.texts[kept:])]}
 
 
 class Shard(NamedTuple):
-    """A file, the rank of the last passages whose texts it has; of how many texts how many are left out."""
+    """A file; of how many passages besides relevant ones it has the texts; of how many texts how many are left out."""
 
     content: bytes
-    rank: int
+    others: int
     texts: int
     left_out: int
 
@@ -80,12 +80,9 @@ def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts
     span = slice(rankings.offsets[query], rankings.offsets[query + 1])
     relevant = rankings.relevant[span]
     listed = top.T.ravel()
-    listed_ranks = np.repeat(np.arange(1, top.shape[1] + 1), top.shape[0])[listed != UNKNOWN]
-    whole = np.concatenate([relevant, listed[listed != UNKNOWN]])
-    found, first = np.unique(whole, return_index=True)
+    found, first = np.unique(np.concatenate([relevant, listed[listed != UNKNOWN]]), return_index=True)
     order = np.argsort(first)
-    numbers, first = found[order], first[order]
-    best = np.concatenate([np.zeros(len(relevant), np.int64), listed_ranks])[first]
+    numbers = found[order]
     place = np.empty(len(found), dtype=np.int64)
     place[order] = np.arange(len(found))
     counts = (top != UNKNOWN).sum(axis=1)
@@ -98,7 +95,7 @@ def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts
         "rankings": [place[np.searchsorted(found, row[:n])].tolist() for row, n in zip(top, counts, strict=True)],
         "scores": [row[:n].tolist() for row, n in zip(rankings.scores[query], counts, strict=True)],
     }
-    return Query(record, texts[numbers], best)
+    return Query(record, texts[numbers])
 
 
 def shard_bounds(queries: int, systems: int, results: int) -> list[int]:
@@ -107,32 +104,36 @@ def shard_bounds(queries: int, systems: int, results: int) -> list[int]:
     return [*range(0, queries, size), queries]
 
 
-def fit(name: str, queries: Sequence[Query], rank: int, limit: float) -> Shard:
-    """Pack queries with the texts down to `rank`, or to the last rank with which they take at most `limit` bytes.
+def fit(name: str, queries: Sequence[Query], others: int, limit: float) -> Shard:
+    """Pack queries with the texts of relevant passages and of as many `others`, or fewer, that they take `limit` bytes.
 
     Relevant passages, and what cannot be left out, stay in any case.
     """
-    best = np.concatenate([one.best for one in queries])
-    sizes = np.array([len(text.encode()) for one in queries for text in one.texts])
-    texts = np.cumsum(np.bincount(best, weights=sizes, minlength=rank + 1))
+    sizes = [np.array([0, *(len(text.encode()) for text in one.texts)]) for one in queries]
+    longest = max(map(len, sizes))
+    # Bytes of texts, by the number of others.
+    texts = np.zeros(longest)
+    for one, size in zip(queries, sizes, strict=True):
+        kept = np.cumsum(size)[one.record["relevant"] :]
+        texts += np.pad(kept, (0, longest - len(kept)), "edge")
+    others = min(others, len(texts) - 1)
     while True:
-        content = pack(name, [one.cut(rank) for one in queries])
-        if len(content) <= limit or rank == 0:
-            return Shard(content, rank, len(best), int((best > rank).sum()))
-        # Never too few: without texts a shard still has ids and scores.
-        wanted = texts[rank] * limit / len(content)
-        rank = min(rank - 1, int(np.searchsorted(texts[:rank], wanted, side="right")) - 1)
-        rank = max(rank, 0)
+        content = pack(name, [one.cut(others) for one in queries])
+        if len(content) <= limit or others == 0:
+            left_out = sum(max(0, len(one.texts) - one.record["relevant"] - others) for one in queries)
+            return Shard(content, others, sum(len(one.texts) for one in queries), left_out)
+        wanted = texts[others] - BYTES_PER_PACKED_BYTE * (len(content) - limit)
+        others = max(0, min(others - 1, int(np.searchsorted(texts, wanted, side="right")) - 1))
 
 
-def shards(queries: Iterator[Query], bounds: Sequence[int], depth: int, limit: float) -> Iterator[Shard]:
+def shards(queries: Iterator[Query], bounds: Sequence[int], limit: float) -> Iterator[Shard]:
     """Pack all queries into shards that together take at most `limit` bytes, if ids and scores alone do."""
-    rank = depth
+    others = sys.maxsize
     for number, (start, end) in enumerate(itertools.pairwise(bounds)):
         share = limit * (end - start) / (bounds[-1] - start)
         part = [next(queries) for _ in range(start, end)]
-        # A passage more or less than before: most shards are alike.
-        found = fit(f"results-{number}", part, min(depth, rank + 2), share)
-        rank = found.rank
+        # A few more than before: most shards are alike.
+        found = fit(f"results-{number}", part, others + others // 16 + 1, share)
+        others = found.others if found.left_out else sys.maxsize
         limit -= len(found.content)
         yield found

@@ -23,23 +23,25 @@ class Texts:
     """Texts by the numbers of their passages."""
 
     def __init__(self, path: Path, rows: npt.NDArray[np.int64]) -> None:
-        self._table = open_arrow(path, "table of texts", "run the stage again")
+        table = open_arrow(path, "table of texts", "run the stage again")
+        self._chunks = table["text"].chunks
+        self._lengths = table["length"].to_numpy()
+        self._starts = np.cumsum([0, *map(len, self._chunks)])
         self._rows = rows
 
     def __getitem__(self, numbers: npt.NDArray[np.int32]) -> list[str]:
         """Return texts, of which those that were cut end in ``… (the first 5,000 of 7,654 characters)``."""
-        found = self._table.take(pa.array(self._rows[numbers]))
-        pairs = zip(found["text"].to_pylist(), found["length"].to_pylist(), strict=True)
-        return [text if size <= LONGEST else f"{text} {_cut(size)}" for text, size in pairs]
-
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Bytes of each text."""
-        sizes: npt.NDArray[np.int64] = pc.binary_length(self._table["text"]).to_numpy()[self._rows].astype(np.int64)
-        return sizes
+        rows = self._rows[numbers]
+        chunks = np.searchsorted(self._starts, rows, side="right") - 1
+        # Taken one by one: Arrow would first put all chunks together.
+        pairs = zip(chunks.tolist(), (rows - self._starts[chunks]).tolist(), strict=True)
+        found = [self._chunks[chunk][row].as_py() for chunk, row in pairs]
+        lengths = self._lengths[rows].tolist()
+        return [text if size <= LONGEST else text + _cut(size) for text, size in zip(found, lengths, strict=True)]
 
 
 def _cut(size: int) -> str:
-    return f"… (the first {LONGEST:,} of {size:,} characters)"
+    return f" … (the first {LONGEST:,} of {size:,} characters)"
 
 
 def select_texts(passages: str | Path, ids: pa.Array, folder: Path) -> Texts:
