@@ -43,6 +43,7 @@ rule all:
         report_inputs.submissions(config),
         report_inputs.exports(config),
         report_inputs.latencies(config),
+        report_inputs.explorers(config),
         manifest=paths.at(paths.MANIFEST, config),
         report_page=f"{paths.at(paths.REPORT, config)}index.html",
     localrule: True

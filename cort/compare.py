@@ -11,7 +11,8 @@ Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` wri
 Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which the
         recall of a system is at least that of the baseline's longest list;
         comparison.csv: the comparisons as a table;
-        queries.csv: the largest gains and losses of each system and measure against the baseline
+        queries.csv: the largest gains and losses of each system and measure against the baseline, each with its
+        address in the explorer if `--explorer` is given
 Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts both=cort both=bm25
             --per-query bm25.parquet cort.parquet both.parquet --recall bm25.csv cort.csv both.csv
             --queries queries.parquet --split dev --seed 42 --output comparison.json --output-table comparison.csv
@@ -35,9 +36,10 @@ from cort.evaluation.comparisons import (
     largest_differences,
     list_lengths,
 )
-from cort.evaluation.values import Values, read_recall, read_values
+from cort.evaluation.values import read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
+from cort.reporting.explorer.links import link
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -65,6 +67,7 @@ class Options:
     resamples: int = optional(10_000, "of the bootstrap, and of the randomisation test", "N")
     alpha: float = optional(0.05, "largest corrected p-value that is significant", "P")
     seed: int = optional(42, "of both", "N")
+    explorer: str | None = optional(None, "page of the explorer, as seen from the table of queries", "HTML")
     output: str = required("JSON")
     output_table: str = required("CSV", "the comparisons as a table")
     output_queries: str = required("CSV", "queries with the largest differences")
@@ -106,16 +109,9 @@ def _pairs(options: Options) -> list[Pair]:
     return sorted(found.values(), key=lambda pair: options.systems.index(pair.system))
 
 
-def _refuse_unlike(files: Sequence[str], values: Sequence[Values]) -> None:
-    """Check that all systems were measured on the same queries by the same measures."""
-    first = values[0]
-    for path, one in zip(files, values, strict=True):
-        pairs = {"queries": (one.query_ids, first.query_ids), "measures": (one.measures, first.measures)}
-        for what, (found, expected) in pairs.items():
-            if found != expected:
-                others = f"{len(found)} {what}, others than those of {files[0]}"
-                fix = "measure all systems on the same split by the same measures"
-                raise input_error(path, others, f"the same {what} in the same order", fix)
+def _link(options: Options, row: Sequence[object]) -> str | None:
+    system, measure, query_id = map(str, row[:3])
+    return options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
 
 
 def stage(options: Options) -> None:
@@ -123,7 +119,7 @@ def stage(options: Options) -> None:
     _check(options)
     pairs = _pairs(options)
     values = [read_values(path) for path in options.per_query]
-    _refuse_unlike(options.per_query, values)
+    refuse_unlike(options.per_query, values)
     systems = dict(zip(options.systems, values, strict=True))
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
     queries = tables.read_table(options.queries, tables.QUERIES)
@@ -139,9 +135,9 @@ def stage(options: Options) -> None:
     )
     columns = [field.name for field in fields(Comparison)]
     write_text(options.output_table, csv_text(columns, map(astuple, found.comparisons)))
+    columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
     differences = largest_differences(systems, options.baseline, texts)
-    columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference"]
-    write_text(options.output_queries, csv_text(columns, differences))
+    write_text(options.output_queries, csv_text(columns, ((*row, _link(options, row)) for row in differences)))
     write_artifact(options.output, found)
     for line in [verdicts.explain(found), *verdicts.lines(found)]:
         log.info("%s", line)

@@ -78,6 +78,7 @@ PROVENANCE = "results/{dataset}/provenance.json"
 MANIFEST = "results/{dataset}/manifest.json"
 LATENCY = "results/{dataset}/latency/{split}.json"
 REPORT = "results/{dataset}/report/"
+EXPLORER = "results/{dataset}/report/explore/{split}/index.html"
 REPRODUCTION = "results/{dataset}/report/reproduction/"
 SUBMISSION = "results/{dataset}/submissions/{submission}.{suffix}"
 

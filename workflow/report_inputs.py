@@ -17,6 +17,7 @@ from workflow.experiment.config import (
     evaluated_splits,
     graphs_of,
     named_models,
+    on_split,
     pairs_of_split_and_system,
     splits_of,
     systems_with,
@@ -40,6 +41,17 @@ def of_compared(config: Config, path: str, wildcards: Wildcards) -> list[str]:
     """Return a file of each system that is compared with the baseline."""
     names = compared(config, wildcards.split)
     return [paths.at(path, config, split=wildcards.split, system=name) for name in names]
+
+
+def of_split(config: Config, path: str, wildcards: Wildcards) -> list[str]:
+    """Return a file of each system that has a run for a split."""
+    return [paths.at(path, config, split=wildcards.split, system=name) for name in on_split(config, wildcards.split)]
+
+
+def explorers(config: Config) -> list[str]:
+    """Pages that show systems query by query, one for each evaluated split."""
+    splits = [split for split in evaluated_splits(config) if on_split(config, split)]
+    return [paths.at(paths.EXPLORER, config, split=split) for split in splits]
 
 
 def comparisons(config: Config) -> list[str]:

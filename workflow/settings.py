@@ -20,6 +20,7 @@ from workflow.experiment.config import (
     is_judged,
     kind_of,
     named_models,
+    on_split,
     parts_of,
     trainings,
     tuned_systems,
@@ -214,6 +215,12 @@ def compared_systems(config: Config, wildcards: Wildcards) -> Words:
     words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
     made = {"compared": names, "parts": found["parts"], "starts": found["starts"]}
     return Words([*option("systems", names), *words], {"systems": made, "evaluation.contrasts": found["contrasts"]})
+
+
+def explored(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that are shown query by query."""
+    names = on_split(config, wildcards.split)
+    return Words(option("systems", names), {"systems": names})
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:

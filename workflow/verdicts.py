@@ -1,4 +1,4 @@
-"""Print what the comparisons of an experiment say: per split, a line for each pair of systems.
+"""Print what the comparisons of an experiment say: per split, a line for each pair of systems; and where its pages are.
 
 Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
 """
@@ -13,8 +13,9 @@ from cort.evaluation import verdicts
 from cort.evaluation.comparisons import Comparisons
 from cort.formats.artifacts import read_artifact
 from cort.system.errors import InputError
+from workflow import paths
 from workflow.experiment.checks import ConfigError, load
-from workflow.report_inputs import comparisons
+from workflow.report_inputs import comparisons, explorers
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,13 +26,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     args = parser.parse_args(argv)
     try:
-        files = [path for path in comparisons(load(args.configfile)) if Path(path).exists()]
+        config = load(args.configfile)
+        files = [path for path in comparisons(config) if Path(path).exists()]
         found = [read_artifact(path, Comparisons) for path in files]
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     for one in found:
         sys.stdout.write("".join(f"{line}\n" for line in [verdicts.explain(one), *verdicts.lines(one)]))
+    pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]
+    sys.stdout.write("".join(f"{Path(page).absolute().as_uri()}\n" for page in pages if Path(page).exists()))
     return 0
 
 

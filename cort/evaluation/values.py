@@ -49,6 +49,18 @@ def read_values(path: str | Path) -> Values:
     return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values.reshape(shape))
 
 
+def refuse_unlike(files: Sequence[str | Path], values: Sequence[Values]) -> None:
+    """Check that all systems were measured on the same queries by the same measures."""
+    first = values[0]
+    for path, one in zip(files, values, strict=True):
+        pairs = {"queries": (one.query_ids, first.query_ids), "measures": (one.measures, first.measures)}
+        for what, (found, expected) in pairs.items():
+            if found != expected:
+                others = f"{len(found)} {what}, others than those of {files[0]}"
+                fix = "measure all systems on the same split by the same measures"
+                raise input_error(path, others, f"the same {what} in the same order", fix)
+
+
 def write_recall(path: str | Path, recall: Sequence[float]) -> None:
     """Write recall at depths 1, 2, ... with every digit."""
     write_text(path, csv_text(("depth", "recall"), enumerate(recall, start=1)))

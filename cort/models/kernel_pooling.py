@@ -149,6 +149,10 @@ class WordPairs:
         total: Rows = query_lengths + np.minimum(self.passages.lengths[passages], self.settings.max_length)
         return np.maximum(total, 1)
 
+    def texts(self, queries: Rows, passages: Rows) -> int:
+        """Count the texts that go through the model for some pairs: each pair is one."""
+        return len(queries)
+
     def _sequences(self, queries: Rows, passages: Rows) -> Sequences:
         def frame(row: int) -> Frame:
             query = self.queries[queries[row]][: self.settings.query_length]

@@ -15,6 +15,7 @@ from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
 from cort.evaluation.verdicts import by_pair
 from cort.reporting import labels
+from cort.reporting.explorer.links import link
 from cort.reporting.tables import best_shown, by_split, legend, names_of_measures, significant_differences
 
 
@@ -135,6 +136,6 @@ def render(template: str, **shown: Any) -> str:
     shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
     environment.filters |= {one.__name__: one for one in shared}
     environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall}
-    known = {"highlight": labels.highlight, "interval": labels.shown_interval, "version": __version__}
+    known = {"link": link, "highlight": labels.highlight, "interval": labels.shown_interval, "version": __version__}
     environment.globals |= {**known, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)

@@ -52,6 +52,7 @@ class ReportOptions:
     filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; a missing folder is no error", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
+    explorer: str | None = optional(None, "folder with an explorer per split, beside this report", "FOLDER")
     reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
 

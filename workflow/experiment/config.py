@@ -90,9 +90,14 @@ def pairs_of_split_and_system(config: Config, *kinds: str) -> list[tuple[str, st
     ]
 
 
+def on_split(config: Config, split: str) -> list[str]:
+    """List the systems that have a run for a split."""
+    return [name for name in config["systems"] if split in splits_of(config, name)]
+
+
 def compared(config: Config, split: str) -> list[str]:
     """List the systems that are compared on a split; none without the baseline."""
-    names = [name for name in config["systems"] if split in splits_of(config, name)]
+    names = on_split(config, split)
     return names if config["evaluation"]["baseline"] in names else []
 
 

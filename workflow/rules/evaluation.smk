@@ -70,6 +70,31 @@ rule disagreements:
         " --output {output:q} --log {log:q}"
 
 
+rule explorer:
+    input:
+        runs=partial(report_inputs.of_split, config, paths.RUN),
+        per_query=partial(report_inputs.of_split, config, paths.PER_QUERY),
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+        passages=paths.PASSAGES,
+    output:
+        page=paths.EXPLORER,
+    localrule: True
+    params:
+        options=options(
+            settings.explored,
+            "splits.{split}.relevance_level",
+            among("evaluation.explorer", "results", "megabytes"),
+        ),
+        folder=subpath(output.page, parent=True),
+    message:
+        "Write the explorer of {wildcards.split}"
+    shell:
+        "python -m cort.explorer --dataset {wildcards.dataset:q} --split {wildcards.split} {params.options:q}"
+        " --runs {input.runs:q} --per-query {input.per_query:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " --passages {input.passages:q} --output {params.folder:q} --log {log:q}"
+
+
 rule provenance:
     input:
         files=inputs.raw_inputs(config),
@@ -140,4 +165,4 @@ rule report:
         " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --tuned {params.weights:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
+        " --latency-files {input.latencies:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"

@@ -22,6 +22,7 @@ rule compare:
     shell:
         "python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
         " --queries {input.queries:q} --split {wildcards.split} --output {output.comparison:q}"
+        " --explorer ../report/explore/{wildcards.split}/index.html"
         " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"
 
 

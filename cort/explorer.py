@@ -1,0 +1,122 @@
+"""Write the explorer of a split: a page on which two systems are compared query by query, opened without a server.
+
+The page lists all judged queries by the difference of two systems, and shows the two rankings of a query side by side.
+It is a folder that works from any place, alone, and asks the network for nothing. Data lie in scripts that it loads
+when they are needed: values per system, and results of a few queries each. With more texts than `--megabytes` allow,
+those of the passages are left out that every system ranks low; ids, ranks, scores and relevant passages stay.
+
+Reads: runs and per-query measures of all systems, the queries, the judgements and the passages (streamed; the texts
+       shown are kept on the disk).
+Writes: a folder with index.html, explorer.js, explorer.css and data/*.js.
+Usage: python -m cort.explorer --dataset msmarco --split dev --systems bm25 cort --runs bm25.trec cort.trec
+       --per-query bm25.parquet cort.parquet --queries queries.parquet --qrels qrels.parquet
+       --passages passages.parquet --output explore/dev
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+
+from cort.evaluation.measures import read_qrels
+from cort.evaluation.values import read_values, refuse_unlike
+from cort.formats import tables
+from cort.formats.runs import read_run
+from cort.reporting.explorer.page import Experiment, write_page
+from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
+from cort.reporting.explorer.texts import select_texts
+from cort.system import cli
+from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_folder, temporary_folder
+from cort.system.options import optional, required
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    dataset: str = required("NAME", "shown on the page")
+    split: str = required("NAME", "shown on the page")
+    systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
+    runs: tuple[str, ...] = required("TREC", "a run per system")
+    per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
+    queries: str = required("PARQUET")
+    qrels: str = required("PARQUET")
+    passages: str = required("PARQUET")
+    relevance_level: int = optional(1, "lowest grade that is relevant", "GRADE")
+    results: int = optional(20, "results shown of each ranking", "N")
+    megabytes: int = optional(60, "largest size of the folder, in millions of bytes", "MB")
+    output: str = required("FOLDER")
+
+
+def _check(options: Options) -> None:
+    names = options.systems
+    for option, files in (("--runs", options.runs), ("--per-query", options.per_query)):
+        if len(files) != len(names):
+            fix = "name a file for each system, in their order"
+            raise input_error(option, f"{len(files)} files", f"{len(names)}, one per system", fix)
+    if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
+        raise input_error("--systems", f"{shorten(repeated[0])} twice", "each system once", "drop one")
+    for option, value in (("--results", options.results), ("--megabytes", options.megabytes)):
+        if value < 1:
+            raise input_error(option, str(value), "1 or more", "raise it")
+
+
+def _texts_of_queries(path: str, query_ids: list[str]) -> list[str]:
+    queries = tables.read_table(path, tables.QUERIES)
+    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    if missing := [one for one in query_ids if one not in texts]:
+        fix = "name the queries of the same split"
+        raise input_error(path, f"no query_id {shorten(missing[0])}", "every query that was measured", fix)
+    return [texts[one] for one in query_ids]
+
+
+def stage(options: Options) -> None:
+    """Read, one run at a time; write the folder whole or not at all."""
+    _check(options)
+    values = [read_values(path) for path in options.per_query]
+    refuse_unlike(options.per_query, values)
+    query_ids, level = values[0].query_ids, options.relevance_level
+    texts_of_queries = _texts_of_queries(options.queries, query_ids)
+    qrels = read_qrels(options.qrels, level)
+    if unjudged := [one for one in query_ids if one not in qrels]:
+        expected = "judgements of every query that was measured"
+        raise input_error(options.qrels, f"none of {shorten(unjudged[0])}", expected, "name those of the same split")
+    relevant = relevant_passages(qrels, query_ids, level)
+    tops, ranks = [], []
+    for path in options.runs:
+        run = read_run(path)
+        tops.append(first_results(run, query_ids, options.results))
+        ranks.append(ranks_of(run, qrels, query_ids, relevant))
+    rankings = combine(tops, relevant, ranks)
+    shown = Experiment(
+        dataset=options.dataset,
+        split=options.split,
+        systems=options.systems,
+        values=values,
+        texts=texts_of_queries,
+        qrels=qrels,
+        relevance_level=level,
+        rankings=rankings,
+    )
+    with temporary_folder(options.output) as parts, atomic_folder(options.output) as folder:
+        texts = select_texts(options.passages, rankings.ids, parts)
+        written = write_page(folder, shown, texts, options.megabytes)
+    size, queries, systems = written.bytes / 1e6, len(query_ids), len(options.systems)
+    log.info("%d queries, %d systems, %d texts, %.1f MB", queries, systems, written.texts, size)
+    if written.left_out:
+        share, others = 100 * written.left_out / written.texts, written.others
+        log.info(
+            "%.1f %% of the texts are left out; queries have those of what is relevant and of %d more", share, others
+        )
+    if size > options.megabytes:
+        log.warning("%.1f MB, although all texts that may be are left out: fewer --results take less", size)
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,687 @@
+// The explorer: two systems, query by query. Texts from outside are only ever set as textContent.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, SHARDS_KEPT = 24;
+const NARROW = "(max-width: 56rem)", SVG = "http://www.w3.org/2000/svg";
+
+// Data. A source has index(), values(system) and query(place), which promise what cort/reporting/explorer/shards.py
+// describes. This one loads scripts of the folder, for a page that was opened as a file may fetch nothing.
+
+const arrived = new Map();
+window.shard = (name, packed) => arrived.set(name, packed);
+
+function folderSource() {
+  const held = new Map();
+  let starts = [];
+
+  function load(name) {
+    const found = held.get(name) ?? read(name).catch((error) => { held.delete(name); throw error; });
+    held.delete(name);
+    held.set(name, found);
+    const results = [...held.keys()].filter((key) => key.startsWith("results"));
+    if (results.length > SHARDS_KEPT) held.delete(results[0]);
+    return found;
+  }
+
+  async function read(name) {
+    const file = `data/${name}.js`, script = document.createElement("script");
+    const broken = new Error(`${file} cannot be read. The page needs its whole folder: copy it again, or build it again.`);
+    await new Promise((done, failed) => {
+      script.onload = done;
+      script.onerror = () => failed(broken);
+      script.src = file;
+      document.head.append(script);
+    }).finally(() => script.remove());
+    const packed = arrived.get(name);
+    arrived.delete(name);
+    if (typeof DecompressionStream === "undefined") throw new Error("This page needs a browser of 2023 or newer.");
+    try {
+      const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
+      return await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+    } catch {
+      throw broken;
+    }
+  }
+
+  return {
+    async index() {
+      const index = await load("index");
+      starts = index.shards;
+      return index;
+    },
+    async values(system) {
+      const { measures, first, judged } = await load(`values-${system}`);
+      return { measures: measures.map(({ values, places }) => places.map((place) => values[place])), first, judged };
+    },
+    async query(place) {
+      const number = starts.findLastIndex((start) => start <= place);
+      return (await load(`results-${number}`))[place - starts[number]];
+    },
+  };
+}
+
+// Small tools.
+
+function element(name, attributes = {}, ...children) {
+  const made = attributes.svg ? document.createElementNS(SVG, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "svg" || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+const drawn = (name, attributes, ...children) => element(name, { svg: true, ...attributes }, ...children);
+const count = (number) => number.toLocaleString("en");
+const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
+const fixed = (value) => value.toFixed(3);
+const signed = (value) => (value === 0 ? "0.000" : (value > 0 ? "+" : MINUS) + fixed(Math.abs(value)));
+const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(RR|AP)(?=[@(]|$)/, "M$1")
+  + (measure.includes("judged_only") ? ", judged only" : "");
+
+// Who uses the keyboard stays where they are when what they used is drawn anew.
+function redraw(box, ...children) {
+  const stops = () => [...box.querySelectorAll("button, [tabindex], summary")];
+  const place = stops().indexOf(document.activeElement);
+  box.replaceChildren(...children);
+  if (place < 0) return;
+  stops()[place]?.focus();
+  if (!box.contains(document.activeElement)) box.focus();
+}
+
+function download(name, rows) {
+  const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  const text = rows.map((row) => row.map(cell).join(",") + "\n").join("");
+  const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  element("a", { href: address, download: name.replace(/[^\w.+-]+/g, "_") }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  say(`${plural(rows.length - 1, "row")} downloaded`);
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Not every browser lets a file have the clipboard that way.
+    const area = element("textarea", { class: "unseen" });
+    const before = document.activeElement;
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    before?.focus();
+    if (!done) return complain(`The browser refuses to copy. The line is: ${text}`);
+  }
+  say(`Copied: ${text}`);
+}
+
+function say(text) {
+  $("status").textContent = text;
+}
+
+function complain(text) {
+  $("message").textContent = text;
+  $("message").hidden = !text;
+}
+
+// Words of the query, as cort/reporting/labels.py marks them; of scripts without blanks, as the browser finds them.
+
+const SEGMENTER = typeof Intl.Segmenter === "function" ? new Intl.Segmenter(undefined, { granularity: "word" }) : null;
+
+function parts(text) {
+  if (!SEGMENTER || /^[\p{ASCII}\p{Script=Latin}]*$/u.test(text)) {
+    return text.split(/([\p{L}\p{N}\p{M}_]+)/u).map((part, place) => [part, place % 2 === 1]);
+  }
+  return Array.from(SEGMENTER.segment(text), ({ segment, isWordLike }) => [segment, isWordLike]);
+}
+
+function stem(word) {
+  const ending = ["ing", "ed", "es", "s"].find((one) => word.endsWith(one));
+  if (ending && word.length - ending.length >= 3 && !/(ss|us|is)$/.test(word)) {
+    word = word.slice(0, -ending.length);
+    if (/^(ing|ed)$/.test(ending) && word.length > 3 && /([^aeiouls])\1$/.test(word)) word = word.slice(0, -1);
+  }
+  for (const last of [/[ey]$/, /i$/]) if (word.length > 3) word = word.replace(last, "");
+  return word;
+}
+
+function marked(text, query) {
+  const stop = new Set(index.stop_words), wanted = new Set();
+  const known = (word) => !stop.has(word) && wanted.has(stem(word));
+  for (const [part, isWord] of parts(query.toLowerCase())) if (isWord && !stop.has(part)) wanted.add(stem(part));
+  const found = document.createDocumentFragment();
+  let plain = "";
+  for (const [part, isWord] of parts(text)) {
+    if (!isWord || !known(part.toLowerCase())) {
+      plain += part;
+      continue;
+    }
+    found.append(plain, element("mark", {}, part));
+    plain = "";
+  }
+  found.append(plain);
+  return found;
+}
+
+// State: all of it is in the address, so that links and the back button work.
+
+const source = folderSource();
+let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0;
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1)), faults = [];
+  const among = (key, names, usual) => {
+    const name = given.get(key);
+    if (name === null || names.includes(name)) return name ?? usual;
+    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here: ${usual} is shown.`);
+    return usual;
+  };
+  const usual = index.pair.map((place) => index.systems[place]);
+  state = {
+    a: among("a", index.systems, usual[0]),
+    b: among("b", index.systems, usual[1]),
+    measure: among("measure", index.measures, index.measures[0]),
+    sort: among("sort", Object.keys(SORTS), "difference"),
+    show: among("show", Object.keys(FILTERS), "all"),
+    pick: given.get("pick") ?? "",
+    find: given.get("find") ?? "",
+    q: given.get("q"),
+  };
+  if (state.q !== null && !index.ids.includes(state.q)) {
+    faults.push(`The address asks for q=${state.q.slice(0, 80)}, a query that this split has no judgements of.`);
+    state.q = null;
+  }
+  complain(faults.join(" "));
+}
+
+const busy = () => $("page").setAttribute("aria-busy", "true");
+
+function go(changes, replaced = false) {
+  const usual = { sort: "difference", show: "all", pick: "", find: "" };
+  const pairs = Object.entries({ ...state, ...changes }).filter(([key, value]) => value !== null && value !== usual[key]);
+  const address = "#" + new URLSearchParams(pairs);
+  busy();
+  if (address === location.hash) update();
+  else if (replaced) location.replace(address);
+  else location.hash = address;
+}
+
+// Queries: what is compared, and in which order.
+
+const by = (key) => (one, other) => key(other) - key(one) || one.place - other.place;
+const SORTS = {
+  difference: ["A better first", () => by((row) => row.difference)],
+  against: ["B better first", () => by((row) => -row.difference)],
+  size: ["Largest difference first", () => by((row) => Math.abs(row.difference))],
+  file: ["As in the file", () => by(() => 0)],
+};
+const FILTERS = {
+  all: ["All queries", () => true],
+  won: ["A is better", (row) => row.difference > 0],
+  tied: ["Both are equal", (row) => row.difference === 0],
+  lost: ["B is better", (row) => row.difference < 0],
+  "only-a": ["Only A finds a relevant passage", (row) => row.first[0] && !row.first[1]],
+  "only-b": ["Only B finds a relevant passage", (row) => row.first[1] && !row.first[0]],
+  neither: ["Neither finds a relevant passage", (row) => !row.first[0] && !row.first[1]],
+  unjudged: ["The top passage of A or B is not judged", (row) => row.judged.includes(0)],
+  empty: ["A or B has no results", (row) => row.judged.includes(null)],
+};
+const cell = (value) => Math.round(value * CELLS);
+const bin = (difference) => Math.sign(difference) * Math.ceil(Math.abs(difference) * BINS - 1e-9);
+const PICKS = {
+  values: (row) => `values:${cell(row.b)},${cell(row.a)}`,
+  difference: (row) => `difference:${bin(row.difference)}`,
+};
+
+async function compare() {
+  const key = JSON.stringify([state.a, state.b, state.measure]);
+  if (key === compared) return;
+  const places = [state.a, state.b].map((name) => index.systems.indexOf(name));
+  const [a, b] = await Promise.all(places.map((place) => source.values(place)));
+  const column = index.measures.indexOf(state.measure);
+  rows = index.ids.map((id, place) => {
+    const values = [a, b].map((one) => one.measures[column][place]);
+    const difference = values[0] - values[1];
+    return {
+      id, place, text: index.queries[place], a: values[0], b: values[1],
+      difference: Math.abs(difference) < 1e-9 ? 0 : difference,
+      first: [a.first[place], b.first[place]], judged: [a.judged[place], b.judged[place]],
+    };
+  });
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  means = index.measures.map((name, place) => [name, mean(a.measures[place]), mean(b.measures[place])]);
+  compared = key;
+  listed = "";
+}
+
+function select() {
+  const words = state.find.toLowerCase().split(/\s+/).filter(Boolean);
+  const pick = PICKS[state.pick.split(":")[0]], shown = FILTERS[state.show][1];
+  const matches = (row) => {
+    const text = `${row.id} ${row.text}`.toLowerCase();
+    return shown(row) && (!pick || pick(row) === state.pick) && words.every((word) => text.includes(word));
+  };
+  visible = rows.filter(matches).sort(SORTS[state.sort][1]());
+}
+
+async function update() {
+  const turn = ++asked;
+  try {
+    readAddress();
+    await compare();
+    if (turn !== asked) return;
+    const key = JSON.stringify([compared, state.find, state.show, state.sort, state.pick]);
+    if (key !== listed) {
+      select();
+      listed = key;
+      showControls();
+      showOverview();
+      $("list").scrollTop = 0;
+    }
+    const row = state.q === null ? visible[0] : rows[index.ids.indexOf(state.q)];
+    showList(row);
+    await showQuery(row, turn);
+  } catch (error) {
+    if (turn === asked) complain(error.message);
+  } finally {
+    if (turn === asked) $("page").setAttribute("aria-busy", "false");
+  }
+}
+
+// The controls.
+
+function fill(select, pairs, chosen) {
+  select.replaceChildren(...pairs.map(([value, text]) => element("option", { value, selected: value === chosen }, text)));
+  select.value = chosen;
+}
+
+function showControls() {
+  for (const side of ["a", "b"]) fill($(side), index.systems.map((name) => [name, name]), state[side]);
+  fill($("measure"), index.measures.map((name) => [name, label(name)]), state.measure);
+  for (const [id, kinds] of [["show", FILTERS], ["sort", SORTS]]) {
+    fill($(id), Object.entries(kinds).map(([key, [text]]) => [key, text]), state[id]);
+  }
+  if (document.activeElement !== $("find")) $("find").value = state.find;
+  $("unpick").hidden = !state.pick;
+  $("shown").textContent = visible.length === rows.length ? plural(rows.length, "query", "queries")
+    : `${count(visible.length)} of ${plural(rows.length, "query", "queries")}`;
+  $("none").hidden = visible.length > 0;
+  $("list").hidden = $("queries-csv").disabled = !visible.length;
+}
+
+// The overview: counts, values of both systems, differences.
+
+function showOverview() {
+  const shares = [["won", `${state.a} better`, "of-a"], ["tied", "equal", ""], ["lost", `${state.b} better`, "of-b"]];
+  redraw($("counts"), ...shares.map(([show, text, kind]) => {
+    const number = rows.filter(FILTERS[show][1]).length, pressed = state.show === show;
+    return element("button", {
+      type: "button", class: kind, "aria-pressed": String(pressed),
+      onclick: () => go({ show: pressed ? "all" : show, q: null }),
+    }, element("b", {}, count(number)), " ", element("bdi", {}, text));
+  }));
+  const measure = label(state.measure).replace(/^M(?=RR|AP)/, "");
+  scatter(measure);
+  histogram(measure);
+  const head = ["Mean", state.a, state.b, "Difference"].map((text, place) =>
+    element("th", { scope: "col", class: ["", "of-a", "of-b", ""][place] }, element("bdi", {}, text)));
+  $("means").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...means.map(([name, a, b]) =>
+    element("tr", { class: name === state.measure ? "chosen" : undefined }, element("th", { scope: "row" }, label(name)),
+      ...[fixed(a), fixed(b), signed(Number((a - b).toFixed(3)))].map((text) => element("td", {}, text))))));
+}
+
+function grouped(kind) {
+  const found = new Map();
+  for (const row of rows) {
+    const key = PICKS[kind](row), one = found.get(key);
+    if (one) one.number++;
+    else found.set(key, { key, number: 1, row });
+  }
+  return [...found.values()];
+}
+
+// Marks of a chart are one stop of the tab key; arrow keys go from one to the next.
+function asButtons(svg, frame, items) {
+  const marks = items.map(({ mark, key, title }) => {
+    mark.append(drawn("title", {}, title));
+    for (const [name, value] of Object.entries({
+      role: "button", tabindex: -1, "aria-label": title, "aria-pressed": String(state.pick === key), "data-key": key,
+    })) mark.setAttribute(name, value);
+    return mark;
+  });
+  (marks.find((mark) => mark.dataset.key === state.pick) ?? marks[0])?.setAttribute("tabindex", 0);
+  const choose = (mark) => go({ pick: state.pick === mark.dataset.key ? "" : mark.dataset.key, q: null });
+  svg.onclick = (event) => marks.includes(event.target) && choose(event.target);
+  svg.onkeydown = (event) => {
+    const place = marks.indexOf(document.activeElement);
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (place < 0 || (!step && event.key !== "Enter" && event.key !== " ")) return;
+    event.preventDefault();
+    if (!step) return choose(marks[place]);
+    const next = marks[(place + step + marks.length) % marks.length];
+    marks[place].setAttribute("tabindex", -1);
+    next.setAttribute("tabindex", 0);
+    next.focus();
+  };
+  const focused = svg.contains(document.activeElement);
+  svg.replaceChildren(frame, drawn("g", { class: "marks" }, ...marks));
+  if (focused) svg.querySelector("[tabindex='0']")?.focus();
+}
+
+function axis(x, y, text, anchor, turned) {
+  const turn = turned ? { transform: `rotate(-90 ${x} ${y})` } : {};
+  return drawn("text", { x, y, "text-anchor": anchor, ...turn }, text);
+}
+
+const clipped = (name) => (name.length > 26 ? `${name.slice(0, 25)}…` : name);
+
+function scatter(measure) {
+  const [left, top, size] = [46, 8, 168], groups = grouped("values").sort((one, other) => other.number - one.number);
+  const at = ({ row }) => [left + (cell(row.b) / CELLS) * size, top + size - (cell(row.a) / CELLS) * size];
+  const largest = groups[0]?.number ?? 1;
+  const frame = drawn("g", { "aria-hidden": "true", class: "frame" },
+    drawn("path", { d: `M${left} ${top + size}L${left + size} ${top}`, class: "diagonal" }),
+    drawn("path", { d: `M${left - 8} ${top - 4}V${top + size + 8}H${left + size + 4}` }),
+    axis(left - 12, top + 4, "1", "end"), axis(left - 12, top + size + 4, "0", "end"),
+    axis(left, top + size + 21, "0", "middle"), axis(left + size, top + size + 21, "1", "middle"),
+    axis(14, top + size / 2, clipped(state.a), "middle", true), axis(left + size / 2, top + size + 34, clipped(state.b), "middle"));
+  $("scatter").setAttribute("aria-label", `${measure} of each query: ${state.a} upwards, ${state.b} to the right`);
+  asButtons($("scatter"), frame, groups.map((group) => {
+    const [x, y] = at(group), kind = cell(group.row.a) - cell(group.row.b);
+    const values = [cell(group.row.a), cell(group.row.b)].map((one) => (one / CELLS).toFixed(2));
+    return {
+      key: group.key,
+      title: `${plural(group.number, "query", "queries")}: ${state.a} about ${values[0]}, ${state.b} about ${values[1]}`,
+      mark: drawn("circle", {
+        cx: x, cy: y, r: 2.2 + 11 * Math.sqrt(group.number / largest), class: kind > 0 ? "of-a" : kind < 0 ? "of-b" : "",
+      }),
+    };
+  }));
+  $("scatter-about").textContent = `${measure} of each query; a larger dot is more queries. Choose one to see them.`;
+}
+
+function histogram(measure) {
+  const [left, top, width, height] = [14, 20, 392, 150], step = width / (2 * BINS + 1);
+  const groups = grouped("difference").sort((one, other) => bin(one.row.difference) - bin(other.row.difference));
+  const largest = Math.max(1, ...groups.map((group) => group.number));
+  const middle = left + step * BINS;
+  const frame = drawn("g", { "aria-hidden": "true", class: "frame" },
+    drawn("path", { d: `M${left} ${top + height}H${left + width}` }),
+    ...[-1, -0.5, 0, 0.5, 1].map((value) =>
+      axis(middle + step / 2 + value * step * (BINS + 0.5), top + height + 15, value === 0 ? "0" : signed(value).slice(0, 4), "middle")),
+    axis(left, top + height + 34, `${clipped(state.b)} better`, "start"),
+    axis(left + width, top + height + 34, `${clipped(state.a)} better`, "end"),
+    ...groups.map(({ row, number }) => axis(middle + step * (bin(row.difference) + 0.5),
+      top + height - 4 - height * Math.sqrt(number / largest), number > 9999 ? `${Math.round(number / 1000)}k` : String(number), "middle")));
+  $("histogram").setAttribute("aria-label", `Queries by the difference in ${measure}, ${state.a} minus ${state.b}`);
+  asButtons($("histogram"), frame, groups.map(({ key, number, row }) => {
+    const place = bin(row.difference), tall = height * Math.sqrt(number / largest);
+    const bounds = [(Math.abs(place) - 1) / BINS, Math.abs(place) / BINS].map((one) => one.toFixed(1));
+    const better = place ? `${place > 0 ? state.a : state.b} better by ${bounds[0]} to ${bounds[1]}` : "no difference";
+    return {
+      key,
+      title: `${plural(number, "query", "queries")}: ${better}`,
+      mark: drawn("rect", {
+        x: middle + step * place + 1, y: top + height - tall, width: step - 2, height: tall, class: place > 0 ? "of-a" : place < 0 ? "of-b" : "",
+      }),
+    };
+  }));
+  $("histogram-about").textContent = `Differences in ${measure}; heights are square roots of the numbers.`;
+}
+
+// The list: only the rows in view are there.
+
+function showList(row) {
+  const list = $("list"), place = visible.indexOf(row), changed = current !== row?.id;
+  current = row?.id;
+  $("rows").style.height = `${visible.length * ROW}px`;
+  if (changed && place >= 0) {
+    if (place * ROW < list.scrollTop) list.scrollTop = place * ROW;
+    const below = (place + 1) * ROW - list.clientHeight;
+    if (below > list.scrollTop) list.scrollTop = below;
+  }
+  drawRows();
+}
+
+function drawRows() {
+  const list = $("list"), start = Math.max(0, Math.floor(list.scrollTop / ROW) - 6);
+  const shown = visible.slice(start, start + Math.ceil((list.clientHeight || 600) / ROW) + 12);
+  // The chosen row is always there: the list names it for screen readers.
+  const chosen = visible.findIndex((row) => row.id === current), items = shown.map((row, offset) => [row, start + offset]);
+  if (chosen >= 0 && (chosen < start || chosen >= start + shown.length)) items.push([visible[chosen], chosen]);
+  $("rows").replaceChildren(...items.map(([row, place]) => option(row, place, place === chosen)));
+  if (chosen >= 0) list.setAttribute("aria-activedescendant", `row-${chosen}`);
+  else list.removeAttribute("aria-activedescendant");
+}
+
+function option(row, place, chosen) {
+  const kind = row.difference > 0 ? "of-a" : row.difference < 0 ? "of-b" : "quiet";
+  const made = element("div", {
+    role: "option", id: `row-${place}`, class: "row", "aria-selected": String(chosen),
+    "aria-posinset": place + 1, "aria-setsize": visible.length, onclick: () => choose(place, false),
+  },
+  element("span", { class: "text", dir: "auto" }, row.text.slice(0, 300)),
+  element("span", { class: "difference" }, element("b", { class: kind }, signed(row.difference)),
+    element("small", {}, `${fixed(row.a)} · ${fixed(row.b)}`)));
+  made.style.top = `${place * ROW}px`;
+  return made;
+}
+
+function choose(place, byKey) {
+  if (place < 0 || place >= visible.length) return;
+  // A walk through the list with the arrow keys is one step back.
+  go({ q: visible[place].id }, byKey);
+  if (!byKey && matchMedia(NARROW).matches) $("query").scrollIntoView();
+}
+
+function onListKey(event) {
+  const page = Math.max(1, Math.floor($("list").clientHeight / ROW) - 1), last = visible.length - 1;
+  const place = visible.findIndex((row) => row.id === current);
+  const target = {
+    ArrowDown: place + 1, ArrowUp: place - 1, PageDown: Math.min(last, place + page), PageUp: Math.max(0, place - page), Home: 0, End: last,
+  }[event.key];
+  if (target === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  choose(target, true);
+}
+
+// The query: what is relevant, and both rankings.
+
+async function showQuery(row, turn) {
+  const article = $("query");
+  if (!row) {
+    article.replaceChildren();
+    document.title = `Explorer: ${index.dataset}, ${index.split}`;
+    return;
+  }
+  const slow = setTimeout(() => { say("Loading the query"); article.classList.add("slow"); }, 150);
+  try {
+    const query = await source.query(row.place);
+    if (turn === asked) drawQuery(row, query);
+  } finally {
+    clearTimeout(slow);
+    article.classList.remove("slow");
+  }
+}
+
+function drawQuery(row, query) {
+  const places = [state.a, state.b].map((name) => index.systems.indexOf(name));
+  const sides = places.map((place) => query.rankings[place]), [ofA, ofB] = sides.map((one) => new Set(one));
+  const common = sides[0].filter((doc) => ofB.has(doc)).length, place = visible.indexOf(row);
+  document.title = `${row.text.slice(0, 60)}: ${state.a} and ${state.b}, ${index.dataset}`;
+  const step = (text, to) => element("button", { type: "button", disabled: to < 0 || to >= visible.length, onclick: () => choose(to, false) }, text);
+  const body = element("div", { class: "rankings" },
+    ranking(0, row, query, sides, ofB), drawn("svg", { class: "moves", "aria-hidden": "true" }), ranking(1, row, query, sides, ofA));
+  redraw($("query"),
+    element("p", { class: "bar" }, step("← Previous", place < 0 ? -1 : place - 1), step("Next →", place < 0 ? -1 : place + 1),
+      element("button", { type: "button", onclick: () => downloadRankings(row, query, places) }, "CSV of both rankings")),
+    element("h2", { id: "heading", dir: "auto" }, row.text || "(an empty query)"),
+    element("p", { class: "facts" }, element("span", {}, "Query ", element("code", {}, element("bdi", {}, row.id))),
+      element("span", {}, element("bdi", { class: "of-a" }, state.a), ` ${fixed(row.a)}`),
+      element("span", {}, element("bdi", { class: "of-b" }, state.b), ` ${fixed(row.b)}`),
+      element("b", { class: row.difference > 0 ? "of-a" : row.difference < 0 ? "of-b" : "" }, signed(row.difference))),
+    relevantTable(row, query, places),
+    element("p", { class: "quiet summary" }, `Of the first ${index.depth} results `, element("b", {}, count(common)), " are in both, ",
+      element("b", {}, count(ofA.size - common)), " only in ", element("bdi", { class: "of-a" }, state.a), ", ",
+      element("b", {}, count(ofB.size - common)), " only in ", element("bdi", { class: "of-b" }, state.b), "."),
+    body);
+  for (const name of ["pointerover", "focusin"]) body.addEventListener(name, (event) => light(body, event.target.closest(".result")?.dataset.doc));
+  body.addEventListener("pointerleave", () => light(body));
+  drawMoves();
+}
+
+const rankText = (rank) => (rank ? `rank ${count(rank)}` : "not retrieved");
+
+function relevantTable(row, query, places) {
+  if (!query.relevant) return element("p", { class: "quiet" }, "No passage is judged relevant to this query.");
+  const ranks = places.map((place) => query.ranks[place]);
+  const shown = [...Array(query.relevant).keys()];
+  const best = (doc) => Math.min(...ranks.map((one) => one[doc] || Infinity));
+  shown.sort((one, other) => best(one) - best(other) || one - other);
+  const lines = shown.map((doc) => {
+    const button = element("button", { type: "button", "aria-expanded": "false" }, "Text");
+    const line = element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, query.docs[doc])), element("td", {}, String(query.grades[doc])),
+      ...ranks.map((one, side) => element("td", { class: side ? "of-b" : "of-a" }, rankText(one[doc]))), element("td", {}, button));
+    button.onclick = () => {
+      const open = button.getAttribute("aria-expanded") === "false";
+      button.setAttribute("aria-expanded", String(open));
+      if (open) line.after(element("tr", {}, element("td", { colspan: 5, class: "passage", dir: "auto" }, marked(query.texts[doc] ?? "", row.text))));
+      else line.nextSibling.remove();
+      drawMoves();
+    };
+    button.setAttribute("aria-label", `Text of ${query.docs[doc]}`);
+    return line;
+  });
+  const others = index.systems.map((name, place) => [name, query.ranks[place].filter(Boolean).sort((one, other) => one - other)[0] ?? 0]);
+  const all = element("table", { class: "all" }, element("thead", {}, element("tr", {}, ...["System", "First relevant passage"].map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, ...others.map(([name, rank]) => element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, name)), element("td", {}, rankText(rank))))));
+  const table = element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Relevant passages" },
+    element("table", {}, element("caption", {}, `${plural(query.relevant, "relevant passage")}, ranks in the whole runs`),
+      element("thead", {}, element("tr", {}, ...["Passage", "Grade", state.a, state.b, ""].map((text, column) =>
+        (text ? element("th", { scope: "col", class: { 2: "of-a", 3: "of-b" }[column] }, element("bdi", {}, text)) : element("td", {}))))),
+      element("tbody", {}, ...lines)));
+  return element("div", { class: "relevant-passages" }, table,
+    element("details", { ontoggle: drawMoves }, element("summary", {}, `All ${plural(index.systems.length, "system")}`), all));
+}
+
+function ranking(side, row, query, sides, others) {
+  const name = [state.a, state.b][side], other = [state.b, state.a][side], mine = sides[side];
+  const where = new Map(sides[1 - side].map((doc, place) => [doc, place + 1]));
+  const known = query.ranks[index.systems.indexOf(other)];
+  const items = mine.map((doc, place) => {
+    const rank = place + 1, there = where.get(doc) ?? (doc < query.relevant ? known[doc] : 0);
+    return result({ doc, rank, there, both: others.has(doc), name, other, row, query, score: query.scores[index.systems.indexOf(name)][place] });
+  });
+  return element("section", { class: `ranking ${side ? "of-b" : "of-a"}`, "aria-label": `Ranking of ${side ? "B" : "A"}, ${name}` },
+    element("h3", {}, side ? "B " : "A ", element("bdi", {}, name)),
+    items.length ? element("ol", {}, ...items)
+      : element("p", { class: "message" }, element("bdi", {}, name), " has no results for this query: it counts 0."));
+}
+
+function moved({ doc, rank, there, other, query }) {
+  const name = element("bdi", {}, other);
+  if (!there) return [doc < query.relevant ? "not retrieved by " : `not in the first ${index.depth} of `, name];
+  const by = there - rank;
+  return [by === 0 ? "same rank in " : `${by > 0 ? "▲" : "▼"} ${count(Math.abs(by))}: rank ${count(there)} in `, name];
+}
+
+function result(one) {
+  const { doc, rank, row, query, name, score, both } = one, grade = query.grades[doc], id = query.docs[doc];
+  const kind = grade === null ? "unjudged" : doc < query.relevant ? "relevant" : "irrelevant";
+  const judged = { unjudged: "not judged", relevant: `relevant, grade ${grade}`, irrelevant: `not relevant, grade ${grade}` }[kind];
+  const text = query.texts[doc], long = text !== null && text.length > CLIP;
+  const passage = element("p", { class: "passage", dir: "auto" });
+  const show = (whole) => passage.replaceChildren(marked(long && !whole ? `${text.slice(0, CLIP).replace(/\s+\S*$/, "")} …` : text, row.text));
+  if (text === null) passage.append(element("i", {}, `The text was left out: all systems rank this passage low, and the page may have ${index.cut.megabytes} MB.`));
+  else show(false);
+  const more = element("button", { type: "button", "aria-expanded": "false", "aria-label": `Whole text of ${id}` }, "Whole text");
+  more.onclick = () => {
+    const open = more.getAttribute("aria-expanded") === "false";
+    more.setAttribute("aria-expanded", String(open));
+    more.textContent = open ? "Less text" : "Whole text";
+    show(open);
+    drawMoves();
+  };
+  const line = `${row.id} Q0 ${id} ${rank} ${score} ${name}`;
+  return element("li", { class: `result ${kind}${both ? "" : " alone"}`, "data-doc": doc },
+    element("div", { class: "line" }, element("b", { class: "rank" }, count(rank)), element("span", { class: "badge" }, judged),
+      element("span", { class: "move" }, ...moved(one)), element("span", { class: "score", title: "Score" }, String(score))),
+    element("div", { class: "doc" }, element("bdi", {}, id)),
+    passage,
+    element("div", { class: "actions" }, long ? more : null,
+      element("button", { type: "button", "aria-label": `Copy the TREC line of ${id}`, onclick: () => copy(line) }, "Copy TREC line")));
+}
+
+function light(body, doc) {
+  for (const one of body.querySelectorAll("[data-doc]")) one.classList.toggle("lit", doc !== undefined && one.dataset.doc === doc);
+}
+
+// Moves: lines between the two places of a passage.
+function drawMoves() {
+  const svg = document.querySelector(".moves");
+  if (!svg || svg.clientWidth === 0) return;
+  const box = svg.getBoundingClientRect(), [left, right] = document.querySelectorAll(".ranking");
+  const middles = (side) => new Map(Array.from(side.querySelectorAll(".result"), (one) => [one.dataset.doc, [one, one.getBoundingClientRect().top - box.top + 18]]));
+  const there = middles(right), width = box.width;
+  const lines = Array.from(middles(left)).filter(([doc]) => there.has(doc)).map(([doc, [item, y]]) => {
+    const to = there.get(doc)[1], kind = item.classList.contains("relevant") ? "relevant" : "";
+    return drawn("path", { d: `M0 ${y}C${width / 2} ${y} ${width / 2} ${to} ${width} ${to}`, class: kind, "data-doc": doc });
+  });
+  svg.replaceChildren(...lines);
+}
+
+// Downloads.
+
+function downloadQueries() {
+  const head = ["query_id", "query", state.a, state.b, "difference", "measure"];
+  download(`${index.dataset}.${index.split}.queries.csv`, [head, ...visible.map((row) => [row.id, row.text, row.a, row.b, row.difference, state.measure])]);
+}
+
+function downloadRankings(row, query, places) {
+  const lines = places.flatMap((system) => query.rankings[system].map((doc, place) =>
+    [row.id, row.text, index.systems[system], place + 1, query.docs[doc], query.scores[system][place], query.grades[doc] ?? "", query.texts[doc] ?? ""]));
+  download(`${index.dataset}.${index.split}.${row.id}.csv`, [["query_id", "query", "system", "rank", "doc_id", "score", "grade", "text"], ...lines]);
+}
+
+// The start.
+
+function listen() {
+  for (const id of ["a", "b", "measure"]) $(id).onchange = () => go({ [id]: $(id).value, pick: "" });
+  for (const id of ["show", "sort"]) $(id).onchange = () => go({ [id]: $(id).value, q: null });
+  $("swap").onclick = () => go({ a: state.b, b: state.a, pick: "" });
+  $("skip").onclick = () => $("query").focus();
+  $("unpick").onclick = () => { go({ pick: "", q: null }); $("list").focus(); };
+  $("queries-csv").onclick = downloadQueries;
+  let typed;
+  $("find").oninput = () => { busy(); clearTimeout(typed); typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120); };
+  $("list").onscroll = drawRows;
+  $("list").onkeydown = onListKey;
+  $("charts").open = !matchMedia(NARROW).matches;
+  addEventListener("hashchange", update);
+  new ResizeObserver(() => { drawRows(); drawMoves(); }).observe($("columns"));
+}
+
+async function start() {
+  try {
+    index = await source.index();
+  } catch (error) {
+    complain(error.message);
+    $("loading").hidden = true;
+    return;
+  }
+  $("about").textContent = `${index.dataset}, ${index.split}`;
+  const { texts, left_out, megabytes, others } = index.cut;
+  $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
+    ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: each query has those of its relevant passages and of at least ${count(others)} more that systems rank highest.`
+    : "All their texts are here.");
+  $("loading").hidden = true;
+  for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
+  listen();
+  await update();
+}
+
+start();

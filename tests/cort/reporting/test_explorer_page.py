@@ -1,0 +1,392 @@
+"""The explorer's page in a real browser, opened as a file."""
+
+import csv
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+from cort import explorer
+from tests.support.explorer import (
+    ARABIC,
+    HOSTILE,
+    HOSTILE_NAME,
+    QUERIES_COUNT,
+    judgements,
+    rankings,
+    score,
+    text_of_query,
+    values,
+    write_experiment,
+)
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason=f"no browser (none of {', '.join(NAMES)}): apt-get install chromium"
+)
+READY = "#page[aria-busy=false]"
+# What a page must not do, or what no reader should wait for, in milliseconds.
+PATIENCE = 20_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explorer")
+    assert explorer.main(write_experiment(folder)) == 0
+    return folder / "page"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    # The sandbox of Chromium does not start for root, as whom containers run.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as found:
+        browser = found.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["light"])
+def context(browser, request):
+    context = browser.new_context(color_scheme=request.param, viewport={"width": 1600, "height": 1000})
+    context.set_default_timeout(PATIENCE)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context, folder):
+    """A page whose every request and every error is seen."""
+    page = context.new_page()
+    asked, errors = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield page
+    root = folder.as_uri() + "/"
+    assert [url for url in asked if not url.startswith((root, "data:,", "blob:null/", "about:"))] == []
+    assert page.evaluate("window.hit") is None
+    assert errors == []
+
+
+def show(page, folder, **wanted):
+    """Open the page at an address, as a link from outside does."""
+    page.goto("about:blank")
+    page.goto(f"{folder.as_uri()}/index.html" + (f"#{urlencode(wanted)}" if wanted else ""))
+    page.wait_for_selector(READY)
+
+
+def settle(page):
+    """Wait until what was asked for is shown; that of an address begins a moment later."""
+    page.wait_for_timeout(30)
+    page.wait_for_selector(READY)
+
+
+def difference(query, a, b, measure="RR@10"):
+    return values(a)[f"q{query}"][measure] - values(b)[f"q{query}"][measure]
+
+
+def ordered(a, b, measure="RR@10"):
+    """Queries by the difference, the largest advantage of `a` first."""
+    return sorted(range(QUERIES_COUNT), key=lambda query: -difference(query, a, b, measure))
+
+
+def listed(page):
+    return page.locator("#list [role=option] .text").all_text_contents()
+
+
+def shown_ids(page, side):
+    return page.locator(f".ranking.of-{side} .doc").all_text_contents()
+
+
+def test_queries_come_by_the_difference_of_two_systems(page, folder):
+    show(page, folder, a="short", b="bm25", measure="nDCG@20")
+    order = ordered("short", "bm25", "nDCG@20")
+    assert listed(page)[:10] == [text_of_query(one) for one in order[:10]]
+    gains = [difference(query, "short", "bm25", "nDCG@20") for query in range(QUERIES_COUNT)]
+    counts = page.locator("#counts b").all_text_contents()
+    assert counts == [str(sum(np.sign(gains) == sign)) for sign in (1, 0, -1)]
+    page.select_option("#sort", "against")
+    settle(page)
+    assert listed(page)[0] == text_of_query(ordered("bm25", "short", "nDCG@20")[0])
+
+
+def test_rankings_stand_side_by_side_with_grades_ranks_and_moves(page, folder):
+    show(page, folder, a="bm25", b="short", q="q7")
+    whole = [rankings(name)[7] for name in ("bm25", "short")]
+    for side, ranking in zip("ab", whole, strict=True):
+        assert shown_ids(page, side) == [f"p{one}" for one in ranking[:20]]
+    common = set(whole[0][:20]) & set(whole[1][:20])
+    assert page.locator(".moves path").count() == len(common)
+    assert page.locator(".ranking.of-a .alone").count() == 20 - len(common)
+    [(relevant, grade)] = [(one, grade) for one, grade in judgements()[7].items() if grade]
+    row = page.locator(".relevant-passages tbody tr").first.locator("th, td").all_text_contents()
+    ranks = [f"rank {one.index(relevant) + 1}" if relevant in one else "not retrieved" for one in whole]
+    assert row[:4] == [f"p{relevant}", str(grade), *ranks]
+    both = sorted(common, key=whole[0].index)[0]
+    line = page.locator(f".ranking.of-a .result:has-text('p{both}') .move").first.inner_text()
+    assert f"rank {whole[1].index(both) + 1} in short" in line
+    assert {"river", "city"} <= {one.lower() for one in page.locator("mark").all_text_contents()}
+    # As "runs" of the query.
+    assert "running" in page.locator("mark").all_text_contents()
+
+
+def test_the_whole_text_is_there_on_demand(page, folder):
+    show(page, folder, a="bm25", b="short", q="q7")
+    item = page.locator(".result:has(button[aria-expanded])").first
+    button = item.locator("button[aria-expanded]")
+    before = len(item.locator(".passage").inner_text())
+    button.click()
+    assert len(item.locator(".passage").inner_text()) > 2 * before
+    assert button.get_attribute("aria-expanded") == "true"
+    button.click()
+    assert len(item.locator(".passage").inner_text()) == before
+
+
+def test_markup_in_texts_queries_and_names_is_only_text(page, folder):
+    show(page, folder, a=HOSTILE_NAME, b="bm25", q="q0")
+    assert page.locator("h2").inner_text() == HOSTILE
+    assert HOSTILE_NAME in page.locator(".ranking.of-a h3").inner_text()
+    assert page.locator("img, svg:not(.moves, #scatter, #histogram)").count() == 0
+    page.fill("#find", "onerror")
+    settle(page)
+    assert listed(page) == [HOSTILE]
+    page.locator("#find").press("Tab")
+    page.locator("summary:visible").click()
+    page.get_by_label("Text of p3", exact=True).click()
+    assert page.locator("td.passage").inner_text() == HOSTILE
+    assert page.evaluate("document.scripts.length") == 1
+
+
+def test_an_address_shows_what_it_says_and_the_back_button_works(page, folder):
+    show(page, folder, a="short", b=HOSTILE_NAME, measure="R@100", q="q12")
+    assert [page.input_value(f"#{one}") for one in ("a", "b", "measure")] == ["short", HOSTILE_NAME, "R@100"]
+    assert page.locator("h2").inner_text() == text_of_query(12)
+    page.locator("#list [aria-selected=false]").nth(3).click()
+    settle(page)
+    chosen = page.locator("h2").inner_text()
+    page.select_option("#a", "bm25")
+    settle(page)
+    assert page.locator(".ranking.of-a h3").inner_text() == "A bm25"
+    page.go_back()
+    settle(page)
+    assert (page.input_value("#a"), page.locator("h2").inner_text()) == ("short", chosen)
+    page.go_back()
+    settle(page)
+    assert page.locator("h2").inner_text() == text_of_query(12)
+
+
+def test_what_an_address_asks_for_in_vain_is_said(page, folder):
+    show(page, folder, a="nothing", q="q999")
+    message = page.locator("#message").inner_text()
+    assert "a=nothing, which is not here" in message
+    assert "q=q999, a query that this split has no judgements of" in message
+    assert len(shown_ids(page, "b")) == 20
+
+
+def test_a_chart_selects_queries(page, folder):
+    show(page, folder, a="short", b="bm25")
+    bar = page.locator("#histogram [role=button]").last
+    number, _, _ = bar.get_attribute("aria-label").partition(" ")
+    bar.click()
+    settle(page)
+    assert page.locator("#shown").inner_text() == f"{number} of {QUERIES_COUNT} queries"
+    assert len(listed(page)) == min(int(number), len(listed(page)))
+    page.click("#unpick")
+    settle(page)
+    dot = page.locator("#scatter [role=button]").nth(2)
+    number, _, _ = dot.get_attribute("aria-label").partition(" ")
+    dot.click()
+    settle(page)
+    assert page.locator("#shown").inner_text().startswith(f"{number} of ")
+    sizes = [one.partition(" ")[0] for one in page.locator("#scatter title").all_text_contents()]
+    assert sum(map(int, sizes)) == QUERIES_COUNT
+
+
+@pytest.mark.parametrize("kind", ["only-a", "only-b", "neither", "unjudged", "empty"])
+def test_filters(page, folder, kind):
+    show(page, folder, a="short", b="bm25", show=kind)
+    found = []
+    for query, judged in judgements().items():
+        both = [rankings(name).get(query, []) for name in ("short", "bm25")]
+        a, b = (any(judged.get(one, 0) > 0 for one in ranking) for ranking in both)
+        top = any(ranking and ranking[0] not in judged for ranking in both)
+        kinds = {"only-a": a and not b, "only-b": b and not a, "neither": not (a or b), "unjudged": top}
+        if kinds.get(kind, not all(both)):
+            found.append(query)
+    number = f"{len(found)} of {QUERIES_COUNT}" if len(found) < QUERIES_COUNT else str(QUERIES_COUNT)
+    assert page.locator("#shown").inner_text() == f"{number} queries"
+
+
+def test_a_query_that_a_run_lacks(page, folder):
+    show(page, folder, a="short", b="bm25", q="q5")
+    assert page.locator(".ranking.of-a .message").inner_text() == "short has no results for this query: it counts 0."
+    assert len(shown_ids(page, "b")) == 20
+
+
+def test_no_query_is_found(page, folder):
+    show(page, folder)
+    page.fill("#find", "zzz")
+    settle(page)
+    assert page.locator("#none").is_visible()
+    assert page.locator("#shown").inner_text() == f"0 of {QUERIES_COUNT} queries"
+    assert page.locator("#list").is_hidden()
+    page.fill("#find", "")
+    settle(page)
+    assert page.locator("#shown").inner_text() == f"{QUERIES_COUNT} queries"
+
+
+def test_the_keyboard_alone_is_enough(page, folder):
+    show(page, folder, a="short", b="bm25")
+    order = ordered("short", "bm25")
+
+    def tab_to(selector):
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+                return
+        raise AssertionError(f"{selector} cannot be reached")
+
+    tab_to("#a")
+    tab_to("#counts button")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.evaluate("document.activeElement.matches('#counts button')")
+    assert page.locator("#counts button").first.get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Enter")
+    settle(page)
+    tab_to("#histogram [role=button]")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert "difference" in page.url
+    tab_to("#unpick")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.evaluate("document.activeElement.id") == "list"
+    last = QUERIES_COUNT - 1
+    for key, place in (("ArrowDown", 1), ("ArrowDown", 2), ("End", last), ("ArrowUp", last - 1), ("Home", 0)):
+        page.keyboard.press(key)
+        settle(page)
+        assert page.locator("[aria-selected=true] .text").inner_text() == text_of_query(order[place])
+        assert page.get_attribute("#list", "aria-activedescendant") == f"row-{place}"
+        assert page.locator(f"#row-{place}").is_visible()
+    tab_to("#query .bar button")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator("h2").inner_text() == text_of_query(order[1])
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator("h2").inner_text() == text_of_query(order[2])
+    tab_to(".result button")
+    page.keyboard.press("Enter")
+    assert page.locator("[role=status]").first.inner_text()
+
+
+def test_a_line_of_the_run_is_copied(page, folder):
+    show(page, folder, a="bm25", b="short", q="q7")
+    page.locator(".ranking.of-b button:has-text('Copy TREC line')").nth(2).click()
+    page.wait_for_function("document.querySelector('#status').textContent.startsWith('Copied')")
+    expected = f"q7 Q0 p{rankings('short')[7][2]} 3 {score(3):g} short"
+    assert page.evaluate("navigator.clipboard.readText()") == expected
+
+
+def test_what_is_seen_can_be_downloaded(page, folder, tmp_path):
+    show(page, folder, a="bm25", b="short", q="q0")
+
+    def rows(button):
+        with page.expect_download() as download:
+            page.click(button)
+        path = Path(tmp_path / download.value.suggested_filename)
+        download.value.save_as(path)
+        with open(path, newline="", encoding="utf-8") as handle:
+            return list(csv.DictReader(handle))
+
+    queries = rows("#queries-csv")
+    assert [row["query_id"] for row in queries] == [f"q{one}" for one in ordered("bm25", "short")]
+    assert {row["query"] for row in queries if row["query_id"] == "q0"} == {HOSTILE}
+    assert float(queries[0]["difference"]) == difference(ordered("bm25", "short")[0], "bm25", "short")
+    results = rows("text=CSV of both rankings")
+    expected = [f"p{one}" for name in ("bm25", "short") for one in rankings(name)[0][:20]]
+    assert [row["doc_id"] for row in results] == expected
+
+
+def test_scripts_from_right_to_left_are_shown_so(page, folder):
+    show(page, folder, q="q1")
+    assert page.locator("h2").inner_text() == ARABIC
+    assert page.evaluate("getComputedStyle(document.querySelector('h2')).direction") == "rtl"
+    page.fill("#find", "عاصمة")
+    settle(page)
+    assert listed(page) == [ARABIC]
+
+
+@pytest.mark.parametrize("width", [400, 800, 1600])
+def test_nothing_is_wider_than_the_window(page, folder, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    show(page, folder, a=HOSTILE_NAME, b="bm25", q="q0")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 400:
+        page.locator("#list [role=option]").nth(1).click()
+        settle(page)
+        page.wait_for_function("document.querySelector('#query').getBoundingClientRect().top < 50")
+
+
+def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
+    broken = shutil.copytree(folder, tmp_path / "page")
+    page = context.new_page()
+    (broken / "data" / "values-1.js").unlink()
+    (broken / "data" / "results-0.js").write_text('shard("results-0","AAAA");\n')
+    show(page, broken, a="bm25", b="short", q="q0")
+    assert "data/results-0.js cannot be read. The page needs its whole folder" in page.locator("#message").inner_text()
+    page.select_option("#b", HOSTILE_NAME)
+    settle(page)
+    assert "data/values-1.js cannot be read" in page.locator("#message").inner_text()
+    page.select_option("#b", "short")
+    settle(page)
+    (broken / "data" / "index.js").unlink()
+    page.goto("about:blank")
+    page.goto(f"{broken.as_uri()}/index.html")
+    page.wait_for_selector("#message:not([hidden])")
+    assert "data/index.js cannot be read" in page.locator("#message").inner_text()
+
+
+@pytest.mark.parametrize("context", ["light", "dark"], indirect=True)
+@pytest.mark.parametrize("width", [400, 1600])
+def test_axe_finds_no_violation(page, folder, width):
+    axe = pytest.importorskip("axe_playwright_python", reason="no axe_playwright_python: make test installs it")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{folder.as_uri()}/index.html")
+    page.wait_for_selector(READY)
+    source = (Path(axe.__file__).parent / "axe.min.js").read_text("utf-8")
+    page.evaluate(source)
+    for wanted in ({}, {"q": "q5", "a": "short", "b": "bm25"}, {"find": "zzz"}, {"q": "q0", "a": HOSTILE_NAME}):
+        page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
+        settle(page)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")
+        faults = [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+        assert faults == []
+
+
+def test_a_query_is_there_at_once(page, folder):
+    show(page, folder)
+    times = page.evaluate(
+        """async () => {
+            const times = [];
+            for (let number = 1; number < 12; number++) {
+                const before = performance.now();
+                document.querySelector("#list").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown" }));
+                const heading = document.querySelector("h2");
+                while (document.querySelector("h2") === heading) await new Promise(requestAnimationFrame);
+                times.push(performance.now() - before);
+            }
+            return times.sort((one, other) => one - other);
+        }"""
+    )
+    # A fifth of a second on a free machine; the quickest tells of the page, the others of the machine.
+    assert times[0] < 200

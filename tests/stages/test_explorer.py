@@ -1,0 +1,202 @@
+import re
+
+import pyarrow as pa
+import pytest
+
+from cort import explorer
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
+from tests.support.common import contents
+from tests.support.explorer import (
+    MEASURES,
+    QUERIES_COUNT,
+    SYSTEMS,
+    judgements,
+    rankings,
+    score,
+    text_of_passage,
+    text_of_query,
+    unpack,
+    values,
+    write_experiment,
+)
+
+DEPTH = 20
+
+
+@pytest.fixture
+def words(tmp_path):
+    return write_experiment(tmp_path)
+
+
+@pytest.fixture
+def page(words, tmp_path):
+    assert explorer.main(words) == 0
+    return tmp_path / "page"
+
+
+def queries_of(page):
+    index = unpack(page / "data" / "index.js")[1]
+    return [one for number in range(len(index["shards"])) for one in unpack(page / "data" / f"results-{number}.js")[1]]
+
+
+def size_of(page):
+    """Bytes without the record of checksums."""
+    return sum(path.stat().st_size for path in page.rglob("[!.]*") if path.is_file())
+
+
+def test_queries_are_as_runs_and_judgements_have_them(page):
+    records = queries_of(page)
+    assert len(records) == QUERIES_COUNT
+    for query, (record, judged) in enumerate(zip(records, judgements().values(), strict=True)):
+        whole = [[f"p{one}" for one in rankings(system).get(query, [])] for system in SYSTEMS]
+        assert [[record["docs"][one] for one in ranking] for ranking in record["rankings"]] == [
+            ranking[:DEPTH] for ranking in whole
+        ]
+        assert record["scores"] == [[score(rank) for rank in range(1, min(len(one), DEPTH) + 1)] for one in whole]
+        relevant = [f"p{one}" for one in sorted(judged, key=lambda one: -judged[one]) if judged[one] > 0]
+        assert record["docs"][: record["relevant"]] == relevant
+        ranks = [[one.index(doc) + 1 if doc in one else 0 for doc in relevant] for one in whole]
+        assert record["ranks"] == ranks
+        assert record["grades"] == [judged.get(int(one[1:])) for one in record["docs"]]
+        assert record["texts"] == [text_of_passage(int(one[1:])) for one in record["docs"]]
+        assert len(record["docs"]) == len(set(record["docs"]))
+
+
+def test_passages_come_by_their_best_rank(page):
+    record = queries_of(page)[7]
+    ranks = [
+        min(one.index(place) for one in record["rankings"] if place in one)
+        for place in range(record["relevant"], len(record["docs"]))
+    ]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("number", range(len(SYSTEMS)))
+def test_values_are_those_of_all_queries(page, number):
+    name, found = unpack(page / "data" / f"values-{number}.js")
+    assert name == f"values-{number}"
+    expected = values(SYSTEMS[number])
+    for column, measure in enumerate(MEASURES):
+        one = found["measures"][column]
+        assert [one["values"][place] for place in one["places"]] == [row[measure] for row in expected.values()]
+    for query, judged in judgements().items():
+        ranking = rankings(SYSTEMS[number]).get(query, [])
+        ranks = [rank for rank, one in enumerate(ranking, 1) if judged.get(one, 0) > 0]
+        assert found["first"][query] == (ranks[0] if ranks else 0)
+        assert found["judged"][query] == (int(ranking[0] in judged) if ranking else None)
+
+
+def test_the_index_names_what_there_is(page):
+    name, index = unpack(page / "data" / "index.js")
+    assert name == "index"
+    assert (index["dataset"], index["split"], index["depth"]) == ("toy", "test", DEPTH)
+    assert (tuple(index["systems"]), tuple(index["measures"])) == (SYSTEMS, MEASURES)
+    assert index["queries"] == [text_of_query(one) for one in range(QUERIES_COUNT)]
+    assert index["shards"][0] == 0
+    means = [sum(row["RR@10"] for row in values(system).values()) for system in SYSTEMS]
+    assert index["pair"] == [1 + (means[2] > means[1]), 0]
+    assert index["cut"]["left_out"] == 0
+
+
+def test_the_same_inputs_give_the_same_bytes(words, page):
+    once = contents(page)
+    assert {"index.html", "explorer.js", "explorer.css", "data/index.js"} <= once.keys()
+    assert explorer.main(words) == 0
+    assert contents(page) == once
+
+
+def test_texts_beyond_the_cap_are_left_out_and_relevant_ones_stay(words, page, monkeypatch):
+    whole = queries_of(page)
+    size = size_of(page)
+    monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 1)
+    monkeypatch.setattr("cort.reporting.explorer.page.RESERVE", 300)
+    cap = size - 1500
+    assert explorer.main([*words, "--megabytes", str(cap)]) == 0
+    assert cap - 3000 < size_of(page) <= cap
+    found, cut = queries_of(page), unpack(page / "data" / "index.js")[1]["cut"]
+    missing = sum(text is None for one in found for text in one["texts"])
+    assert (cut["left_out"], cut["texts"]) == (missing, sum(len(one["texts"]) for one in found))
+    assert missing > 0
+    for before, after in zip(whole, found, strict=True):
+        kept = after["texts"].index(None) if None in after["texts"] else len(after["texts"])
+        assert kept >= min(after["relevant"] + cut["others"], len(after["texts"]))
+        assert after["texts"] == before["texts"][:kept] + [None] * (len(before["texts"]) - kept)
+        assert {**after, "texts": None} == {**before, "texts": None}
+
+
+def test_ids_and_scores_stay_though_they_exceed_the_cap(words, page, monkeypatch):
+    monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 1)
+    assert explorer.main([*words, "--megabytes", "1"]) == 0
+    assert all(text is None for one in queries_of(page) for text in one["texts"][one["relevant"] :])
+    assert all(text is not None for one in queries_of(page) for text in one["texts"][: one["relevant"]])
+
+
+def test_long_texts_end_with_their_length(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("cort.reporting.explorer.texts.LONGEST", 20)
+    assert explorer.main(words) == 0
+    record = queries_of(tmp_path / "page")[7]
+    text = text_of_passage(int(record["docs"][0][1:]))
+    assert record["texts"][0] == f"{text[:20]} … (the first 20 of {len(text):,} characters)"
+
+
+def test_fewer_results(words, tmp_path):
+    assert explorer.main([*words, "--results", "3"]) == 0
+    assert {len(ranking) for one in queries_of(tmp_path / "page") for ranking in one["rankings"]} == {0, 3}
+
+
+def test_no_file_of_data_has_markup(page):
+    for path in (page / "data").iterdir():
+        assert re.fullmatch(rb'shard\("[\w-]+","[\w+/=]+"\);\n', path.read_bytes())
+    assert "onerror" not in (page / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (["--results", "0"], "--results: found 0, expected 1 or more; raise it"),
+        (["--megabytes", "0"], "--megabytes: found 0, expected 1 or more; raise it"),
+        (["--systems", "a", "b"], "--runs: found 3 files, expected 2, one per system; name a file for each system"),
+        (["--systems", "a", "b", "a"], "--systems: found 'a' twice, expected each system once; drop one"),
+        (["--per-query", "x"], "--per-query: found 1 files, expected 3, one per system"),
+        (["--relevance-level", "9"], "found no relevant passage, expected one of grade 9 or higher"),
+    ],
+)
+def test_bad_options_are_refused(words, tmp_path, capsys, change, complaint):
+    assert explorer.main([*words, *change]) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "complaint"),
+    [
+        ("passages", PASSAGES, "passages.parquet: found no doc_id 'p"),
+        ("queries", QUERIES, "queries.parquet: found no query_id 'q3', expected every query"),
+    ],
+)
+def test_missing_texts_are_refused(words, tmp_path, capsys, name, schema, complaint):
+    columns = [[f"{name[0]}{one}" for one in range(3)], [""] * 3]
+    write_table(tmp_path / f"{name}.parquet", pa.table(columns, schema=schema))
+    assert explorer.main(words) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
+
+
+def test_judgements_of_other_queries_are_refused(words, tmp_path, capsys):
+    other = tmp_path / "other"
+    other.mkdir()
+    write_table(other / "qrels.parquet", pa.table([["q0"], ["p3"], [1]], schema=QRELS))
+    assert explorer.main([*words, "--qrels", str(other / "qrels.parquet")]) == 1
+    assert "found none of 'q1', expected judgements of every query that was measured" in capsys.readouterr().err
+
+
+def test_the_page_is_small_and_asks_for_nothing_elsewhere(page):
+    texts = {name: (page / name).read_text("utf-8") for name in ("index.html", "explorer.js", "explorer.css")}
+    assert sum(text.count("\n") for name, text in texts.items() if name != "index.html") < 1000
+    assert max(len(line) for text in texts.values() for line in text.splitlines()) <= 120
+    for text in texts.values():
+        assert not re.search(
+            r"https?://(?!www\.w3\.org/2000/svg)|@import|innerHTML|outerHTML|insertAdjacent|eval\(", text
+        )
+    assert "default-src 'none'" in texts["index.html"]
+    assert "unsafe" not in texts["index.html"]

@@ -1,0 +1,95 @@
+"""A small experiment for the explorer, full of markup, and what its data say."""
+
+import base64
+import json
+import re
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from cort.evaluation.values import write_values
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
+
+HOSTILE = "</script><img src=x onerror=\"window.hit='text'\"><svg onload=window.hit=1> & {{ 7 * 7 }}"
+HOSTILE_NAME = "<img/src=x/onerror=window.hit='name'>"
+ARABIC = "ما هي عاصمة مصر"
+SYSTEMS = ("bm25", HOSTILE_NAME, "short")
+MEASURES = ("RR@10", "nDCG@20", "R@100")
+PASSAGES_COUNT = 60
+QUERIES_COUNT = 48
+
+
+def text_of_query(number):
+    return {0: HOSTILE, 1: ARABIC, 2: ""}.get(number, f"Which river runs through city {number}?")
+
+
+def text_of_passage(number):
+    long = " Rivers run to the sea." * 40 if number % 7 == 0 else ""
+    special = {3: HOSTILE, 4: f"{ARABIC}؟ القاهرة هي عاصمة مصر"}.get(number)
+    return special or f"City {number} has a running river and {number} bridges.{long}"
+
+
+def rankings(system):
+    """Query number -> passage numbers, best first; one system lacks queries, and one finds nothing for the last."""
+    generator = np.random.default_rng(SYSTEMS.index(system))
+    found = {query: generator.permutation(PASSAGES_COUNT - 5)[:30].tolist() for query in range(QUERIES_COUNT)}
+    if system == "short":
+        del found[5], found[6]
+    return found
+
+
+def judgements():
+    """Query number -> passage number -> grade; the last query has a relevant passage that nobody finds."""
+    found = {query: {query % 50: 1 + query % 3, (query + 9) % 50: 0} for query in range(QUERIES_COUNT)}
+    found[QUERIES_COUNT - 1] = {PASSAGES_COUNT - 1: 1}
+    found[0] = {3: 2, 4: 1, 5: 0}
+    return found
+
+
+def score(rank):
+    """As the shortest decimal that gives the same single-precision number."""
+    return float(str(np.float32(30 / rank)))
+
+
+def values(system):
+    """RR@10, and two measures like it, of each query."""
+    found = {}
+    for query, judged in judgements().items():
+        ranking = rankings(system).get(query, [])
+        ranks = [rank for rank, one in enumerate(ranking, 1) if judged.get(one, 0) > 0]
+        first = ranks[0] if ranks else 0
+        reached = 1 / first if 0 < first <= 10 else 0.0, 1 / (1 + first) if first else 0.0, float(first > 0)
+        found[f"q{query}"] = dict(zip(MEASURES, reached, strict=True))
+    return found
+
+
+def write_experiment(folder):
+    """Write all inputs; return the words of the stage's command line, with `folder`/page as output."""
+    tables = {
+        "queries": (QUERIES, [(f"q{one}", text_of_query(one)) for one in range(QUERIES_COUNT)]),
+        "passages": (PASSAGES, [(f"p{one}", text_of_passage(one)) for one in range(PASSAGES_COUNT)]),
+        "qrels": (QRELS, [(f"q{q}", f"p{p}", grade) for q, one in judgements().items() for p, grade in one.items()]),
+    }  # fmt: skip
+    words = ["--dataset", "toy", "--split", "test", "--systems", *SYSTEMS]
+    for name, (schema, rows) in tables.items():
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        write_table(folder / f"{name}.parquet", pa.table(columns, schema=schema))
+        words += [f"--{name}", str(folder / f"{name}.parquet")]
+    for number, system in enumerate(SYSTEMS):
+        lines = [
+            f"q{query} Q0 p{one} {rank} {score(rank)} s{number}\n"
+            for query, ranking in rankings(system).items()
+            for rank, one in enumerate(ranking, 1)
+        ]
+        (folder / f"{number}.trec").write_text("".join(lines), "utf-8")
+        write_values(folder / f"{number}.parquet", values(system))
+    for option, ending in (("--runs", "trec"), ("--per-query", "parquet")):
+        words += [option, *(str(folder / f"{number}.{ending}") for number in range(len(SYSTEMS)))]
+    return [*words, "--output", str(folder / "page")]
+
+
+def unpack(path):
+    """Return the name and the content that a file of data hands to the page."""
+    name, packed = re.fullmatch(rb'shard\("([\w-]+)","([\w+/=]+)"\);\n', path.read_bytes()).groups()
+    return name.decode(), json.loads(zlib.decompress(base64.b64decode(packed)))
