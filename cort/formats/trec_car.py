@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, cast
 
-from cbor2 import CBORDecodeEOF, CBORDecodeError, CBORDecoder
-
 from cort.formats.fields import BadLine
 from cort.formats.lines import Rows
 from cort.formats.records import Qrel, Text
@@ -34,6 +32,10 @@ AGAIN = "fetch or unpack it again"
 
 def iter_paragraphs(path: str | Path, checked: Callable[[str, str], Text]) -> Rows[Text]:
     """Stream (number of the paragraph, paragraph); `checked` makes it of an id and a text, or raises a `BadLine`."""
+    try:
+        from cbor2 import CBORDecodeEOF, CBORDecodeError, CBORDecoder
+    except ImportError as error:
+        raise input_error(path, "CBOR", "the Python package cbor2, which reads it", "`pip install cbor2`") from error
     number = 0
     try:
         with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
