@@ -15,7 +15,7 @@ import yaml
 from scripts.bench.common import between, markdown, parse
 from scripts.sandbox import ROOT
 from workflow.experiment.checks import with_defaults
-from workflow.experiment.config import LEARNERS
+from workflow.experiment.models import LEARNERS
 from workflow.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
 
 Schema: TypeAlias = dict[str, Any]

@@ -13,22 +13,19 @@ from cort.training.settings import needs_judgements
 from workflow import paths
 from workflow.experiment.config import (
     CHANGES,
-    LEARNERS,
     Config,
     evaluated_splits,
     is_judged,
-    is_trained,
     kind_of,
     one_or_more,
     pairs_of_split_and_system,
     parts_of,
     published_run,
-    reranked_by,
-    sources,
     tuned_by,
     tuned_index,
     used_by_indexes,
 )
+from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")

@@ -10,20 +10,16 @@ from pathlib import Path
 from cort.reporting.reproduction.paper import read_paper
 from workflow import paths
 from workflow.experiment.config import (
-    LEARNERS,
     TRAINING_SPLITS,
     Config,
     compared,
     evaluated_splits,
-    graphs_of,
-    named_models,
     on_split,
     pairs_of_split_and_system,
     splits_of,
-    systems_with,
-    trainings,
     tuned_systems,
 )
+from workflow.experiment.models import LEARNERS, graphs_of, named_models, systems_with, trainings
 from workflow.inputs import weights
 from workflow.params import Wildcards
 

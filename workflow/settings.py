@@ -12,22 +12,20 @@ from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import load_schema
 from workflow.experiment.config import (
-    KIND_NAMES,
     Config,
     compared,
     deciding,
     fusion_of,
     is_judged,
     kind_of,
-    named_models,
     on_split,
     parts_of,
-    trainings,
     tuned_systems,
 )
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
 from workflow.experiment.idle import DESCRIBED
+from workflow.experiment.models import KIND_NAMES, named_models, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 

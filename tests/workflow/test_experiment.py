@@ -11,24 +11,20 @@ from tests.support.common import COMMIT
 from tests.support.configs import GONE, changed, complaints
 from workflow import settings
 from workflow.experiment.checks import ConfigError, complete, load_schema, read
-from workflow.experiment.config import (
-    deciding,
+from workflow.experiment.config import deciding, evaluated_splits, kind_of, names_of_kind, splits_of
+from workflow.experiment.description import describe
+from workflow.experiment.models import (
     encoders_pattern,
-    evaluated_splits,
     is_trained,
-    kind_of,
     named_models,
-    names_of_kind,
     place_of_base_model,
     reranked_by,
-    splits_of,
     systems_with,
     teachers,
     trained_models,
     trainings,
     used_models,
 )
-from workflow.experiment.description import describe
 from workflow.experiment.systems import MEASURE
 from workflow.inputs import weights
 from workflow.paths import CURVE

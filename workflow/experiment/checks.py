@@ -22,8 +22,9 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import BM25, LEARNERS, Config, evaluated_splits, kind_of, released_name, schema_of
+from workflow.experiment.config import BM25, Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
+from workflow.experiment.models import LEARNERS, released_name
 from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workflow.experiment.config import Config, compared, is_trained, parts_of
+from workflow.experiment.config import Config, compared, parts_of
+from workflow.experiment.models import is_trained
 
 
 def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
-from workflow.experiment.config import LEARNERS, Config, released_name
+from workflow.experiment.config import Config
+from workflow.experiment.models import LEARNERS, released_name
 
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.

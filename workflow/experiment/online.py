@@ -11,7 +11,6 @@ from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths
 from workflow.experiment.config import (
-    LEARNERS,
     Config,
     fusion_of,
     kind_of,
@@ -19,8 +18,8 @@ from workflow.experiment.config import (
     searchable,
     tuned_by,
     tuned_index,
-    used_models,
 )
+from workflow.experiment.models import LEARNERS, used_models
 from workflow.params import Words, flat, option
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from workflow.experiment.config import LEARNERS, Config, is_trained, trained_models
+from workflow.experiment.config import Config
+from workflow.experiment.models import LEARNERS, is_trained, trained_models
 
 RECIPES = Path(__file__).parents[1] / "schemas" / "recipes.yaml"
 

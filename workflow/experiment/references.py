@@ -13,24 +13,19 @@ from cort.formats.schemas import check_name
 from workflow.experiment.config import (
     BM25,
     KINDS,
-    LEARNERS,
     Config,
     compared,
     evaluated_splits,
-    is_trained,
-    models_of,
-    named_models,
     parts_of,
     ranked_splits,
     searchable,
-    sources,
     splits_of,
     tuned_by,
     tuned_systems,
-    validated,
 )
 from workflow.experiment.downloads import check_names
 from workflow.experiment.lexical import check_lexical
+from workflow.experiment.models import LEARNERS, is_trained, models_of, named_models, sources, validated
 from workflow.experiment.splits import check_collection, check_measures_of_splits
 from workflow.experiment.systems import (
     check_base_models,

@@ -13,19 +13,8 @@ from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import shorten
 from cort.training.settings import leaves_out, needs_teacher
-from workflow.experiment.config import (
-    KINDS,
-    LEARNERS,
-    TRAINING_SPLITS,
-    Config,
-    is_trained,
-    parts_of,
-    place_of_base_model,
-    ranked_splits,
-    released_model,
-    sources,
-    tuned_by,
-)
+from workflow.experiment.config import KINDS, TRAINING_SPLITS, Config, parts_of, ranked_splits, tuned_by
+from workflow.experiment.models import LEARNERS, is_trained, place_of_base_model, released_model, sources
 
 # As cort/evaluation/measures.py knows them.
 MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k and Judged@k"

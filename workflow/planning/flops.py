@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from cort.score import BLOCK as PAIRS_AT_ONCE
 from cort.training.settings import RERANKING_OBJECTIVES
-from workflow.experiment.config import LEARNERS, Config, released_name, reranked_by
+from workflow.experiment.config import Config
+from workflow.experiment.models import LEARNERS, released_name, reranked_by
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import Facts, Model, Texts
 

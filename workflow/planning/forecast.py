@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.system.devices import visible_devices
-from workflow.experiment.config import Config, trainings
+from workflow.experiment.config import Config
+from workflow.experiment.models import trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of

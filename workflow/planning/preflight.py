@@ -22,8 +22,9 @@ from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow import paths
-from workflow.experiment.config import Config, one_or_more, place_of_base_model, published_run, splits_of
+from workflow.experiment.config import Config, one_or_more, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
+from workflow.experiment.models import place_of_base_model
 from workflow.paths import KEPT
 from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job

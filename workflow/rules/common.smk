@@ -11,17 +11,8 @@ from snakemake.exceptions import WorkflowError
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
-from workflow.experiment.config import (
-    FUSION_KINDS,
-    any_of,
-    encoders_pattern,
-    names_of_kind,
-    names_with_file,
-    pretrained_pattern,
-    released_model,
-    published_run,
-    used_models,
-)
+from workflow.experiment.config import FUSION_KINDS, any_of, names_of_kind, names_with_file, published_run
+from workflow.experiment.models import encoders_pattern, pretrained_pattern, released_model, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
