@@ -1,0 +1,164 @@
+"""What an experiment's config says of its models, and which systems use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cort.retrieval.graphs import GRAPHS
+from workflow.experiment.config import (
+    TRAINING_SPLITS,
+    Config,
+    any_of,
+    kind_of,
+    one_or_more,
+    splits_of,
+    tuned_systems,
+    with_parts,
+)
+
+# Sections of models, which become base models if they are `pretrained`.
+MODELS = ("encoders", "rerankers", "weighers")
+# Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
+LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
+KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
+
+
+def used_models(config: Config, section: str) -> list[str]:
+    """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
+    used = {model for system in config["systems"].values() for model in models_of(config, system)}
+    return [name for name in config[section] if (section, name) in used]
+
+
+def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
+    """List the models a system's run waits for, as (section, name): its own, what these start from and learn from."""
+    found: dict[tuple[str, str], None] = {}
+
+    def visit(section: str, name: str | None) -> None:
+        if name is not None and name in config[section] and (section, name) not in found:
+            found[section, name] = None
+            model = config[section][name]
+            visit("encoders", model.get("start"))
+            visit("rerankers", model.get("teacher"))
+
+    for section, (key, _) in LEARNERS.items():
+        visit(section, system.get(key))
+    return list(found)
+
+
+def sources(examples: Config) -> list[str]:
+    """List the systems whose runs of the training queries provide the negatives of a model's examples."""
+    return one_or_more(examples["system"])
+
+
+def is_trained(model: Config) -> bool:
+    """Tell whether an encoder or re-ranker is trained here, not used as somebody released it."""
+    return "training" in model
+
+
+def released_name(section: str, name: str) -> str:
+    """Name of the base model that a `pretrained` model of a section of `MODELS` is."""
+    return f"{section.removesuffix('s')}.{name}"
+
+
+def released_model(config: Config, base_model: str) -> tuple[str, str] | None:
+    """Section and name of the `pretrained` model that a base model is, if it is one."""
+    models = ((section, name, model) for section in MODELS for name, model in config[section].items())
+    released = ((section, name) for section, name, model in models if "pretrained" in (model or {}))
+    return next((one for one in released if released_name(*one) == base_model), None)
+
+
+def pretrained_pattern(config: Config, section: str) -> str:
+    """Return a regular expression that matches the names of a section's models that are `pretrained`."""
+    return any_of(name for name, model in config[section].items() if "pretrained" in model)
+
+
+def place_of_base_model(config: Config, name: str) -> str:
+    """Where the config says what a base model is."""
+    return ".".join(released_model(config, name) or ("base_models", name))
+
+
+def trained_models(config: Config, section: str) -> list[str]:
+    """List those of the used models that are trained here, not released by somebody."""
+    return [name for name in used_models(config, section) if is_trained(config[section][name])]
+
+
+def encoders_pattern(config: Config, trained: bool) -> str:
+    """Return a regular expression that matches the names of all encoders that are, or are not, trained here."""
+    return any_of(name for name, encoder in config["encoders"].items() if is_trained(encoder) == trained)
+
+
+def in_both_sections(config: Config, name: str) -> bool:
+    """Tell whether an encoder and a re-ranker have a name."""
+    return all(name in config[section] for section in LEARNERS)
+
+
+def trainings(config: Config) -> dict[tuple[str, str], str]:
+    """List all trainings, by section and name of their models, with the names that they have in reports."""
+    return {
+        (section, name): f"{name} ({KIND_NAMES[section]})" if in_both_sections(config, name) else name
+        for section in LEARNERS
+        for name in trained_models(config, section)
+    }
+
+
+def named_models(config: Config) -> dict[str, tuple[str, str]]:
+    """List all models by what names one: its name, or with its section where a model of the other has that name."""
+    return {
+        f"{section}.{name}" if in_both_sections(config, name) else name: (section, name)
+        for section in LEARNERS
+        for name in config[section]
+    }
+
+
+def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
+    """List the graph indexes that some system searches on a split, as (encoder, kind of the index)."""
+    return list(
+        dict.fromkeys(
+            (system["retrieve"], kind)
+            for name, system in config["systems"].items()
+            if (kind := kind_of(config, system)) in GRAPHS and split in splits_of(config, name)
+        )
+    )
+
+
+def systems_with(config: Config, model: str) -> list[str]:
+    """List the systems that retrieve with an encoder, or re-rank with a re-ranker."""
+    section, model = named_models(config)[model]
+    key = LEARNERS[section][0]
+    return [name for name, system in config["systems"].items() if system.get(key) == model]
+
+
+def teachers(config: Config) -> list[str]:
+    """List the systems that rank the training queries for some model to learn from, and all these are made from."""
+    learnt_from = (
+        system
+        for section, (_, source) in LEARNERS.items()
+        for model in trained_models(config, section)
+        for system in sources(config[section][model][source])
+    )
+    return with_parts(config, learnt_from)
+
+
+def validated(config: Config) -> list[str]:
+    """List the systems that are ranked, or tuned, on the validation queries, and all these are made from."""
+    return with_parts(config, [*teachers(config), *tuned_systems(config)])
+
+
+def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
+    """List the systems whose candidates a re-ranker scores on a split, each once, in config order.
+
+    On `train` and `validation` these are only the ones some model learns from or, on `validation`, some weights are
+    tuned on: others may wait for that very model.
+    """
+    if split in TRAINING_SPLITS:
+        wanted: Iterable[str] = validated(config) if split == "validation" else teachers(config)
+    else:
+        wanted = config["systems"]
+    systems = {name: system for name, system in config["systems"].items() if name in wanted}
+    return list(
+        dict.fromkeys(
+            system["rerank"]
+            for name, system in systems.items()
+            if system.get("reranker") == reranker and (split in TRAINING_SPLITS or split in splits_of(config, name))
+        )
+    )
