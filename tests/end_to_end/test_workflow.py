@@ -24,6 +24,7 @@ from tests.support.workflow import (
     ready_config,
     released_config,
     stage_modules,
+    weighed_config,
 )
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
@@ -96,6 +97,7 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
         "config/pydocs.yaml",
         write_released(tree),
         write_ready(tree),
+        write_weighed(tree),
         write_public(tree),
     ):
         status, output = snakemake(tree, "--dry-run", "--configfile", configfile)
@@ -158,10 +160,18 @@ def write_ready(tree):
     return "ready.yaml"
 
 
+def write_weighed(tree):
+    """Write an experiment of models that weigh terms."""
+    config = weighed_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), "a/model", COMMIT)
+    (tree / "weighed.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "weighed.yaml"
+
+
 def test_every_command_is_one_the_stage_takes(tree):
     commands = set()
     configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
     configfiles += [write_pretrained(tree), write_public(tree), write_released(tree), write_ready(tree)]
+    configfiles += [write_weighed(tree)]
     for configfile in configfiles:
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
         assert status == 0, output

@@ -100,3 +100,15 @@ def ready_config(tiny, model, **more):
             "bm25-cross": {"rerank": "bm25", "reranker": "ready"},
         },
     }
+
+
+def weighed_config(tiny, model, revision):
+    """Turn the tiny experiment into one of two models that weigh terms: one that is trained, one that is ready."""
+    weighers = {"trained": {"base_model": "small"}, "ready": {"pretrained": model, "revision": revision}}
+    config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth")}
+    return config | {
+        "dataset": "weighed",
+        "weighers": weighers,
+        "lexical": {name: {"weigh": name} for name in weighers},
+        "systems": {"bm25": {"retrieve": "bm25"}, **{name: {"retrieve": name} for name in weighers}},
+    }

@@ -20,7 +20,7 @@ from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.common import COMMIT
 from tests.support.imports import MODULES, program
-from tests.support.workflow import RULES, module_of, ready_config, released_config
+from tests.support.workflow import RULES, module_of, ready_config, released_config, weighed_config
 from workflow import why
 from workflow.planning.dryrun import dry_run
 
@@ -94,13 +94,7 @@ def tree(built, tmp_path_factory):
     timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
-    weighed = {key: config[key] for key in ("collection", "splits", "base_models", "depth")} | {"dataset": "weighed"}
-    weighed["weighers"] = {
-        "trained": {"base_model": "small"},
-        "ready": {"pretrained": "tiny/model", "revision": COMMIT},
-    }
-    weighed["lexical"] = {name: {"weigh": name} for name in weighed["weighers"]}
-    pretend(folder, weighed | {"systems": {**bm25, **{name: {"retrieve": name} for name in weighed["weighers"]}}})
+    pretend(folder, weighed_config(config, "tiny/model", COMMIT))
     pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25})
     return folder
 
