@@ -82,6 +82,7 @@ class PairSettings:
     filters: int = optional(128, "of the convolution of each n-gram length")
 
     def saved(self) -> dict[str, Any]:
-        """Return what a model folder says: nothing of another kind of re-ranker."""
+        """Return what a model folder says: nothing of another kind of re-ranker, and no head but another than usual."""
         of_others = {name for names in OF_KIND.values() for name in names}.difference(OF_KIND.get(self.kind, ()))
+        of_others |= {"head"} if self.head == "classification" else set()
         return {name: value for name, value in asdict(self).items() if name not in of_others}

@@ -118,7 +118,7 @@ def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(p
     written, whole = read(path), load(ROOT / "config" / "msmarco.yaml")
     config = complete(written, path.name)
     assert written["extends"] == "config/msmarco.yaml"
-    shared = ("dataset", "seed", "collection", "bm25", "base_models")
+    shared = ("dataset", "seed", "collection", "lexical", "base_models")
     assert [config[key] for key in shared] == [whole[key] for key in shared]
     # A model of the same name is the same model, so that none is trained twice or in the place of another.
     for section in ("encoders", "rerankers"):

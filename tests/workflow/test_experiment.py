@@ -38,7 +38,7 @@ MISTAKES = {
     # The shape.
     "unknown key": (
         {"datset": "x"},
-        "top level: found the unknown key datset, expected one of dataset, title, seed, protect, downloads, "
+        "top level: found the unknown key datset, expected one of dataset, extends, title, seed, protect, downloads, "
         "collection, splits, depth, training_depth, lexical, expanders, weighers, base_models, encoders, rerankers, "
         "systems, evaluation, audit, latency, papers, exports, submissions; "
         "did you mean dataset?",
@@ -323,7 +323,7 @@ MISTAKES = {
     ),
     "a head of late interaction": (
         {"rerankers cross kind": "late_interaction", "rerankers cross head": "linear", "exports": ["encoder"]},
-        "rerankers.cross.head: found head with late_interaction, expected it with `kind: cross_encoder`; remove it",
+        "rerankers.cross.head: found head, expected it with `kind: cross_encoder` alone; remove it",
     ),
     "a head of a released model": (
         {"rerankers ready": {"pretrained": "model", "head": "linear"}},
@@ -637,10 +637,6 @@ MISTAKES = {
     "a released weigher at no commit": (
         {"weighers deepct": {"pretrained": "a/b", "revision": "main"}},
         "weighers.deepct.revision: found 'main', expected a commit, 40 hexadecimal digits; name it, as a branch moves",
-    ),
-    "a released weigher of an encoder's name": (
-        {"weighers encoder": {"pretrained": "model"}},
-        "weighers.encoder: found a name that encoders have, too, expected another; rename one",
     ),
     "text for a truth value": (
         {"protect": "never"},

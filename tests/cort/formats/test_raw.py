@@ -165,10 +165,10 @@ def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
 @pytest.mark.parametrize(
     ("reader", "name", "complaint"),
     [
-        (iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt or .jsonl"),
-        (iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt or .jsonl"),
-        (iter_queries, "queries", "a file name without a suffix, expected .tsv, .txt or .jsonl"),
-        (iter_queries, "queries.gz", "a file name without a suffix, expected .tsv, .txt or .jsonl"),
+        (iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt, .jsonl or .cbor"),
+        (iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt, .jsonl or .cbor"),
+        (iter_queries, "queries", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
+        (iter_queries, "queries.gz", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
         (iter_qrels, "qrels.jsonl", "a file name ending in '.jsonl', expected .tsv, .txt or .qrels"),
     ],
 )

@@ -362,7 +362,8 @@ def test_a_kind_of_reranker_is_one_entry(options, tmp_path, monkeypatch, complai
         return new_cross_encoder(*arguments)
 
     line = complaint(train_reranker.main, options(kind="other"), tmp_path / "curve.csv")
-    assert line == "--kind: found the re-ranker 'other', expected cross_encoder or late_interaction; name one of these"
+    kinds = "conv_knrm or cross_encoder or knrm or late_interaction"
+    assert line == f"--kind: found the re-ranker 'other', expected {kinds}; name one of these"
     monkeypatch.setitem(RERANKERS, "other", Kind(new, lambda folder: ("loaded", folder)))
     assert train_reranker.main(options(kind="other", gradient_accumulation=20)) == 0
     assert len(made) == 1
