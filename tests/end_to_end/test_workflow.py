@@ -1,12 +1,14 @@
 """The workflow as a whole: its plan, its seam to the stages, and a tiny experiment from raw files to the report."""
 
 import csv
+import html
 import json
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
 from tests.support.common import COMMIT
+from tests.support.explorer import unpack
 from tests.support.workflow import (
     RULES,
     SYSTEMS,
@@ -312,12 +315,32 @@ def test_report_tables_and_figures_are_there(built):
     tables = {f"tables/{name}.{ending}" for name in REPORT_TABLES for ending in ("csv", "md", "tex")}
     figures = {f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")}
     found = {str(path.relative_to(report)) for path in report.rglob("[!.]*") if path.is_file()}
-    others = {name for name in found if name.startswith("reproduction/")}
+    others = {name for name in found if name.startswith(("reproduction/", "explore/"))}
     assert found - others == {"index.html", *tables, *figures}
     with open(report / "tables" / "systems.csv", encoding="utf-8", newline="") as handle:
         assert [row[1] for row in csv.reader(handle)][1:] == list(SYSTEMS)
     for name in figures:
         assert "<svg" in (report / name).read_text("utf-8")[:2_000]
+
+
+@pytest.mark.slow
+def test_links_lead_to_what_the_explorer_has(built):
+    results = built / "results" / "tiny"
+    report, comparisons = results / "report", results / "comparisons"
+    index = unpack(report / "explore" / "test" / "data" / "index.js")[1]
+    assert tuple(index["systems"]) == SYSTEMS
+    page = html.unescape((report / "index.html").read_text("utf-8"))
+    links = [(report, link) for link in re.findall(r'href="(explore/[^"]+)"', page)]
+    with open(comparisons / "test.queries.csv", encoding="utf-8", newline="") as handle:
+        links += [(comparisons, row["explorer"]) for row in csv.DictReader(handle)]
+    assert len(links) > 10
+    for folder, link in links:
+        path, _, shown = link.partition("#")
+        assert (folder / path).is_file()
+        names = dict(parse_qsl(shown))
+        assert {names.get("a", "bm25"), names.get("b", "bm25")} <= {*SYSTEMS}
+        assert names.get("measure", "RR@10") in index["measures"]
+        assert names.get("q", index["ids"][0]) in index["ids"]
 
 
 @pytest.mark.slow

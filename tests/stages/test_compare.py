@@ -1,6 +1,7 @@
 import csv
 import json
 from statistics import fmean as mean
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
@@ -197,6 +198,22 @@ def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path
     assert shown == pytest.approx([*sorted(gaps[gaps > 0])[::-1][:10], *sorted(gaps[gaps < 0])[:10]])
     assert noise[0]["query"] == f"what is {noise[0]['query_id']}"
     assert float(noise[0]["value"]) - float(noise[0]["baseline"]) == float(noise[0]["difference"])
+    assert {row["explorer"] for row in rows} == {""}
+
+
+def test_each_of_these_queries_has_its_address_in_the_explorer(call, tmp_path):
+    assert compare.main(call("--explorer", "../explore/index.html")) == 0
+    with open(tmp_path / "out/x.queries.csv", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    for row in rows:
+        page, _, shown = row["explorer"].partition("#")
+        assert page == "../explore/index.html"
+        assert dict(parse_qsl(shown)) == {
+            "a": row["system"],
+            "b": "bm25",
+            "measure": row["measure"],
+            "q": row["query_id"],
+        }
 
 
 def test_same_input_same_bytes(call, found, tmp_path):

@@ -28,10 +28,11 @@ def words(tmp_path):
     return write_experiment(tmp_path)
 
 
-@pytest.fixture
-def page(words, tmp_path):
-    assert explorer.main(words) == 0
-    return tmp_path / "page"
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explorer")
+    assert explorer.main(write_experiment(folder)) == 0
+    return folder / "page"
 
 
 def queries_of(page):
@@ -98,22 +99,23 @@ def test_the_index_names_what_there_is(page):
     assert index["cut"]["left_out"] == 0
 
 
-def test_the_same_inputs_give_the_same_bytes(words, page):
+def test_the_same_inputs_give_the_same_bytes(words, page, tmp_path):
     once = contents(page)
     assert {"index.html", "explorer.js", "explorer.css", "data/index.js"} <= once.keys()
     assert explorer.main(words) == 0
-    assert contents(page) == once
+    assert contents(tmp_path / "page") == once
 
 
-def test_texts_beyond_the_cap_are_left_out_and_relevant_ones_stay(words, page, monkeypatch):
+def test_texts_beyond_the_cap_are_left_out_and_relevant_ones_stay(words, page, tmp_path, monkeypatch):
     whole = queries_of(page)
     size = size_of(page)
     monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 1)
     monkeypatch.setattr("cort.reporting.explorer.page.RESERVE", 300)
     cap = size - 1500
     assert explorer.main([*words, "--megabytes", str(cap)]) == 0
-    assert cap - 3000 < size_of(page) <= cap
-    found, cut = queries_of(page), unpack(page / "data" / "index.js")[1]["cut"]
+    cut_page = tmp_path / "page"
+    assert cap - 3000 < size_of(cut_page) <= cap
+    found, cut = queries_of(cut_page), unpack(cut_page / "data" / "index.js")[1]["cut"]
     missing = sum(text is None for one in found for text in one["texts"])
     assert (cut["left_out"], cut["texts"]) == (missing, sum(len(one["texts"]) for one in found))
     assert missing > 0
@@ -124,11 +126,12 @@ def test_texts_beyond_the_cap_are_left_out_and_relevant_ones_stay(words, page, m
         assert {**after, "texts": None} == {**before, "texts": None}
 
 
-def test_ids_and_scores_stay_though_they_exceed_the_cap(words, page, monkeypatch):
+def test_ids_and_scores_stay_though_they_exceed_the_cap(words, tmp_path, monkeypatch):
     monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 1)
     assert explorer.main([*words, "--megabytes", "1"]) == 0
-    assert all(text is None for one in queries_of(page) for text in one["texts"][one["relevant"] :])
-    assert all(text is not None for one in queries_of(page) for text in one["texts"][: one["relevant"]])
+    records = queries_of(tmp_path / "page")
+    assert all(text is None for one in records for text in one["texts"][one["relevant"] :])
+    assert all(text is not None for one in records for text in one["texts"][: one["relevant"]])
 
 
 def test_long_texts_end_with_their_length(words, tmp_path, monkeypatch):

@@ -105,6 +105,18 @@ def test_the_page_is_whole_and_alone(full, tmp_path) -> None:
     assert page.seen.count("table") == page.seen.count("caption")
 
 
+def test_examples_link_to_the_explorer(full, tmp_path) -> None:
+    report.main(full)
+    assert "explore/" not in (tmp_path / "report/index.html").read_text()
+    assert report.main([*full, "--explorer", "explore"]) == 0
+    page = Outline((tmp_path / "report/index.html").read_text())
+    links = [value for name, value in page.attributes if name == "href" and value.startswith("explore/")]
+    assert links == [
+        *(f"explore/{split}/index.html" for split in ("dev", "test")),
+        "explore/dev/index.html#a=cort_1&b=bm25&q=1",
+    ]
+
+
 def test_nothing_foreign_becomes_markup(full, tmp_path) -> None:
     report.main(full)
     text = (tmp_path / "report/index.html").read_text()

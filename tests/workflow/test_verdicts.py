@@ -84,6 +84,12 @@ def test_all_verdicts_are_printed_split_by_split(config, tmp_path, monkeypatch, 
         "dev: differences with 90 % intervals over 7 queries; p of the paired randomisation test corrected by Holm's "
         "method over 0 comparisons; WIN and LOSS if at most 0.01\n"
     )
+    pages = [tmp_path / "results/d/report" / name for name in ("index.html", "explore/dev/index.html")]
+    for page in pages:
+        page.parent.mkdir(parents=True)
+        page.touch()
+    assert verdicts.main([]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [page.as_uri() for page in pages]
     (tmp_path / "results/d/comparisons/test.json").write_text("{}")
     assert verdicts.main([]) == 1
     assert "test.json: found no 'split'" in capsys.readouterr().err

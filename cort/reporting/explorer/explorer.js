@@ -26,7 +26,8 @@ function folderSource() {
 
   async function read(name) {
     const file = `data/${name}.js`, script = document.createElement("script");
-    const broken = new Error(`${file} cannot be read. The page needs its whole folder: copy it again, or build it again.`);
+    const remedy = "The page needs its whole folder: copy it again, or build it again.";
+    const broken = new Error(`${file} cannot be read. ${remedy}`);
     await new Promise((done, failed) => {
       script.onload = done;
       script.onerror = () => failed(broken);
@@ -74,6 +75,9 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+const button = (text, attributes) => element("button", { type: "button", ...attributes }, text);
+const named = (text, kind) => element("bdi", { class: kind }, text);
+const sideOf = (difference) => (difference > 0 ? "of-a" : difference < 0 ? "of-b" : "");
 const drawn = (name, attributes, ...children) => element(name, { svg: true, ...attributes }, ...children);
 const count = (number) => number.toLocaleString("en");
 const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
@@ -90,6 +94,20 @@ function redraw(box, ...children) {
   if (place < 0) return;
   stops()[place]?.focus();
   if (!box.contains(document.activeElement)) box.focus();
+}
+
+// A table whose columns of systems have their colours.
+function table(head, lines) {
+  const column = (text, place) => (text
+    ? element("th", { scope: "col", class: { [state.a]: "of-a", [state.b]: "of-b" }[place && text] }, named(text))
+    : element("td"));
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...head.map(column))), element("tbody", {}, ...lines));
+}
+
+function line(head, ...cells) {
+  const columns = cells.map((one) => element("td", {}, typeof one === "number" ? String(one) : one));
+  return element("tr", {}, element("th", { scope: "row" }, named(head)), ...columns);
 }
 
 function download(name, rows) {
@@ -202,7 +220,8 @@ const busy = () => $("page").setAttribute("aria-busy", "true");
 
 function go(changes, replaced = false) {
   const usual = { sort: "difference", show: "all", pick: "", find: "" };
-  const pairs = Object.entries({ ...state, ...changes }).filter(([key, value]) => value !== null && value !== usual[key]);
+  const wanted = Object.entries({ ...state, ...changes });
+  const pairs = wanted.filter(([key, value]) => value !== null && value !== usual[key]);
   const address = "#" + new URLSearchParams(pairs);
   busy();
   if (address === location.hash) update();
@@ -295,7 +314,8 @@ async function update() {
 // The controls.
 
 function fill(select, pairs, chosen) {
-  select.replaceChildren(...pairs.map(([value, text]) => element("option", { value, selected: value === chosen }, text)));
+  const options = pairs.map(([value, text]) => element("option", { value, selected: value === chosen }, text));
+  select.replaceChildren(...options);
   select.value = chosen;
 }
 
@@ -319,19 +339,20 @@ function showOverview() {
   const shares = [["won", `${state.a} better`, "of-a"], ["tied", "equal", ""], ["lost", `${state.b} better`, "of-b"]];
   redraw($("counts"), ...shares.map(([show, text, kind]) => {
     const number = rows.filter(FILTERS[show][1]).length, pressed = state.show === show;
-    return element("button", {
-      type: "button", class: kind, "aria-pressed": String(pressed),
-      onclick: () => go({ show: pressed ? "all" : show, q: null }),
-    }, element("b", {}, count(number)), " ", element("bdi", {}, text));
+    const made = button(element("b", {}, count(number)), {
+      class: kind, "aria-pressed": String(pressed), onclick: () => go({ show: pressed ? "all" : show, q: null }),
+    });
+    made.append(" ", named(text));
+    return made;
   }));
   const measure = label(state.measure).replace(/^M(?=RR|AP)/, "");
   scatter(measure);
   histogram(measure);
-  const head = ["Mean", state.a, state.b, "Difference"].map((text, place) =>
-    element("th", { scope: "col", class: ["", "of-a", "of-b", ""][place] }, element("bdi", {}, text)));
-  $("means").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...means.map(([name, a, b]) =>
-    element("tr", { class: name === state.measure ? "chosen" : undefined }, element("th", { scope: "row" }, label(name)),
-      ...[fixed(a), fixed(b), signed(Number((a - b).toFixed(3)))].map((text) => element("td", {}, text))))));
+  $("means").replaceChildren(table(["Mean", state.a, state.b, "Difference"], means.map(([name, a, b]) => {
+    const made = line(label(name), fixed(a), fixed(b), signed(Number((a - b).toFixed(3))));
+    made.classList.toggle("chosen", name === state.measure);
+    return made;
+  })));
 }
 
 function grouped(kind) {
@@ -388,17 +409,16 @@ function scatter(measure) {
     drawn("path", { d: `M${left - 8} ${top - 4}V${top + size + 8}H${left + size + 4}` }),
     axis(left - 12, top + 4, "1", "end"), axis(left - 12, top + size + 4, "0", "end"),
     axis(left, top + size + 21, "0", "middle"), axis(left + size, top + size + 21, "1", "middle"),
-    axis(14, top + size / 2, clipped(state.a), "middle", true), axis(left + size / 2, top + size + 34, clipped(state.b), "middle"));
+    axis(14, top + size / 2, clipped(state.a), "middle", true),
+    axis(left + size / 2, top + size + 34, clipped(state.b), "middle"));
   $("scatter").setAttribute("aria-label", `${measure} of each query: ${state.a} upwards, ${state.b} to the right`);
   asButtons($("scatter"), frame, groups.map((group) => {
-    const [x, y] = at(group), kind = cell(group.row.a) - cell(group.row.b);
-    const values = [cell(group.row.a), cell(group.row.b)].map((one) => (one / CELLS).toFixed(2));
+    const [x, y] = at(group), kind = sideOf(cell(group.row.a) - cell(group.row.b));
+    const [a, b] = [cell(group.row.a), cell(group.row.b)].map((one) => (one / CELLS).toFixed(2));
     return {
       key: group.key,
-      title: `${plural(group.number, "query", "queries")}: ${state.a} about ${values[0]}, ${state.b} about ${values[1]}`,
-      mark: drawn("circle", {
-        cx: x, cy: y, r: 2.2 + 11 * Math.sqrt(group.number / largest), class: kind > 0 ? "of-a" : kind < 0 ? "of-b" : "",
-      }),
+      title: `${plural(group.number, "query", "queries")}: ${state.a} about ${a}, ${state.b} about ${b}`,
+      mark: drawn("circle", { cx: x, cy: y, r: 2.2 + 11 * Math.sqrt(group.number / largest), class: kind }),
     };
   }));
   $("scatter-about").textContent = `${measure} of each query; a larger dot is more queries. Choose one to see them.`;
@@ -408,26 +428,28 @@ function histogram(measure) {
   const [left, top, width, height] = [14, 20, 392, 150], step = width / (2 * BINS + 1);
   const groups = grouped("difference").sort((one, other) => bin(one.row.difference) - bin(other.row.difference));
   const largest = Math.max(1, ...groups.map((group) => group.number));
-  const middle = left + step * BINS;
+  const middle = left + step * BINS, tall = (number) => height * Math.sqrt(number / largest);
   const frame = drawn("g", { "aria-hidden": "true", class: "frame" },
     drawn("path", { d: `M${left} ${top + height}H${left + width}` }),
-    ...[-1, -0.5, 0, 0.5, 1].map((value) =>
-      axis(middle + step / 2 + value * step * (BINS + 0.5), top + height + 15, value === 0 ? "0" : signed(value).slice(0, 4), "middle")),
+    ...[-1, -0.5, 0, 0.5, 1].map((value) => {
+      const x = middle + step / 2 + value * step * (BINS + 0.5);
+      return axis(x, top + height + 15, value === 0 ? "0" : signed(value).slice(0, 4), "middle");
+    }),
     axis(left, top + height + 34, `${clipped(state.b)} better`, "start"),
     axis(left + width, top + height + 34, `${clipped(state.a)} better`, "end"),
-    ...groups.map(({ row, number }) => axis(middle + step * (bin(row.difference) + 0.5),
-      top + height - 4 - height * Math.sqrt(number / largest), number > 9999 ? `${Math.round(number / 1000)}k` : String(number), "middle")));
+    ...groups.map(({ row, number }) => {
+      const x = middle + step * (bin(row.difference) + 0.5), y = top + height - 4 - tall(number);
+      return axis(x, y, number > 9999 ? `${Math.round(number / 1000)}k` : String(number), "middle");
+    }));
   $("histogram").setAttribute("aria-label", `Queries by the difference in ${measure}, ${state.a} minus ${state.b}`);
   asButtons($("histogram"), frame, groups.map(({ key, number, row }) => {
-    const place = bin(row.difference), tall = height * Math.sqrt(number / largest);
+    const place = bin(row.difference), high = tall(number), x = middle + step * place + 1;
     const bounds = [(Math.abs(place) - 1) / BINS, Math.abs(place) / BINS].map((one) => one.toFixed(1));
     const better = place ? `${place > 0 ? state.a : state.b} better by ${bounds[0]} to ${bounds[1]}` : "no difference";
     return {
       key,
       title: `${plural(number, "query", "queries")}: ${better}`,
-      mark: drawn("rect", {
-        x: middle + step * place + 1, y: top + height - tall, width: step - 2, height: tall, class: place > 0 ? "of-a" : place < 0 ? "of-b" : "",
-      }),
+      mark: drawn("rect", { x, y: top + height - high, width: step - 2, height: high, class: sideOf(place) }),
     };
   }));
   $("histogram-about").textContent = `Differences in ${measure}; heights are square roots of the numbers.`;
@@ -451,7 +473,8 @@ function drawRows() {
   const list = $("list"), start = Math.max(0, Math.floor(list.scrollTop / ROW) - 6);
   const shown = visible.slice(start, start + Math.ceil((list.clientHeight || 600) / ROW) + 12);
   // The chosen row is always there: the list names it for screen readers.
-  const chosen = visible.findIndex((row) => row.id === current), items = shown.map((row, offset) => [row, start + offset]);
+  const chosen = visible.findIndex((row) => row.id === current);
+  const items = shown.map((row, offset) => [row, start + offset]);
   if (chosen >= 0 && (chosen < start || chosen >= start + shown.length)) items.push([visible[chosen], chosen]);
   $("rows").replaceChildren(...items.map(([row, place]) => option(row, place, place === chosen)));
   if (chosen >= 0) list.setAttribute("aria-activedescendant", `row-${chosen}`);
@@ -459,13 +482,12 @@ function drawRows() {
 }
 
 function option(row, place, chosen) {
-  const kind = row.difference > 0 ? "of-a" : row.difference < 0 ? "of-b" : "quiet";
   const made = element("div", {
     role: "option", id: `row-${place}`, class: "row", "aria-selected": String(chosen),
     "aria-posinset": place + 1, "aria-setsize": visible.length, onclick: () => choose(place, false),
   },
   element("span", { class: "text", dir: "auto" }, row.text.slice(0, 300)),
-  element("span", { class: "difference" }, element("b", { class: kind }, signed(row.difference)),
+  element("span", { class: "difference" }, element("b", { class: sideOf(row.difference) }, signed(row.difference)),
     element("small", {}, `${fixed(row.a)} · ${fixed(row.b)}`)));
   made.style.top = `${place * ROW}px`;
   return made;
@@ -482,7 +504,8 @@ function onListKey(event) {
   const page = Math.max(1, Math.floor($("list").clientHeight / ROW) - 1), last = visible.length - 1;
   const place = visible.findIndex((row) => row.id === current);
   const target = {
-    ArrowDown: place + 1, ArrowUp: place - 1, PageDown: Math.min(last, place + page), PageUp: Math.max(0, place - page), Home: 0, End: last,
+    ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: last,
+    PageDown: Math.min(last, place + page), PageUp: Math.max(0, place - page),
   }[event.key];
   if (target === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
@@ -513,92 +536,108 @@ function drawQuery(row, query) {
   const sides = places.map((place) => query.rankings[place]), [ofA, ofB] = sides.map((one) => new Set(one));
   const common = sides[0].filter((doc) => ofB.has(doc)).length, place = visible.indexOf(row);
   document.title = `${row.text.slice(0, 60)}: ${state.a} and ${state.b}, ${index.dataset}`;
-  const step = (text, to) => element("button", { type: "button", disabled: to < 0 || to >= visible.length, onclick: () => choose(to, false) }, text);
+  const step = (text, by) => {
+    const to = place < 0 ? -1 : place + by;
+    return button(text, { disabled: to < 0 || to >= visible.length, onclick: () => choose(to, false) });
+  };
   const body = element("div", { class: "rankings" },
-    ranking(0, row, query, sides, ofB), drawn("svg", { class: "moves", "aria-hidden": "true" }), ranking(1, row, query, sides, ofA));
+    ranking(0, row, query, sides, ofB),
+    drawn("svg", { class: "moves", "aria-hidden": "true" }),
+    ranking(1, row, query, sides, ofA));
+  const number = (value) => element("b", {}, count(value));
   redraw($("query"),
-    element("p", { class: "bar" }, step("← Previous", place < 0 ? -1 : place - 1), step("Next →", place < 0 ? -1 : place + 1),
-      element("button", { type: "button", onclick: () => downloadRankings(row, query, places) }, "CSV of both rankings")),
+    element("p", { class: "bar" }, step("← Previous", -1), step("Next →", 1),
+      button("CSV of both rankings", { onclick: () => downloadRankings(row, query, places) })),
     element("h2", { id: "heading", dir: "auto" }, row.text || "(an empty query)"),
-    element("p", { class: "facts" }, element("span", {}, "Query ", element("code", {}, element("bdi", {}, row.id))),
-      element("span", {}, element("bdi", { class: "of-a" }, state.a), ` ${fixed(row.a)}`),
-      element("span", {}, element("bdi", { class: "of-b" }, state.b), ` ${fixed(row.b)}`),
-      element("b", { class: row.difference > 0 ? "of-a" : row.difference < 0 ? "of-b" : "" }, signed(row.difference))),
-    relevantTable(row, query, places),
-    element("p", { class: "quiet summary" }, `Of the first ${index.depth} results `, element("b", {}, count(common)), " are in both, ",
-      element("b", {}, count(ofA.size - common)), " only in ", element("bdi", { class: "of-a" }, state.a), ", ",
-      element("b", {}, count(ofB.size - common)), " only in ", element("bdi", { class: "of-b" }, state.b), "."),
+    element("p", { class: "facts" },
+      element("span", {}, "Query ", element("code", {}, named(row.id))),
+      element("span", {}, named(state.a, "of-a"), ` ${fixed(row.a)}`),
+      element("span", {}, named(state.b, "of-b"), ` ${fixed(row.b)}`),
+      element("b", { class: sideOf(row.difference) }, signed(row.difference))),
+    relevantPassages(row, query, places),
+    element("p", { class: "quiet summary" },
+      `Of the first ${index.depth} results `, number(common), " are in both, ",
+      number(ofA.size - common), " only in ", named(state.a, "of-a"), ", ",
+      number(ofB.size - common), " only in ", named(state.b, "of-b"), "."),
     body);
-  for (const name of ["pointerover", "focusin"]) body.addEventListener(name, (event) => light(body, event.target.closest(".result")?.dataset.doc));
+  const lit = (event) => light(body, event.target.closest(".result")?.dataset.doc);
+  for (const name of ["pointerover", "focusin"]) body.addEventListener(name, lit);
   body.addEventListener("pointerleave", () => light(body));
   drawMoves();
 }
 
 const rankText = (rank) => (rank ? `rank ${count(rank)}` : "not retrieved");
 
-function relevantTable(row, query, places) {
+function relevantPassages(row, query, places) {
   if (!query.relevant) return element("p", { class: "quiet" }, "No passage is judged relevant to this query.");
   const ranks = places.map((place) => query.ranks[place]);
-  const shown = [...Array(query.relevant).keys()];
   const best = (doc) => Math.min(...ranks.map((one) => one[doc] || Infinity));
-  shown.sort((one, other) => best(one) - best(other) || one - other);
-  const lines = shown.map((doc) => {
-    const button = element("button", { type: "button", "aria-expanded": "false" }, "Text");
-    const line = element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, query.docs[doc])), element("td", {}, String(query.grades[doc])),
-      ...ranks.map((one, side) => element("td", { class: side ? "of-b" : "of-a" }, rankText(one[doc]))), element("td", {}, button));
-    button.onclick = () => {
-      const open = button.getAttribute("aria-expanded") === "false";
-      button.setAttribute("aria-expanded", String(open));
-      if (open) line.after(element("tr", {}, element("td", { colspan: 5, class: "passage", dir: "auto" }, marked(query.texts[doc] ?? "", row.text))));
-      else line.nextSibling.remove();
-      drawMoves();
-    };
-    button.setAttribute("aria-label", `Text of ${query.docs[doc]}`);
-    return line;
-  });
-  const others = index.systems.map((name, place) => [name, query.ranks[place].filter(Boolean).sort((one, other) => one - other)[0] ?? 0]);
-  const all = element("table", { class: "all" }, element("thead", {}, element("tr", {}, ...["System", "First relevant passage"].map((text) => element("th", { scope: "col" }, text)))),
-    element("tbody", {}, ...others.map(([name, rank]) => element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, name)), element("td", {}, rankText(rank))))));
-  const table = element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Relevant passages" },
-    element("table", {}, element("caption", {}, `${plural(query.relevant, "relevant passage")}, ranks in the whole runs`),
-      element("thead", {}, element("tr", {}, ...["Passage", "Grade", state.a, state.b, ""].map((text, column) =>
-        (text ? element("th", { scope: "col", class: { 2: "of-a", 3: "of-b" }[column] }, element("bdi", {}, text)) : element("td", {}))))),
-      element("tbody", {}, ...lines)));
-  return element("div", { class: "relevant-passages" }, table,
-    element("details", { ontoggle: drawMoves }, element("summary", {}, `All ${plural(index.systems.length, "system")}`), all));
+  const docs = [...Array(query.relevant).keys()].sort((one, other) => best(one) - best(other) || one - other);
+  const lines = docs.map((doc) => relevantLine(doc, row, query, ranks));
+  const found = table(["Passage", "Grade", state.a, state.b, ""], lines);
+  found.prepend(element("caption", {}, `${plural(query.relevant, "relevant passage")}, ranks in the whole runs`));
+  const first = (ranks) => Math.min(...ranks.filter(Boolean), Infinity);
+  const systems = table(["System", "First relevant passage"], index.systems.map((name, place) => {
+    const rank = first(query.ranks[place]);
+    return line(name, rankText(rank === Infinity ? 0 : rank));
+  }));
+  return element("div", { class: "relevant-passages" },
+    element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Relevant passages" }, found),
+    element("details", { ontoggle: drawMoves },
+      element("summary", {}, `All ${plural(index.systems.length, "system")}`), systems));
+}
+
+function relevantLine(doc, row, query, ranks) {
+  const more = button("Text", { "aria-expanded": "false", "aria-label": `Text of ${query.docs[doc]}` });
+  const made = line(query.docs[doc], query.grades[doc], ...ranks.map((one) => rankText(one[doc])), more);
+  more.onclick = () => {
+    const open = more.getAttribute("aria-expanded") === "false";
+    more.setAttribute("aria-expanded", String(open));
+    const passage = element("td", { colspan: 5, class: "passage", dir: "auto" });
+    if (open) passage.append(marked(query.texts[doc] ?? "", row.text));
+    if (open) made.after(element("tr", {}, passage));
+    else made.nextSibling.remove();
+    drawMoves();
+  };
+  return made;
 }
 
 function ranking(side, row, query, sides, others) {
-  const name = [state.a, state.b][side], other = [state.b, state.a][side], mine = sides[side];
+  const [name, other] = side ? [state.b, state.a] : [state.a, state.b];
+  const [mine, known] = [name, other].map((one) => index.systems.indexOf(one));
   const where = new Map(sides[1 - side].map((doc, place) => [doc, place + 1]));
-  const known = query.ranks[index.systems.indexOf(other)];
-  const items = mine.map((doc, place) => {
-    const rank = place + 1, there = where.get(doc) ?? (doc < query.relevant ? known[doc] : 0);
-    return result({ doc, rank, there, both: others.has(doc), name, other, row, query, score: query.scores[index.systems.indexOf(name)][place] });
-  });
-  return element("section", { class: `ranking ${side ? "of-b" : "of-a"}`, "aria-label": `Ranking of ${side ? "B" : "A"}, ${name}` },
-    element("h3", {}, side ? "B " : "A ", element("bdi", {}, name)),
-    items.length ? element("ol", {}, ...items)
-      : element("p", { class: "message" }, element("bdi", {}, name), " has no results for this query: it counts 0."));
+  const items = sides[side].map((doc, place) => result({
+    doc, name, other, row, query, rank: place + 1, score: query.scores[mine][place], both: others.has(doc),
+    there: where.get(doc) ?? (doc < query.relevant ? query.ranks[known][doc] : 0),
+  }));
+  const letter = side ? "B" : "A", nothing = " has no results for this query: it counts 0.";
+  const attributes = { class: `ranking ${side ? "of-b" : "of-a"}`, "aria-label": `Ranking of ${letter}, ${name}` };
+  return element("section", attributes,
+    element("h3", {}, `${letter} `, named(name)),
+    items.length ? element("ol", {}, ...items) : element("p", { class: "message" }, named(name), nothing));
 }
 
 function moved({ doc, rank, there, other, query }) {
-  const name = element("bdi", {}, other);
-  if (!there) return [doc < query.relevant ? "not retrieved by " : `not in the first ${index.depth} of `, name];
   const by = there - rank;
-  return [by === 0 ? "same rank in " : `${by > 0 ? "▲" : "▼"} ${count(Math.abs(by))}: rank ${count(there)} in `, name];
+  if (there && by === 0) return ["same rank in ", named(other)];
+  if (there) return [`${by > 0 ? "▲" : "▼"} ${count(Math.abs(by))}: rank ${count(there)} in `, named(other)];
+  return [doc < query.relevant ? "not retrieved by " : `not in the first ${index.depth} of `, named(other)];
 }
 
 function result(one) {
   const { doc, rank, row, query, name, score, both } = one, grade = query.grades[doc], id = query.docs[doc];
   const kind = grade === null ? "unjudged" : doc < query.relevant ? "relevant" : "irrelevant";
-  const judged = { unjudged: "not judged", relevant: `relevant, grade ${grade}`, irrelevant: `not relevant, grade ${grade}` }[kind];
+  const judged = kind === "unjudged" ? "not judged" : `${kind === "relevant" ? "" : "not "}relevant, grade ${grade}`;
   const text = query.texts[doc], long = text !== null && text.length > CLIP;
   const passage = element("p", { class: "passage", dir: "auto" });
-  const show = (whole) => passage.replaceChildren(marked(long && !whole ? `${text.slice(0, CLIP).replace(/\s+\S*$/, "")} …` : text, row.text));
-  if (text === null) passage.append(element("i", {}, `The text was left out: all systems rank this passage low, and the page may have ${index.cut.megabytes} MB.`));
+  const show = (whole) => {
+    const shown = whole || !long ? text : `${text.slice(0, CLIP).replace(/\s+\S*$/, "")} …`;
+    passage.replaceChildren(marked(shown, row.text));
+  };
+  const left_out = `The text was left out, for the page to stay below ${count(index.cut.megabytes)} MB.`;
+  if (text === null) passage.append(element("i", {}, left_out));
   else show(false);
-  const more = element("button", { type: "button", "aria-expanded": "false", "aria-label": `Whole text of ${id}` }, "Whole text");
+  const more = button("Whole text", { "aria-expanded": "false", "aria-label": `Whole text of ${id}` });
   more.onclick = () => {
     const open = more.getAttribute("aria-expanded") === "false";
     more.setAttribute("aria-expanded", String(open));
@@ -606,45 +645,52 @@ function result(one) {
     show(open);
     drawMoves();
   };
-  const line = `${row.id} Q0 ${id} ${rank} ${score} ${name}`;
+  const trec = `${row.id} Q0 ${id} ${rank} ${score} ${name}`;
   return element("li", { class: `result ${kind}${both ? "" : " alone"}`, "data-doc": doc },
-    element("div", { class: "line" }, element("b", { class: "rank" }, count(rank)), element("span", { class: "badge" }, judged),
-      element("span", { class: "move" }, ...moved(one)), element("span", { class: "score", title: "Score" }, String(score))),
-    element("div", { class: "doc" }, element("bdi", {}, id)),
+    element("div", { class: "line" },
+      element("b", { class: "rank" }, count(rank)), element("span", { class: "badge" }, judged),
+      element("span", { class: "move" }, ...moved(one)),
+      element("span", { class: "score", title: "Score" }, String(score))),
+    element("div", { class: "doc" }, named(id)),
     passage,
     element("div", { class: "actions" }, long ? more : null,
-      element("button", { type: "button", "aria-label": `Copy the TREC line of ${id}`, onclick: () => copy(line) }, "Copy TREC line")));
+      button("Copy TREC line", { "aria-label": `Copy the TREC line of ${id}`, onclick: () => copy(trec) })));
 }
 
 function light(body, doc) {
-  for (const one of body.querySelectorAll("[data-doc]")) one.classList.toggle("lit", doc !== undefined && one.dataset.doc === doc);
+  for (const one of body.querySelectorAll("[data-doc]")) one.classList.toggle("lit", one.dataset.doc === doc);
 }
 
 // Moves: lines between the two places of a passage.
 function drawMoves() {
   const svg = document.querySelector(".moves");
   if (!svg || svg.clientWidth === 0) return;
-  const box = svg.getBoundingClientRect(), [left, right] = document.querySelectorAll(".ranking");
-  const middles = (side) => new Map(Array.from(side.querySelectorAll(".result"), (one) => [one.dataset.doc, [one, one.getBoundingClientRect().top - box.top + 18]]));
-  const there = middles(right), width = box.width;
-  const lines = Array.from(middles(left)).filter(([doc]) => there.has(doc)).map(([doc, [item, y]]) => {
-    const to = there.get(doc)[1], kind = item.classList.contains("relevant") ? "relevant" : "";
-    return drawn("path", { d: `M0 ${y}C${width / 2} ${y} ${width / 2} ${to} ${width} ${to}`, class: kind, "data-doc": doc });
-  });
-  svg.replaceChildren(...lines);
+  const { top, width } = svg.getBoundingClientRect(), [left, right] = document.querySelectorAll(".ranking");
+  const height = (item) => item.getBoundingClientRect().top - top + 18;
+  const there = new Map(Array.from(right.querySelectorAll(".result"), (item) => [item.dataset.doc, height(item)]));
+  const both = Array.from(left.querySelectorAll(".result")).filter((item) => there.has(item.dataset.doc));
+  svg.replaceChildren(...both.map((item) => {
+    const doc = item.dataset.doc, y = height(item), to = there.get(doc), middle = width / 2;
+    const kind = item.classList.contains("relevant") ? "relevant" : "";
+    return drawn("path", { d: `M0 ${y}C${middle} ${y} ${middle} ${to} ${width} ${to}`, class: kind, "data-doc": doc });
+  }));
 }
 
 // Downloads.
 
 function downloadQueries() {
   const head = ["query_id", "query", state.a, state.b, "difference", "measure"];
-  download(`${index.dataset}.${index.split}.queries.csv`, [head, ...visible.map((row) => [row.id, row.text, row.a, row.b, row.difference, state.measure])]);
+  const lines = visible.map((row) => [row.id, row.text, row.a, row.b, row.difference, state.measure]);
+  download(`${index.dataset}.${index.split}.queries.csv`, [head, ...lines]);
 }
 
 function downloadRankings(row, query, places) {
-  const lines = places.flatMap((system) => query.rankings[system].map((doc, place) =>
-    [row.id, row.text, index.systems[system], place + 1, query.docs[doc], query.scores[system][place], query.grades[doc] ?? "", query.texts[doc] ?? ""]));
-  download(`${index.dataset}.${index.split}.${row.id}.csv`, [["query_id", "query", "system", "rank", "doc_id", "score", "grade", "text"], ...lines]);
+  const head = ["query_id", "query", "system", "rank", "doc_id", "score", "grade", "text"];
+  const lines = places.flatMap((system) => query.rankings[system].map((doc, place) => [
+    row.id, row.text, index.systems[system], place + 1, query.docs[doc], query.scores[system][place],
+    query.grades[doc], query.texts[doc],
+  ]));
+  download(`${index.dataset}.${index.split}.${row.id}.csv`, [head, ...lines]);
 }
 
 // The start.
@@ -657,7 +703,11 @@ function listen() {
   $("unpick").onclick = () => { go({ pick: "", q: null }); $("list").focus(); };
   $("queries-csv").onclick = downloadQueries;
   let typed;
-  $("find").oninput = () => { busy(); clearTimeout(typed); typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120); };
+  $("find").oninput = () => {
+    busy();
+    clearTimeout(typed);
+    typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120);
+  };
   $("list").onscroll = drawRows;
   $("list").onkeydown = onListKey;
   $("charts").open = !matchMedia(NARROW).matches;
@@ -675,8 +725,9 @@ async function start() {
   }
   $("about").textContent = `${index.dataset}, ${index.split}`;
   const { texts, left_out, megabytes, others } = index.cut;
+  const kept = `each query has those of its relevant passages and of at least ${count(others)} more, ranked highest.`;
   $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
-    ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: each query has those of its relevant passages and of at least ${count(others)} more that systems rank highest.`
+    ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: ${kept}`
     : "All their texts are here.");
   $("loading").hidden = true;
   for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
