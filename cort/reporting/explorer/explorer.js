@@ -195,7 +195,7 @@ function readAddress() {
   const among = (key, names, usual) => {
     const name = given.get(key);
     if (name === null || names.includes(name)) return name ?? usual;
-    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here: ${usual} is shown.`);
+    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here; choose another than ${usual} above.`);
     return usual;
   };
   const usual = index.pair.map((place) => index.systems[place]);
@@ -210,7 +210,8 @@ function readAddress() {
     q: given.get("q"),
   };
   if (state.q !== null && !index.ids.includes(state.q)) {
-    faults.push(`The address asks for q=${state.q.slice(0, 80)}, a query that this split has no judgements of.`);
+    const asked = `q=${state.q.slice(0, 80)}, a query that this split has no judgements of`;
+    faults.push(`The address asks for ${asked}; choose one of the list.`);
     state.q = null;
   }
   complain(faults.join(" "));
