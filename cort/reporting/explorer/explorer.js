@@ -195,7 +195,7 @@ function readAddress() {
   const among = (key, names, usual) => {
     const name = given.get(key);
     if (name === null || names.includes(name)) return name ?? usual;
-    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here; choose another than ${usual} above.`);
+    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here; choose one above.`);
     return usual;
   };
   const usual = index.pair.map((place) => index.systems[place]);
