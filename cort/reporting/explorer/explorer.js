@@ -294,6 +294,7 @@ async function update() {
     readAddress();
     await compare();
     if (turn !== asked) return;
+    reveal();
     const key = JSON.stringify([compared, state.find, state.show, state.sort, state.pick]);
     if (key !== listed) {
       select();
@@ -306,10 +307,19 @@ async function update() {
     showList(row);
     await showQuery(row, turn);
   } catch (error) {
-    if (turn === asked) complain(error.message);
+    if (turn === asked) {
+      reveal();
+      showControls();
+      complain(error.message);
+    }
   } finally {
     if (turn === asked) $("page").setAttribute("aria-busy", "false");
   }
+}
+
+function reveal() {
+  $("loading").hidden = true;
+  for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
 }
 
 // The controls.
@@ -730,8 +740,6 @@ async function start() {
   $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
     ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: ${kept}`
     : "All their texts are here.");
-  $("loading").hidden = true;
-  for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
   listen();
   await update();
 }
