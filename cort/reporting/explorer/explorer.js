@@ -195,7 +195,7 @@ function readAddress() {
   const among = (key, names, usual) => {
     const name = given.get(key);
     if (name === null || names.includes(name)) return name ?? usual;
-    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here: ${usual} is shown.`);
+    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here; choose one above.`);
     return usual;
   };
   const usual = index.pair.map((place) => index.systems[place]);
@@ -210,7 +210,8 @@ function readAddress() {
     q: given.get("q"),
   };
   if (state.q !== null && !index.ids.includes(state.q)) {
-    faults.push(`The address asks for q=${state.q.slice(0, 80)}, a query that this split has no judgements of.`);
+    const asked = `q=${state.q.slice(0, 80)}, a query that this split has no judgements of`;
+    faults.push(`The address asks for ${asked}; choose one of the list.`);
     state.q = null;
   }
   complain(faults.join(" "));
@@ -293,6 +294,7 @@ async function update() {
     readAddress();
     await compare();
     if (turn !== asked) return;
+    reveal();
     const key = JSON.stringify([compared, state.find, state.show, state.sort, state.pick]);
     if (key !== listed) {
       select();
@@ -305,10 +307,19 @@ async function update() {
     showList(row);
     await showQuery(row, turn);
   } catch (error) {
-    if (turn === asked) complain(error.message);
+    if (turn === asked) {
+      reveal();
+      showControls();
+      complain(error.message);
+    }
   } finally {
     if (turn === asked) $("page").setAttribute("aria-busy", "false");
   }
+}
+
+function reveal() {
+  $("loading").hidden = true;
+  for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
 }
 
 // The controls.
@@ -729,8 +740,6 @@ async function start() {
   $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
     ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: ${kept}`
     : "All their texts are here.");
-  $("loading").hidden = true;
-  for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
   listen();
   await update();
 }

@@ -358,6 +358,13 @@ def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
     assert "data/values-1.js cannot be read" in page.locator("#message").inner_text()
     page.select_option("#b", "short")
     settle(page)
+    # From the start on.
+    show(page, broken, a=HOSTILE_NAME, b="short")
+    assert "data/values-1.js cannot be read" in page.locator("#message").inner_text()
+    page.select_option("#a", "bm25")
+    settle(page)
+    assert page.locator("#message").is_hidden() or "results-0.js" in page.locator("#message").inner_text()
+    assert page.locator("#list [role=option]").count() > 5
     (broken / "data" / "index.js").unlink()
     page.goto("about:blank")
     page.goto(f"{broken.as_uri()}/index.html")
