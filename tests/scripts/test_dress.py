@@ -12,6 +12,9 @@ import yaml
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from cort.downloads.fetch import Sources
+from cort.formats.predictions import iter_predictions
+from cort.formats.raw import iter_passages, iter_queries
+from cort.import_expansions import fit
 from cort.system.errors import InputError
 from scripts.dress import files, mirror, models, rehearse
 from scripts.drill import FINISHED, parse_log
@@ -104,6 +107,41 @@ def test_small_files_fit_together(small):
     ):
         assert {line.split()[2] for line in small[name].decode().splitlines()} <= ids
     assert [len(line.split("\t")) for line in small["msmarco/top1000.dev.tsv"].decode().splitlines()[:2]] == [4, 4]
+
+
+@with_data
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        ("doctttttquery/predicted_queries_topk_sampling.zip", 40),
+        ("doc2query/msmarco-passage-pred-test_topk10.tar.gz", None),
+        ("doc2query/trec-car-pred-test_topk10.tar.gz", None),
+    ],
+)
+def test_predicted_queries_are_of_the_passages_in_their_order(small, tmp_path, name, samples):
+    path = tmp_path / Path(name).name
+    path.write_bytes(small[name])
+    predicted = list(iter_predictions(path, samples))
+    texts = [line.split("\t")[1] for line in small["msmarco/collection.tsv"].decode().splitlines()]
+    assert len(predicted) == len(texts) == 2_000
+    assert {len(queries) for queries in predicted} == {samples or 1}
+    assert fit(texts, predicted)
+
+
+@with_data
+def test_trec_car_has_as_many_topics_as_its_experiment_draws(small, tmp_path):
+    for name in ("paragraphs.cbor", "fold-0.qrels", "fold-4.qrels", "test.qrels"):
+        (tmp_path / name).write_bytes(small[f"trec-car/{name}"])
+    passages = {passage.id: passage.text for _, passage in iter_passages(tmp_path / "paragraphs.cbor")}
+    assert next(iter(passages.values())) == small["msmarco/collection.tsv"].decode().splitlines()[0].split("\t")[1]
+    asked = {
+        name: {query.id: query.text for _, query in iter_queries(tmp_path / f"{name}.qrels")}
+        for name in ("fold-0", "fold-4", "test")
+    }
+    assert {name: len(queries) for name, queries in asked.items()} == {"fold-0": 30, "fold-4": 1_000, "test": 20}
+    for line in small["trec-car/test.qrels"].decode().splitlines():
+        topic, _, passage, _ = line.split()
+        assert set(asked["test"][topic].split()) <= set(re.findall(r"[A-Za-z]+", passages[passage]))
 
 
 @with_data
