@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cort.base_model import train_tokenizer
-from cort.formats.yaml_files import read_yaml
 from cort.system.errors import input_error
+from workflow.experiment.checks import extended, read
 
 SEED = 42
 VOCABULARY = 4_000
@@ -42,7 +42,7 @@ def named_models(configs: Sequence[Path]) -> dict[str, str]:
     """Name -> revision of the hub's models in experiments."""
     found = dict[str, str]()
     for path in configs:
-        config = read_yaml(path, "an experiment")
+        config = extended(read(path), str(path))
         entries = [entry for key in SECTIONS for entry in config.get(key, {}).values()]
         found |= {entry["pretrained"]: entry["revision"] for entry in entries if "revision" in entry}
     return found

@@ -27,7 +27,6 @@ import yaml
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog
 from cort.formats.artifacts import read_json
-from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.fidelity import NOT_RUN
 from cort.system import cli
 from cort.system.errors import InputError, input_error
@@ -39,6 +38,7 @@ from scripts.dress.models import named_models, write_models
 from scripts.drill import FINISHED, VARIABLE, kill_all, parse_log
 from scripts.sandbox import copy_tree, executable
 from scripts.slurm import SUBMITTING, slurm
+from workflow.experiment.checks import extended, read
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def _cpu_seconds() -> float:
 
 def computed(tree: Path, config: str) -> str:
     """Say how many published numbers an experiment computes."""
-    dataset = read_yaml(tree / config, "an experiment")["dataset"]
+    dataset = extended(read(tree / config), config)["dataset"]
     path = tree / "results" / dataset / "report" / "reproduction" / "reproduction.json"
     if not path.is_file():
         return "none"
