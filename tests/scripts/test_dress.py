@@ -1,6 +1,8 @@
 """The dress rehearsal: its switch, its small files and models, the server that gives them, and all of it at work."""
 
+import hashlib
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -156,19 +158,21 @@ def test_a_file_that_nobody_made_small_is_named():
 # The server.
 
 
+@pytest.mark.parametrize("kind", ["md5", "no_checksum"])
 @pytest.mark.parametrize("fault", mirror.FAULTS, ids=lambda fault: fault.__name__)
-def test_a_mirror_that_fails_is_followed_by_one_that_does_not(tmp_path, fault, monkeypatch):
-    content = bytes(range(256)) * 8
+def test_a_mirror_that_fails_is_followed_by_one_that_does_not(tmp_path, fault, kind, monkeypatch):
+    name, content = "a/b.xz", lzma.compress(bytes(range(256)) * 8)
+    facts = {"size": len(content), "no_checksum": "none is published"}
+    if kind == "md5":
+        facts = {"size": len(content), "md5": hashlib.md5(content, usedforsecurity=False).hexdigest()}
     monkeypatch.setattr(mirror, "FAULTS", (fault,))
     with mirror.serving() as server:
-        server.named, server.files = {"a/b": content}, {"example.org/b": content}
-        urls = [f"{server.address}/broken/a/b", f"{server.address}/example.org/b"]
-        entry = files.facts(load_catalog(CATALOG).files["msmarco/qrels.dev.tsv"], content)
-        del entry["lines"]
-        (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": {"a/b": {"urls": urls, **entry}}}), "utf-8")
+        server.named, server.files = {name: content}, {"example.org/b": content}
+        urls = [f"{server.address}/broken/{name}", f"{server.address}/example.org/b"]
+        (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": {name: {"urls": urls, **facts}}}), "utf-8")
         catalog = load_catalog(tmp_path / "catalog.yaml")
-        assert Sources(catalog, tmp_path).obtain(catalog.find("a/b")).read_bytes() == content
-        assert server.asked["/broken/a/b"] >= 1
+        assert Sources(catalog, tmp_path).obtain(catalog.find(name)).read_bytes() == content
+        assert server.asked[f"/broken/{name}"] >= 1
         # What was cut is asked for where it ended.
         assert server.asked["/example.org/b"] == (fault is not mirror.cut)
 
