@@ -105,9 +105,9 @@ rehearsal: environment
 	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
 
 # Shipped experiments, unchanged, with small files and models of this machine. DATA=FOLDER with samples of real data;
-# CONFIGS="..." other experiments; DRESS="--kills 0 --slurm True" more options.
-dress-rehearsal: environment
-	$(BIN)/python -m scripts.dress.rehearse --data "$(or $(DATA),../shared/data)" --configs $(or $(CONFIGS),config/msmarco.yaml config/nfcorpus.yaml config/scifact.yaml) $(DRESS)
+# CONFIGS="..." other experiments; DRESS="--kills 0 --slurm True" more options. Needs cbor2, to make TREC-CAR's files.
+dress-rehearsal: $(VENV)/.installed-dev
+	$(BIN)/python -m scripts.dress.rehearse --data "$(or $(DATA),../shared/data)" --configs $(or $(CONFIGS),config/msmarco.yaml config/trec-car.yaml config/nfcorpus.yaml config/scifact.yaml) $(DRESS)
 
 drill: environment
 	$(BIN)/python -m scripts.drill $(DRILL)

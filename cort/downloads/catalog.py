@@ -9,6 +9,7 @@ import difflib
 import gzip
 import hashlib
 import logging
+import lzma
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ class PublicFile:
     """One file: `urls` in the order of trial, or the `archive` it is a `member` of; what is not known is None.
 
     `bytes` is exact; `size` in bytes is not, it serves plans and bounds, as `records`, the texts in it, serves plans.
-    `no_checksum` is the reason why none is known.
+    `no_checksum` is the reason why none is known: the file is unpacked to be checked.
     """
 
     name: str
@@ -167,10 +168,23 @@ def problem_with(path: Path, file: PublicFile) -> str | None:
             found = difference(tally, file)
         except (OSError, EOFError, zlib.error) as error:
             return f"damaged gzip data ({error})"
+    if found is None and file.no_checksum:
+        found = _damage(path)
     return found and f"{found}{_page(path)}"
 
 
-def read_chunks(handle: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+def _damage(path: Path) -> str | None:
+    """Say how an .xz, which holds checksums of its content, is damaged."""
+    try:
+        with lzma.open(path) as handle:
+            for _ in read_chunks(handle):
+                pass
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        return f"damaged xz data ({error})"
+    return None
+
+
+def read_chunks(handle: IO[bytes] | gzip.GzipFile | lzma.LZMAFile) -> Iterator[bytes]:
     """Yield what is left of a file."""
     while chunk := handle.read(CHUNK):
         yield chunk

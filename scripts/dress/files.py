@@ -2,11 +2,8 @@
 
 import gzip
 import hashlib
-import io
 import json
 import random
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,9 @@ from urllib.parse import urlsplit
 
 from cort.downloads.catalog import Catalog, PublicFile
 from cort.system.errors import input_error
-from scripts.dress.sample import SEED, Judgement, Sample, Texts, sample_msmarco, sample_nfcorpus
+from scripts.dress import sources
+from scripts.dress.archives import archive_of, gzip_of, lines_of
+from scripts.dress.sample import PASSAGES, SEED, Judgement, Sample, Texts, sample_msmarco, sample_nfcorpus
 
 CANDIDATES, TRIPLES = 1_000, 500
 
@@ -24,7 +23,9 @@ def contents_of(catalog: Catalog, data: Path) -> dict[str, bytes]:
 
     :raises InputError: names a file that nobody has said how to make small.
     """
-    makers = {**_msmarco(sample_msmarco(data)), **_nfcorpus(sample_nfcorpus(data))}
+    sample = sample_msmarco(data)
+    makers = {**_msmarco(sample), **_nfcorpus(sample_nfcorpus(data))}
+    makers |= {**sources.predictions(sample), **sources.trec_car(sample)}
     found = dict[str, bytes]()
     for file in catalog.files.values():
         if file.name not in catalog.archives:
@@ -34,7 +35,7 @@ def contents_of(catalog: Catalog, data: Path) -> dict[str, bytes]:
             found[file.name] = makers[file.name]()
     for name in sorted(catalog.archives):
         members = {str(file.member): found[file.name] for file in catalog.files.values() if file.archive == name}
-        found[name] = (_zip if name.endswith(".zip") else _tar)(members)
+        found[name] = archive_of(name, members)
     return found
 
 
@@ -61,6 +62,9 @@ def facts(file: PublicFile, content: bytes) -> dict[str, Any]:
         "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
         "sha256": hashlib.sha256(content).hexdigest(),
         "lines": text.count(b"\n"),
+        # A bound, which plans alone read.
+        "records": min(file.records or 0, PASSAGES),
+        "no_checksum": file.no_checksum,
     }
     return {key: value for key, value in values.items() if getattr(file, key) is not None}
 
@@ -79,7 +83,7 @@ def _msmarco(sample: Sample) -> dict[str, Callable[[], bytes]]:
         f"trec-dl/{kind}.20{year}.{suffix}": maker
         for year, second in (("19", "Q0"), ("20", "0"))
         for kind, suffix, maker in (
-            ("queries", "tsv.gz", lambda name=f"dl{year}": _gzip(_pairs(queries[name]))),
+            ("queries", "tsv.gz", lambda name=f"dl{year}": gzip_of(_pairs(queries[name]))),
             ("qrels", "txt", lambda name=f"dl{year}", second=second: _qrels(judgements[name], " ", second)),
         )
     }
@@ -93,8 +97,8 @@ def _msmarco(sample: Sample) -> dict[str, Callable[[], bytes]]:
         "msmarco/qrels.dev.small.tsv": lambda: _qrels(judgements["devsmall"]),
         "msmarco/qrels.train.tsv": lambda: _qrels(judgements["train"]),
         "msmarco/qrels.dev.tsv": lambda: _qrels([*judgements["dev"], *judgements["devsmall"]]),
-        "msmarco/top1000.dev.tsv": lambda: _lines(candidates),
-        "msmarco/qidpidtriples.train.full.2.tsv.gz": lambda: _gzip(_lines(_triples(sample))),
+        "msmarco/top1000.dev.tsv": lambda: lines_of(candidates),
+        "msmarco/qidpidtriples.train.full.2.tsv.gz": lambda: gzip_of(lines_of(_triples(sample))),
         "dl-hard/qrels.txt": lambda: _qrels(judgements["dl19"], " "),
         **tracks,
     }
@@ -145,43 +149,17 @@ def _triples(sample: Sample) -> list[str]:
 
 
 def _pairs(texts: Texts) -> bytes:
-    return _lines(f"{number}\t{text}" for number, text in texts.items())
+    return lines_of(f"{number}\t{text}" for number, text in texts.items())
 
 
 def _qrels(rows: Sequence[Judgement], separator: str = "\t", second: str = "0") -> bytes:
-    return _lines(separator.join((query, second, passage, str(grade))) for query, passage, grade in rows)
+    return lines_of(separator.join((query, second, passage, str(grade))) for query, passage, grade in rows)
 
 
 def _beir_qrels(rows: Sequence[Judgement]) -> bytes:
     lines = (f"PLAIN-{query}\tMED-{passage}\t{grade}" for query, passage, grade in rows)
-    return _lines(["query-id\tcorpus-id\tscore", *lines])
+    return lines_of(["query-id\tcorpus-id\tscore", *lines])
 
 
 def _jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return _lines(json.dumps(row) for row in rows)
-
-
-def _lines(lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _gzip(content: bytes) -> bytes:
-    return gzip.compress(content, mtime=0)
-
-
-def _tar(members: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return _gzip(packed.getvalue())
-
-
-def _zip(members: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return packed.getvalue()
+    return lines_of(json.dumps(row) for row in rows)

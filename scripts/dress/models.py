@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cort.base_model import train_tokenizer
-from cort.formats.yaml_files import read_yaml
 from cort.system.errors import input_error
+from workflow.experiment.checks import extended, read
 
 SEED = 42
 VOCABULARY = 4_000
@@ -33,6 +33,8 @@ ALBERT |= {
 }
 ALBERT |= {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "embedding_size": 16}
 ELECTRA = {"embedding_size": 32, "summary_activation": "gelu", "summary_type": "first", "pad_token_id": 0}
+# Of a config, those that name models of the hub.
+SECTIONS = ("base_models", "encoders", "rerankers", "weighers", "expanders")
 BERT_NAMES = {r"LayerNorm\.weight$": "LayerNorm.gamma", r"LayerNorm\.bias$": "LayerNorm.beta"}
 
 
@@ -40,8 +42,8 @@ def named_models(configs: Sequence[Path]) -> dict[str, str]:
     """Name -> revision of the hub's models in experiments."""
     found = dict[str, str]()
     for path in configs:
-        config = read_yaml(path, "an experiment")
-        entries = [entry for key in ("base_models", "encoders", "rerankers") for entry in config.get(key, {}).values()]
+        config = extended(read(path), str(path))
+        entries = [entry for key in SECTIONS for entry in config.get(key, {}).values()]
         found |= {entry["pretrained"]: entry["revision"] for entry in entries if "revision" in entry}
     return found
 
@@ -170,12 +172,13 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-RERANKER = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+ONE_LABEL = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 MAKERS: Mapping[str, Callable[[Path, Sequence[str]], None]] = {
     "albert/albert-base-v2": _albert,
     "google-bert/bert-base-uncased": _bert("BertForPreTraining", WIDE),
     "google-bert/bert-large-uncased": _bert("BertForPreTraining", NARROW),
     "google/electra-large-discriminator": _electra,
     "sentence-transformers/all-MiniLM-L6-v2": _minilm,
-    "cross-encoder/ms-marco-MiniLM-L6-v2": _bert("BertForSequenceClassification", NARROW, **RERANKER),
+    "macavaney/deepct": _bert("BertForTokenClassification", NARROW, **ONE_LABEL),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": _bert("BertForSequenceClassification", NARROW, **ONE_LABEL),
 }

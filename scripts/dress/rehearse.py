@@ -27,7 +27,6 @@ import yaml
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog
 from cort.formats.artifacts import read_json
-from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.fidelity import NOT_RUN
 from cort.system import cli
 from cort.system.errors import InputError, input_error
@@ -39,6 +38,7 @@ from scripts.dress.models import named_models, write_models
 from scripts.drill import FINISHED, VARIABLE, kill_all, parse_log
 from scripts.sandbox import copy_tree, executable
 from scripts.slurm import SUBMITTING, slurm
+from workflow.experiment.checks import extended, read
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,8 @@ def rehearse(stage: Stage, config: str, kills: int, arguments: Sequence[str]) ->
     began, before = time.perf_counter(), _cpu_seconds()
     status = None
     while status is None:
-        words = ["snakemake", *call] if SUBMITTING[0] in call else ["workflow.plan", "--run", *_planned(call)]
+        # Plans count the large models of these names, for which this machine may be too small.
+        words = ["snakemake", *call] if SUBMITTING[0] in call else ["workflow.plan", "--force", *_planned(call)]
         status, said = run(stage, words, record.jobs / (kills + 1) if record.kills < kills else None)
         started, finished = parse_log(said)
         record.again += sorted(record.finished & set(started))
@@ -187,7 +188,7 @@ def _cpu_seconds() -> float:
 
 def computed(tree: Path, config: str) -> str:
     """Say how many published numbers an experiment computes."""
-    dataset = read_yaml(tree / config, "an experiment")["dataset"]
+    dataset = extended(read(tree / config), config)["dataset"]
     path = tree / "results" / dataset / "report" / "reproduction" / "reproduction.json"
     if not path.is_file():
         return "none"

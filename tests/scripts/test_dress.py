@@ -1,6 +1,8 @@
 """The dress rehearsal: its switch, its small files and models, the server that gives them, and all of it at work."""
 
+import hashlib
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -12,6 +14,9 @@ import yaml
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from cort.downloads.fetch import Sources
+from cort.formats.predictions import iter_predictions
+from cort.formats.raw import iter_passages, iter_queries
+from cort.import_expansions import fit
 from cort.system.errors import InputError
 from scripts.dress import files, mirror, models, rehearse
 from scripts.drill import FINISHED, parse_log
@@ -107,6 +112,41 @@ def test_small_files_fit_together(small):
 
 
 @with_data
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        ("doctttttquery/predicted_queries_topk_sampling.zip", 40),
+        ("doc2query/msmarco-passage-pred-test_topk10.tar.gz", None),
+        ("doc2query/trec-car-pred-test_topk10.tar.gz", None),
+    ],
+)
+def test_predicted_queries_are_of_the_passages_in_their_order(small, tmp_path, name, samples):
+    path = tmp_path / Path(name).name
+    path.write_bytes(small[name])
+    predicted = list(iter_predictions(path, samples))
+    texts = [line.split("\t")[1] for line in small["msmarco/collection.tsv"].decode().splitlines()]
+    assert len(predicted) == len(texts) == 2_000
+    assert {len(queries) for queries in predicted} == {samples or 1}
+    assert fit(texts, predicted)
+
+
+@with_data
+def test_trec_car_has_as_many_topics_as_its_experiment_draws(small, tmp_path):
+    for name in ("paragraphs.cbor", "fold-0.qrels", "fold-4.qrels", "test.qrels"):
+        (tmp_path / name).write_bytes(small[f"trec-car/{name}"])
+    passages = {passage.id: passage.text for _, passage in iter_passages(tmp_path / "paragraphs.cbor")}
+    assert next(iter(passages.values())) == small["msmarco/collection.tsv"].decode().splitlines()[0].split("\t")[1]
+    asked = {
+        name: {query.id: query.text for _, query in iter_queries(tmp_path / f"{name}.qrels")}
+        for name in ("fold-0", "fold-4", "test")
+    }
+    assert {name: len(queries) for name, queries in asked.items()} == {"fold-0": 30, "fold-4": 1_000, "test": 20}
+    for line in small["trec-car/test.qrels"].decode().splitlines():
+        topic, _, passage, _ = line.split()
+        assert set(asked["test"][topic].split()) <= set(re.findall(r"[A-Za-z]+", passages[passage]))
+
+
+@with_data
 def test_a_file_that_nobody_made_small_is_named():
     catalog = load_catalog(CATALOG)
     more = catalog.files | {"new/file": next(iter(catalog.files.values()))}
@@ -118,19 +158,21 @@ def test_a_file_that_nobody_made_small_is_named():
 # The server.
 
 
+@pytest.mark.parametrize("kind", ["md5", "no_checksum"])
 @pytest.mark.parametrize("fault", mirror.FAULTS, ids=lambda fault: fault.__name__)
-def test_a_mirror_that_fails_is_followed_by_one_that_does_not(tmp_path, fault, monkeypatch):
-    content = bytes(range(256)) * 8
+def test_a_mirror_that_fails_is_followed_by_one_that_does_not(tmp_path, fault, kind, monkeypatch):
+    name, content = "a/b.xz", lzma.compress(bytes(range(256)) * 8)
+    facts = {"size": len(content), "no_checksum": "none is published"}
+    if kind == "md5":
+        facts = {"size": len(content), "md5": hashlib.md5(content, usedforsecurity=False).hexdigest()}
     monkeypatch.setattr(mirror, "FAULTS", (fault,))
     with mirror.serving() as server:
-        server.named, server.files = {"a/b": content}, {"example.org/b": content}
-        urls = [f"{server.address}/broken/a/b", f"{server.address}/example.org/b"]
-        entry = files.facts(load_catalog(CATALOG).files["msmarco/qrels.dev.tsv"], content)
-        del entry["lines"]
-        (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": {"a/b": {"urls": urls, **entry}}}), "utf-8")
+        server.named, server.files = {name: content}, {"example.org/b": content}
+        urls = [f"{server.address}/broken/{name}", f"{server.address}/example.org/b"]
+        (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": {name: {"urls": urls, **facts}}}), "utf-8")
         catalog = load_catalog(tmp_path / "catalog.yaml")
-        assert Sources(catalog, tmp_path).obtain(catalog.find("a/b")).read_bytes() == content
-        assert server.asked["/broken/a/b"] >= 1
+        assert Sources(catalog, tmp_path).obtain(catalog.find(name)).read_bytes() == content
+        assert server.asked[f"/broken/{name}"] >= 1
         # What was cut is asked for where it ended.
         assert server.asked["/example.org/b"] == (fault is not mirror.cut)
 

@@ -173,6 +173,18 @@ def test_late_interaction_scores_with_the_vectors_of_many_passages_in_memory(con
     assert many == pytest.approx(2 * few, rel=0.1)
 
 
+def test_kernel_pooling_has_the_word_vectors_alone(config, docstrings):
+    cross, knrm, conv = (
+        reranking(config, docstrings, 896, kind=kind) for kind in ("cross_encoder", "knrm", "conv_knrm")
+    )
+    # Best and last, of four bytes a weight.
+    assert knrm.disk == conv.disk == 2 * 4 * 16_000 * 128 < cross.disk
+    # docs/training.md has it as measured.
+    assert conv.flops / knrm.flops == pytest.approx(7, rel=0.5)
+    new = reranking(config, docstrings, 896, kind="knrm", word_vectors="new", dimension=64)
+    assert (new.disk, new.width) == (knrm.disk / 2, 64)
+
+
 def test_a_batch_of_groups_has_as_many_pairs_more(config, docstrings):
     groups, pairs = (
         reranking(config, docstrings, 896, kind="cross_encoder", loss=loss) for loss in ("softmax", "pointwise")

@@ -51,12 +51,14 @@ class Texts:
 
 @dataclass(frozen=True)
 class Model:
-    """Size of a transformer: its width, its layers, the weights of one of them, and all weights."""
+    """Size of a transformer: its width, its layers, the weights of one and of all; its words and their own width."""
 
     hidden: int
     layers: int
     layer_weights: int
     weights: int
+    vocabulary: int
+    embedding: int
 
     def flops(self, length: float) -> float:
         """Floating-point operations per token of one pass forward over texts of `length` tokens."""
@@ -163,8 +165,9 @@ def model_from(settings: Mapping[str, Any]) -> Model:
     layer = 4 * hidden**2 + 2 * hidden * intermediate
     # All layers of an ALBERT have the same weights.
     different = 1 if settings.get("model_type") == "albert" else layers
-    tables = (vocabulary + positions) * int(settings.get("embedding_size", hidden))
-    return Model(hidden, layers, layer, tables + layer * different)
+    embedding = int(settings.get("embedding_size", hidden))
+    tables = (vocabulary + positions) * embedding
+    return Model(hidden, layers, layer, tables + layer * different, vocabulary, embedding)
 
 
 def _model_of(model: Config, folder: Path) -> Model:

@@ -22,6 +22,7 @@ HEAVY = {
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
 TRAININGS = ("train", "train_reranker", "train_weigher")
+KERNEL_POOLING, LONGEST_NGRAM = ("knrm", "conv_knrm"), 3
 # Stages that provide the transformers: the section of what they are.
 PROVIDERS = {
     "base_model": "base_models",
@@ -41,6 +42,8 @@ TERM_BYTES = 7
 TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
 # Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most.
 PRODUCT = 7
+# Operations of a transformer in the time in which all kernels count one cosine of two words or n-grams.
+POOLING = 15_000
 # Of a measurement: seconds at least, and rows of the matrices.
 SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
 
@@ -103,7 +106,7 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     section, split = HEAVY[job.rule], job.wildcards.get("split", "train")
     name = job.wildcards[section[:-1]]
     settings, passages = config[section][name], facts.passages
-    model = facts.models[settings["base_model"]]
+    model = _read_by(settings, facts.models[settings["base_model"]])
     queries = facts.queries.get(split, facts.passages)
     if job.rule in ("train", "train_reranker"):
         example, pairs = _triple(settings, model, queries, passages), 1
@@ -151,6 +154,19 @@ def is_late(settings: Config) -> bool:
     return settings.get("kind") == "late_interaction"
 
 
+def _read_by(settings: Config, model: Model) -> Model:
+    """Take of a base model what a job has: its word vectors alone, if it pools kernels."""
+    if not pools_kernels(settings):
+        return model
+    width = settings["dimension"] if settings["word_vectors"] == "new" else model.embedding
+    return Model(width, 1, 0, model.vocabulary * width, model.vocabulary, width)
+
+
+def pools_kernels(settings: Config) -> bool:
+    """Tell whether a re-ranker compares word vectors."""
+    return settings.get("kind") in KERNEL_POOLING
+
+
 def _texts(model: Model, count: float, length: float) -> Pass:
     return Pass(count * length, model.flops(length) * count * length)
 
@@ -167,6 +183,9 @@ def _pairs(
 ) -> Pass:
     """Score pairs of so many different queries and passages."""
     query = queries.tokens(settings.get("query_length", LENGTH))
+    if pools_kernels(settings):
+        passage = passages.tokens(settings["max_length"], special=0)
+        return _pooled(settings, model, count, query, passage)
     if not is_late(settings):
         return _texts(
             model, count, query + passages.tokens(max(settings.get("max_length", LENGTH) - query, 1), special=1)
@@ -179,6 +198,15 @@ def _pairs(
     # The vectors are filled up to the longest text there may be.
     products = 2 * count * settings["query_length"] * settings["max_length"] * settings["dimension"]
     return Pass(one.tokens + other.tokens, one.flops + other.flops + PRODUCT * products)
+
+
+def _pooled(settings: Config, model: Model, count: float, query: float, passage: float) -> Pass:
+    """Compare the words of pairs, or the n-grams that a layer for each of their lengths makes of words."""
+    tokens, layers = query + passage, LONGEST_NGRAM if settings["kind"] == "conv_knrm" else 0
+    layers_flops = 2 * tokens * model.hidden * settings["filters"] * layers * (layers + 1) / 2
+    width = settings["filters"] if layers else model.hidden
+    pooling = max(layers, 1) ** 2 * query * passage * (2 * width + POOLING)
+    return Pass(count * tokens, count * (layers_flops + pooling))
 
 
 def _example(settings: Config, model: Model, queries: Texts, passages: Texts) -> tuple[Pass, int]:
