@@ -204,7 +204,7 @@ def test_lost_passages_are_noticed():
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
     batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
-    bm25_index.write_parts([batch, batch], "raw", tmp_path)
+    bm25_index.write_parts(bm25_index.texts_of([batch, batch], "raw"), tmp_path)
     parts = sorted(tmp_path.iterdir())
     assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
     rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]

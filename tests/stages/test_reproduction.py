@@ -229,7 +229,7 @@ def test_saturation_looks_at_the_papers_depths_alone():
 def test_without_results_no_published_number_was_run(path):
     found = [compare(number, Results({})) for one in read_paper(path).exhibits for number in one.numbers]
     assert count(found) == Counts(0, 0, len(found))
-    assert len(found) > 10
+    assert len(found) >= 4
 
 
 def test_published_numbers_are_those_of_the_papers():

@@ -82,7 +82,7 @@ def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh, jobs)
     finally:
         shutil.rmtree(fresh / "benchmarks")
     assert (status, errors) == (0, [])
-    assert output.startswith("tiny: 56 jobs would run.\n")
+    assert output.startswith("tiny: 64 jobs would run.\n")
     found = rows(output)
     assert found.keys() == {job.rule for job in jobs.jobs}
     assert found["train"] == ["1", "21 min", "4.3 GB", "1 MB", "recorded"]
@@ -147,7 +147,7 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
     status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
     assert (status, errors) == (0, [])
-    assert re.match(r"64 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune\)\n", output)
+    assert re.match(r"64 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune bm25\)\n", output)
     options = ["--keep-incomplete", *TINY, "--cores", "2"]
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 
@@ -159,7 +159,7 @@ def test_too_small_a_disk_refuses(refused, monkeypatch):
 
 def test_too_little_memory_refuses(refused, monkeypatch):
     monkeypatch.setattr(preflight, "available_memory", lambda: 300.0)
-    assert refused().startswith("memory for bm25_tune: found 300 MB, expected ")
+    assert refused().startswith("memory for bm25_tune bm25: found 300 MB, expected ")
 
 
 def test_no_java_refuses(refused, monkeypatch, tmp_path):

@@ -177,7 +177,9 @@ def graphs(tree):
 def key_of(path):
     """The key of the schema that a path in a config belongs to, or lies in; None if there is none."""
     for key in LEAVES:
-        pattern = re.escape(key).replace("<name>", r"[^.]+")
+        # A released model is a base model of its section and name.
+        released = r"((encoder|reranker|weigher)\.)?" if key.startswith("base_models") else ""
+        pattern = re.escape(key).replace("<name>", released + r"[^.]+")
         if re.fullmatch(rf"{pattern}(\..+)?", path):
             return key
     return None

@@ -379,7 +379,7 @@ def test_files_that_are_not_there_are_named(built, tmp_path):
     (results / "embeddings" / "encoder" / "passages.1-of-1.arrow").unlink()
     with pytest.raises(InputError, match=r"passages.1-of-1.arrow.*run `snakemake` first"):
         open_searcher(manifest, ["cort"])
-    (results / "bm25" / "index" / "manifest.json").unlink()
+    (results / "lexical" / "bm25" / "index" / "manifest.json").unlink()
     with pytest.raises(InputError, match="index"):
         open_searcher(manifest, ["bm25"])
 
