@@ -22,6 +22,9 @@ rule latency:
         opened=lambda wildcards: searched_files(config, shards_of),
     output:
         paths.LATENCY,
+    wildcard_constraints:
+        # Others were put there by somebody, or made by an experiment that shares these results.
+        split=any_of([config["latency"]["split"]] if "latency" in config else []),
     # Nothing else may run meanwhile.
     threads: MACHINE.cores or 8
     resources:
