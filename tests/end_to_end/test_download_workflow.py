@@ -201,8 +201,10 @@ def publish(tree, server):
         files[f"tiny/{name}"] = {"urls": [server.serve(f"/{name}", content, *steps)], "size": 1, "md5": md5(content)}
         files[f"tiny/{name}"]["size"] = len(content)
     (tree / "cort" / "downloads" / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
-    # Published numbers are no raw file.
+    # These stay files of this machine.
     config["papers"] = ["mine/paper.yaml"]
+    config["expanders"]["doc2query"]["file"] = "mine/predictions.zip"
+    config["weighers"]["deepct"]["file"] = "mine/weighted.jsonl"
     text = yaml.safe_dump(config).replace("tiny/data/", "download:tiny/")
     (tree / "public.yaml").write_text(text, "utf-8")
     # Nothing is taken from there.
