@@ -331,7 +331,17 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
     assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
     status, output = Run(sandbox, finished, profile, *RUNS, "all").wait()
     assert status == 0, output[-10_000:]
-    again = ("retrieve_graph", "evaluate", "export_model", "compare", "reproduction", "provenance", "report", "all")
+    again = (
+        "retrieve_graph",
+        "evaluate",
+        "export_model",
+        "compare",
+        "explorer",
+        "reproduction",
+        "provenance",
+        "report",
+        "all",
+    )
     assert planned(output) == {**dict.fromkeys(again, 1), "total": len(again)}
     assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_graph"]
     assert is_done(finished)
