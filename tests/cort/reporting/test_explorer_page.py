@@ -3,6 +3,7 @@
 import csv
 import os
 import shutil
+import time
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -32,6 +33,14 @@ pytestmark = pytest.mark.skipif(
 READY = "#page[aria-busy=false]"
 # Milliseconds, of a machine that does much else.
 PATIENCE = 20_000
+
+
+def wait_until(page, expression):
+    """Wait for a condition; Playwright's own waiting evaluates it in the page, which forbids that."""
+    end = time.monotonic() + PATIENCE / 1_000
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"waited in vain for {expression}"
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="module")
@@ -295,13 +304,13 @@ def test_the_keyboard_alone_is_enough(page, folder):
     assert page.locator("h2").inner_text() == text_of_query(order[2])
     tab_to(".result button")
     page.keyboard.press("Enter")
-    assert page.locator("[role=status]").first.inner_text()
+    wait_until(page, "document.querySelector('[role=status]').textContent !== ''")
 
 
 def test_a_line_of_the_run_is_copied(page, folder):
     show(page, folder, a="bm25", b="short", q="q7")
     page.locator(".ranking.of-b button:has-text('Copy TREC line')").nth(2).click()
-    page.wait_for_function("document.querySelector('#status').textContent.startsWith('Copied')")
+    wait_until(page, "document.querySelector('#status').textContent.startsWith('Copied')")
     expected = f"q7 Q0 p{rankings('short')[7][2]} 3 {score(3):g} short"
     assert page.evaluate("navigator.clipboard.readText()") == expected
 
@@ -343,7 +352,7 @@ def test_nothing_is_wider_than_the_window(page, folder, width):
     if width == 400:
         page.locator("#list [role=option]").nth(1).click()
         settle(page)
-        page.wait_for_function("document.querySelector('#query').getBoundingClientRect().top < 50")
+        wait_until(page, "document.querySelector('#query').getBoundingClientRect().top < 50")
 
 
 def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
