@@ -36,7 +36,7 @@ from cort.evaluation.comparisons import (
     largest_differences,
     list_lengths,
 )
-from cort.evaluation.values import read_recall, read_values, refuse_unlike
+from cort.evaluation.values import check_systems, read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.explorer.links import link
@@ -76,13 +76,7 @@ class Options:
 def _check(options: Options) -> None:
     """Refuse options that contradict each other or make no sense."""
     names = options.systems
-    for option, files in (("--per-query", options.per_query), ("--recall", options.recall)):
-        if len(files) != len(names):
-            fix = "name a file for each system, in their order"
-            raise input_error(option, f"{len(files)} files", f"{len(names)}, one per system", fix)
-    repeated = [name for position, name in enumerate(names) if name in names[:position]]
-    if repeated:
-        raise input_error("--systems", f"{shorten(repeated[0])} twice", "each system once", "drop one")
+    check_systems(names, {"--per-query": options.per_query, "--recall": options.recall})
     if options.baseline not in names:
         expected = f"one of {', '.join(names)}"
         raise input_error("--baseline", shorten(options.baseline), expected, "name a system that is compared")
@@ -122,8 +116,7 @@ def stage(options: Options) -> None:
     refuse_unlike(options.per_query, values)
     systems = dict(zip(options.systems, values, strict=True))
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
-    queries = tables.read_table(options.queries, tables.QUERIES)
-    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    texts = tables.read_queries(options.queries)
     settings = read_options(Settings, options)
     found = Comparisons(
         split=options.split,

@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.evaluation.measures import read_qrels
-from cort.evaluation.values import read_values, refuse_unlike
+from cort.evaluation.values import check_systems, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, write_page
@@ -53,21 +53,14 @@ class Options:
 
 
 def _check(options: Options) -> None:
-    names = options.systems
-    for option, files in (("--runs", options.runs), ("--per-query", options.per_query)):
-        if len(files) != len(names):
-            fix = "name a file for each system, in their order"
-            raise input_error(option, f"{len(files)} files", f"{len(names)}, one per system", fix)
-    if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
-        raise input_error("--systems", f"{shorten(repeated[0])} twice", "each system once", "drop one")
+    check_systems(options.systems, {"--runs": options.runs, "--per-query": options.per_query})
     for option, value in (("--results", options.results), ("--megabytes", options.megabytes)):
         if value < 1:
             raise input_error(option, str(value), "1 or more", "raise it")
 
 
 def _texts_of_queries(path: str, query_ids: list[str]) -> list[str]:
-    queries = tables.read_table(path, tables.QUERIES)
-    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    texts = tables.read_queries(path)
     if missing := [one for one in query_ids if one not in texts]:
         fix = "name the queries of the same split"
         raise input_error(path, f"no query_id {shorten(missing[0])}", "every query that was measured", fix)

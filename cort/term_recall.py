@@ -40,8 +40,7 @@ def queries_by_passage(options: Options) -> dict[str, list[str]]:
     """Collect the texts of the queries that each passage is relevant to, in the order of the judgements."""
     table = tables.read_table(options.qrels, tables.QRELS)
     table = table.filter(pc.greater_equal(table["relevance"], options.relevance_level))
-    queries = tables.read_table(options.queries, tables.QUERIES)
-    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    texts = tables.read_queries(options.queries)
     found: dict[str, list[str]] = {}
     for query_id, doc_id in zip(table["query_id"].to_pylist(), table["doc_id"].to_pylist(), strict=True):
         if query_id in texts:

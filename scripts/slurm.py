@@ -15,6 +15,14 @@ SCRIPT = ROOT / "scripts" / "slurm-sandbox"
 SUBMITTING = ("--workflow-profile", "profiles/slurm", "--jobs", "6", "--slurm-init-seconds-before-status-checks", "4")
 
 
+def variables(folder: Path) -> dict[str, str]:
+    """Give the variables with which commands use the SLURM of a folder."""
+    shown = subprocess.run([SCRIPT, "env", folder], capture_output=True, text=True, check=True).stdout
+    named = dict(word.split("=", maxsplit=1) for word in shlex.split(shown)[1:])
+    path = named["PATH"].replace("$PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    return {"SLURM_CONF": named["SLURM_CONF"], "PATH": path}
+
+
 @contextmanager
 def slurm(folder: Path | None) -> Iterator[tuple[dict[str, str], Sequence[str]]]:
     """Start a SLURM in a folder; yield variables and words, neither without a folder.
@@ -28,9 +36,6 @@ def slurm(folder: Path | None) -> Iterator[tuple[dict[str, str], Sequence[str]]]
     if started.returncode:
         raise input_error("--slurm", started.stderr.strip(), "SLURM on this machine", "see above")
     try:
-        shown = subprocess.run([SCRIPT, "env", folder], capture_output=True, text=True, check=True).stdout
-        named = dict(word.split("=", maxsplit=1) for word in shlex.split(shown)[1:])
-        path = named["PATH"].replace("$PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        yield {"SLURM_CONF": named["SLURM_CONF"], "PATH": path}, [*SUBMITTING, "--set-scatter", "encode=2"]
+        yield variables(folder), [*SUBMITTING, "--set-scatter", "encode=2"]
     finally:
         subprocess.run([SCRIPT, "stop", folder], capture_output=True, check=False)

@@ -49,6 +49,16 @@ def read_values(path: str | Path) -> Values:
     return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values.reshape(shape))
 
 
+def check_systems(systems: Sequence[str], files: Mapping[str, Sequence[str]]) -> None:
+    """Check that each option of `files` names a file per system, and that each system stands once."""
+    for option, named in files.items():
+        if len(named) != len(systems):
+            fix = "name a file for each system, in their order"
+            raise input_error(option, f"{len(named)} files", f"{len(systems)}, one per system", fix)
+    if repeated := [name for position, name in enumerate(systems) if name in systems[:position]]:
+        raise input_error("--systems", f"{shorten(repeated[0])} twice", "each system once", "drop one")
+
+
 def refuse_unlike(files: Sequence[str | Path], values: Sequence[Values]) -> None:
     """Check that all systems were measured on the same queries by the same measures."""
     first = values[0]

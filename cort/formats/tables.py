@@ -44,6 +44,12 @@ def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
         return table.cast(schema)
 
 
+def read_queries(path: str | Path) -> dict[str, str]:
+    """Read the texts of queries by their ids, in the order of the table."""
+    queries = read_table(path, QUERIES)
+    return dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+
+
 def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:
     """Stream a parquet table in batches of at most `rows` rows."""
     with refuse_damage(path, *WHOLE):

@@ -13,11 +13,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cort.formats.fields import BadLine, checked_id, parse_json
-from cort.formats.lines import iter_lines, iter_records
+from cort.formats.lines import Rows, iter_lines, iter_record_batches, iter_records
 from cort.formats.tables import TERM_WEIGHTS
 from cort.system.errors import input_error, shorten
 
-ROWS = 16_384
 KEYS = ("id", "contents")
 
 
@@ -31,14 +30,7 @@ class Weighted(NamedTuple):
 
 def iter_documents(path: str | Path) -> Iterator[pa.RecordBatch]:
     """Yield documents in batches; those of a ``.zip`` file by file, in the order of the names."""
-    batch: list[Weighted] = []
-    for document in _documents(path):
-        batch.append(document)
-        if len(batch) == ROWS:
-            yield to_batch(batch)
-            batch = []
-    if batch:
-        yield to_batch(batch)
+    return (batch for _, batch in iter_record_batches(_documents(path), TERM_WEIGHTS))
 
 
 def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:
@@ -48,9 +40,9 @@ def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=TERM_WEIGHTS)
 
 
-def _documents(path: str | Path) -> Iterator[Weighted]:
+def _documents(path: str | Path) -> Rows[Weighted]:
     if not str(path).endswith(".zip"):
-        yield from (document for _, document in iter_records(path, iter_lines(path), _parse))
+        yield from iter_records(path, iter_lines(path), _parse)
         return
     try:
         with zipfile.ZipFile(path) as archive:
@@ -58,7 +50,7 @@ def _documents(path: str | Path) -> Iterator[Weighted]:
             for name in names:
                 with archive.open(name) as handle:
                     lines = enumerate((line.rstrip("\n") for line in io.TextIOWrapper(handle, "utf-8")), start=1)
-                    yield from (document for _, document in iter_records(f"{path}: {name}", lines, _parse))
+                    yield from iter_records(f"{path}: {name}", lines, _parse)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
         found = f"a damaged archive ({' '.join(str(error).split())})"
         raise input_error(path, found, "a whole one with texts in UTF-8", "fetch it again") from error

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Sequences, frame_pair
+from cort.models.batching import Frame, Ids, Sequences, frame_pair
 from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
 from cort.models.settings import HEAD, PairSettings
 from cort.models.tokenizer import Template, load_template
@@ -101,11 +101,14 @@ class Pairs:
         """Join the queries and passages of some rows."""
 
         def frame(row: int) -> Frame:
-            query, passage = self.queries[queries[row]], self.passages[passages[row]]
-            return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
+            return self.join(self.queries[queries[row]], self.passages[passages[row]])
 
         source = f"{self.queries.path}, {self.passages.path}"
         return Sequences(self.lengths(queries, passages), frame, self.template, source)
+
+    def join(self, query: Ids, passage: Ids) -> Frame:
+        """Make one sequence of a query and a passage."""
+        return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
 
     def texts(self, queries: Rows, passages: Rows) -> int:
         """Count the texts that go through the model for some pairs: each pair is one."""

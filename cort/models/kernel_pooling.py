@@ -9,8 +9,7 @@ On disk config.json of the base model, whose tokenizer it has, ``reranker.json``
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Sequences
+from cort.models.batching import Frame, Ids
+from cort.models.cross_encoder import Pairs
 from cort.models.loading import load_tensors, load_transformer, read_settings, wrong_model
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
-from cort.models.transformer import count_tokens, forward_by_length
+from cort.models.transformer import count_tokens
 from cort.system.errors import input_error
 
 Rows = npt.NDArray[np.int64]
@@ -122,48 +122,22 @@ def pool_kernels(
     return torch.stack(kernels, dim=-1)
 
 
-@dataclass(frozen=True)
-class WordPairs:
+class WordPairs(Pairs):
     """Token ids of queries and passages, one after the other, without special tokens."""
 
-    queries: Tokens
-    passages: Tokens
-    template: Template
-    settings: PairSettings
-    #: whether pairs that are scored together share work
-    shared = False
-
-    def score(
-        self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
-    ) -> Tensor:
-        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
-        return forward_by_length(model, self._sequences(queries, passages), device, token_budget)
-
-    def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
-        """Score pairs by `forward`; returns logits (pairs,)."""
-        return forward(self._sequences(queries, passages))
+    def join(self, query: Ids, passage: Ids) -> Frame:
+        """Put a query and a passage, cut to their lengths, one after the other."""
+        query, passage = query[: self.settings.query_length], passage[: self.settings.max_length]
+        ids = np.concatenate([query, passage]).astype(np.int64)
+        segments = np.repeat([QUERY, PASSAGE], [len(query), len(passage)])
+        # Of two empty texts there is a token of neither.
+        return (ids, segments) if len(ids) else (np.array([self.template.pad]), np.array([PASSAGE + 1]))
 
     def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
         """Count the tokens of pairs."""
         query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length)
         total: Rows = query_lengths + np.minimum(self.passages.lengths[passages], self.settings.max_length)
         return np.maximum(total, 1)
-
-    def texts(self, queries: Rows, passages: Rows) -> int:
-        """Count the texts that go through the model for some pairs: each pair is one."""
-        return len(queries)
-
-    def _sequences(self, queries: Rows, passages: Rows) -> Sequences:
-        def frame(row: int) -> Frame:
-            query = self.queries[queries[row]][: self.settings.query_length]
-            passage = self.passages[passages[row]][: self.settings.max_length]
-            ids = np.concatenate([query, passage]).astype(np.int64)
-            segments = np.repeat([QUERY, PASSAGE], [len(query), len(passage)])
-            # Of two empty texts there is a token of neither.
-            return (ids, segments) if len(ids) else (np.array([self.template.pad]), np.array([PASSAGE + 1]))
-
-        source = f"{self.queries.path}, {self.passages.path}"
-        return Sequences(self.lengths(queries, passages), frame, self.template, source)
 
 
 def new_kernel_pooling(base_model: str | Path, settings: PairSettings, seed: int) -> KernelPooling:

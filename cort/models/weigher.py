@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from cort.formats.artifacts import read_json
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.batching import Frame, Ids, Sequences, frame_text
 from cort.models.loading import load_transformer
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import accepted_inputs, check_length, count_tokens, place, single
@@ -28,7 +28,6 @@ from cort.system.errors import input_error
 
 CLASSIFIER = "AutoModelForTokenClassification"
 CONTINUES = "##"
-Ids = npt.NDArray[np.int32]
 
 
 class Weigher(nn.Module):

@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +18,15 @@ TEXTS = [
     "ねこ が すき",
     "(((((",
 ]
+
+
+def wait_until(condition, what, seconds=180):
+    """Wait for something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.3)
+    return found
 
 
 def logged(caplog, level="INFO"):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,8 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts.slurm import SCRIPT, variables
+from tests.support.common import wait_until
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "slurm-sandbox"
 PROFILE = Path("profiles") / "slurm" / "profile.yaml"
 CANNOT_RUN_HERE = 69
 
@@ -46,15 +47,6 @@ logging.setLogRecordFactory(make_and_warn)
 """
 
 
-def wait_until(condition, what, seconds=180):
-    """Wait for something true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.3)
-    return found
-
-
 class Sandbox:
     """A SLURM of its own, from `start` to `stop`; `faults` are those of the stages in its jobs."""
 
@@ -79,13 +71,10 @@ class Sandbox:
     @property
     def environment(self):
         """Variables with which commands and jobs of theirs use this SLURM and meet the faults."""
-        shown = shlex.split(self.call("env").stdout)
-        named = dict(word.split("=", maxsplit=1) for word in shown[1:])
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "CUDA_"))}
         return {
             **kept,
-            "SLURM_CONF": named["SLURM_CONF"],
-            "PATH": named["PATH"].replace("$PATH", f"{kept['PATH']}:/usr/sbin:/sbin"),
+            **variables(self.folder / "slurm"),
             "PYTHONPATH": str(ROOT / "tests" / "support" / "faults"),
             "FAULTS": str(self.faults),
         }

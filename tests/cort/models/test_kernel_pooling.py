@@ -1,6 +1,5 @@
 """Kernel pooling against loops over words, and the stages that use it."""
 
-import json
 import math
 
 import numpy as np
@@ -17,6 +16,7 @@ from cort.models.rerankers import load_reranker, save_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
 from tests.support.common import command_line, contents, read_curve
+from tests.support.rerankers import check_that_it_is_kept
 from tests.support.training import write_examples
 
 CPU = torch.device("cpu")
@@ -103,13 +103,7 @@ def test_word_vectors_are_those_of_the_base_model_or_drawn(lm):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_is_the_same_after_it_was_written(lm, caches, tmp_path, kind):
     model, pairs = make_pairs(lm, caches, kind=kind)
-    save_reranker(model, lm, tmp_path / "model")
-    loaded, template = load_reranker(tmp_path / "model")
-    again = loaded.pairs(pairs.queries, pairs.passages, template)
-    rows = np.arange(6), np.arange(6)
-    with torch.inference_mode():
-        assert torch.equal(pairs.score(model, *rows, CPU), again.score(loaded, *rows, CPU))
-    said = json.loads((tmp_path / "model" / "reranker.json").read_text())
+    said = check_that_it_is_kept(model, pairs, lm, tmp_path / "model")
     own = {"filters": 5} if kind == "conv_knrm" else {}
     common = {"query_length": 6, "max_length": 20, "kind": kind, "dimension": 32, "word_vectors": "base_model"}
     assert said == {**common, **own}

@@ -1,6 +1,5 @@
 """Late interaction against loops over tokens, and the stages that use it."""
 
-import json
 import math
 import string
 
@@ -14,7 +13,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import max_similarity, new_late_interaction
-from cort.models.rerankers import load_reranker, save_reranker
+from cort.models.rerankers import load_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import forward_by_length
@@ -22,6 +21,7 @@ from cort.system.progress import Counter
 from cort.training import pairs as pairs_of_training
 from cort.training.losses import pointwise_loss, softmax_loss
 from tests.support.common import command_line, contents, read_curve
+from tests.support.rerankers import check_that_it_is_kept
 from tests.support.training import write_examples
 
 CPU = torch.device("cpu")
@@ -136,13 +136,7 @@ def test_punctuation_is_found_in_the_vocabulary_alone(lm):
 
 def test_a_model_is_the_same_after_it_was_written(lm, caches, tmp_path):
     model, pairs = make_pairs(lm, caches, term_weights=True)
-    save_reranker(model, lm, tmp_path / "model")
-    loaded, template = load_reranker(tmp_path / "model")
-    again = loaded.pairs(pairs.queries, pairs.passages, template)
-    rows = np.arange(6), np.arange(6)
-    with torch.inference_mode():
-        assert torch.equal(pairs.score(model, *rows, CPU), again.score(loaded, *rows, CPU))
-    assert json.loads((tmp_path / "model" / "reranker.json").read_text())["kind"] == "late_interaction"
+    assert check_that_it_is_kept(model, pairs, lm, tmp_path / "model")["kind"] == "late_interaction"
 
 
 def test_losses_are_those_of_their_formulas():

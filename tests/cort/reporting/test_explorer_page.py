@@ -3,7 +3,6 @@
 import csv
 import os
 import shutil
-import time
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from cort import explorer
+from tests.support.common import wait_until
 from tests.support.explorer import (
     ARABIC,
     HOSTILE,
@@ -35,12 +35,9 @@ READY = "#page[aria-busy=false]"
 PATIENCE = 20_000
 
 
-def wait_until(page, expression):
+def wait_for(page, expression):
     """Wait for a condition; Playwright's own waiting evaluates it in the page, which forbids that."""
-    end = time.monotonic() + PATIENCE / 1_000
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, f"waited in vain for {expression}"
-        page.wait_for_timeout(20)
+    wait_until(lambda: page.evaluate(expression), expression, PATIENCE / 1_000)
 
 
 @pytest.fixture(scope="module")
@@ -304,13 +301,13 @@ def test_the_keyboard_alone_is_enough(page, folder):
     assert page.locator("h2").inner_text() == text_of_query(order[2])
     tab_to(".result button")
     page.keyboard.press("Enter")
-    wait_until(page, "document.querySelector('[role=status]').textContent !== ''")
+    wait_for(page, "document.querySelector('[role=status]').textContent !== ''")
 
 
 def test_a_line_of_the_run_is_copied(page, folder):
     show(page, folder, a="bm25", b="short", q="q7")
     page.locator(".ranking.of-b button:has-text('Copy TREC line')").nth(2).click()
-    wait_until(page, "document.querySelector('#status').textContent.startsWith('Copied')")
+    wait_for(page, "document.querySelector('#status').textContent.startsWith('Copied')")
     expected = f"q7 Q0 p{rankings('short')[7][2]} 3 {score(3):g} short"
     assert page.evaluate("navigator.clipboard.readText()") == expected
 
@@ -352,7 +349,7 @@ def test_nothing_is_wider_than_the_window(page, folder, width):
     if width == 400:
         page.locator("#list [role=option]").nth(1).click()
         settle(page)
-        wait_until(page, "document.querySelector('#query').getBoundingClientRect().top < 50")
+        wait_for(page, "document.querySelector('#query').getBoundingClientRect().top < 50")
 
 
 def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
