@@ -19,7 +19,7 @@ FETCH = "fetch it again"
 # What the standard library raises for bytes that are no archive, besides its own errors.
 DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
-    *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, OverflowError),
+    *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, OverflowError),
 )
 
 
@@ -42,7 +42,7 @@ def refusing_damage(path: str | Path) -> Iterator[None]:
     """Refuse an archive that cannot be read to its end."""
     try:
         yield
-    except (FileNotFoundError, InputError):
+    except (FileNotFoundError, PermissionError, InputError):
         raise
     except DAMAGE as error:
         found = f"a damaged archive ({' '.join(str(error).split())[:200] or type(error).__name__})"

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cort.downloads.archives import extract
+from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
 from cort.formats import embeddings, lines, raw, tables, tokens
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
@@ -134,6 +136,15 @@ def _tar(path):
 
 TSV = "".join(f"{one}\t{text}\n" for one, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": one, "title": "t", "text": text}) + "\n" for one, text in PASSAGES)
+
+
+def _extract(member):
+    def read(path):
+        extract(path, PublicFile("x", archive=path.name, member=member), path.parent / "out")
+
+    return read
+
+
 WEIGHTED = '{"id": "d1", "contents": "a a b"}\n{"id": "d2", "contents": ""}\n'
 CBOR = bytes.fromhex("8363434152820280809f8300426431828200636f6e658201850061708041706374776fff")
 TOPICS = "enwiki:a/b 0 d1 1\nenwiki:a%20c Q0 d2 1\n"
@@ -162,6 +173,8 @@ READERS = {
     "predictions, packed": ("p.txt.gz", _packed("what is it\n\nhow é\n"), lambda path: list(iter_predictions(path))),
     "predictions, tar": ("p.tar.gz", _tar, lambda path: list(iter_predictions(path))),
     "predictions, zip": ("p.zip", _samples, lambda path: list(iter_predictions(path, 2))),
+    "archive, zip": ("a.zip", _zip({"m.txt": TSV}), _extract("m.txt")),
+    "archive, tar": ("a.tar.gz", _tar, _extract("predictions.txt")),
     "weighted": ("w.jsonl", _text(WEIGHTED), lambda path: list(iter_documents(path))),
     "weighted, zip": ("w.zip", _zip({"a.json": WEIGHTED}), lambda path: list(iter_documents(path))),
     "YAML": ("c.yaml", _text("a: [1, {b: 'é'}]\nc: &x {d: 1e3}\ne: *x\n"), _yaml),
