@@ -22,6 +22,7 @@ from workflow.experiment.config import (
     parts_of,
     tuned_systems,
 )
+from workflow.experiment.config import curve_depths as depths_of_curve
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
 from workflow.experiment.idle import DESCRIBED
@@ -193,10 +194,8 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
 
 
 def curve_depths(config: Config, wildcards: Wildcards) -> Words:
-    """Depths of a re-ranked system's curve, the last one that of what was scored."""
-    reranker = config["systems"][wildcards.system]["reranker"]
-    limit = min(config["rerankers"][reranker]["depth"], config["depth"])
-    depths = sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
+    """Depths of a re-ranked system's curve."""
+    depths = depths_of_curve(config, wildcards.system)
     return Words(option("depths", depths), {"evaluation.depths": depths})
 
 
