@@ -1,7 +1,7 @@
 """Judgements that quote the beginnings of passages, for a paper prints texts and no ids.
 
-A line of a ``.jsonl`` file is ``{"query_id": ..., "text": ..., "relevance": ...}``. A passage is meant if it begins with
-the text, as far as small letters and digits go; of a text that stands in the collection several times, each is.
+A line of a ``.jsonl`` file is ``{"query_id": ..., "text": ..., "relevance": ...}``. A passage is meant if it begins
+with the text, as far as small letters and digits go; if several do, each is.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cort import reproduction
 from cort.evaluation.depths import Consistency, Depths
@@ -15,7 +14,7 @@ from cort.evaluation.measures import Measures
 from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count
 from cort.reporting.reproduction.paper import Number, read_paper
 from tests.support.common import contents
-from tests.support.reporting import NASTY, PAPER, Outline
+from tests.support.reporting import NASTY, PAPER, Outline, write_paper
 
 ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
@@ -63,7 +62,7 @@ RESULTS = {
 
 
 def write(folder, paper=None):
-    (folder / "paper.yaml").write_text(yaml.safe_dump(paper or PAPER, sort_keys=False), "utf-8")
+    write_paper(folder, paper)
     for name, content in RESULTS.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     files = {

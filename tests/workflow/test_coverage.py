@@ -261,7 +261,7 @@ def test_names_of_latencies_are_those_that_are_written(configs):
         names = config["latency"]["systems"]
         for name in names if device == "1 GPU" else with_vectors(manifest, names):
             kinds = {one["kind"] for one in manifest.needed([name]).values()}
-            times = dict.fromkeys(("tokenize", "encode", "search", "sequential"), {"mean": 1.0})
+            times = {key: {"mean": 1.0} for key in ("tokenize", "encode", "search", "sequential")}
             row = {"system": name, "kind": systems[name]["kind"], "device": device, "milliseconds": times}
             rows += [row | {"batch": size} for size in ((1,) if "rerank" in kinds else (1, 32))]
     written = {

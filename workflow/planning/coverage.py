@@ -1,4 +1,4 @@
-"""Which published numbers an experiment computes when its data is there, and why the others are not: from configs alone.
+"""Which published numbers an experiment computes when its data is there, and why not the others: from configs alone.
 
 A number is computed if the experiment measures that quantity of that system on that split; one that it does not may be
 computed by another experiment that names the paper.
