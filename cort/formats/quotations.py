@@ -74,6 +74,10 @@ def _parse(line: str) -> Quotation:
         raise BadLine(f"{shorten(line)} ({error})", expected, "correct the row; each record takes one line") from error
     if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != KEYS:
         raise BadLine(shorten(line), expected, "correct the row")
+    try:
+        f"{record['query_id']}{record['text']}".encode()
+    except UnicodeEncodeError as error:
+        raise BadLine("half a character", "valid Unicode", "remove it or write both surrogates") from error
     if abs(record["relevance"]) > LARGEST_GRADE:
         raise BadLine(f"the relevance {record['relevance']}", f"at most {LARGEST_GRADE}", "correct the row")
     if len(_letters_of(record["text"])) < SHORTEST:

@@ -15,6 +15,7 @@ from pathlib import Path
 from cort.evaluation.depths import Consistency, Depths, saturation
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
+from cort.reporting.labels import measure_label
 from cort.reporting.reproduction.claims import Claim, Comparison, Operand, Quantity
 from cort.reporting.reproduction.paper import Number
 from cort.system.errors import shorten
@@ -258,4 +259,4 @@ def describe(one: Operand) -> str:
     """Say what a value is."""
     depth = "" if one.depth is None else f" at {one.depth}"
     minus = f" less that of {one.minus}" if one.minus else ""
-    return f"{one.measure}{depth} of {one.system}{minus} on {one.split}"
+    return f"{measure_label(one.measure)}{depth} of {one.system}{minus} on {one.split}"

@@ -57,6 +57,11 @@ class PaperTable(Exhibit):
     rows: list[tuple[str, list[Number | None]]]
     digits: list[int]
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the paper prints relative changes beside its numbers."""
+        return any(number.change is not None for number in self.numbers)
+
 
 @dataclass(frozen=True)
 class PaperFigure(Exhibit):

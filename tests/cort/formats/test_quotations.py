@@ -65,6 +65,7 @@ def test_against_a_search_passage_by_passage(tmp_path):
         (record(relevance=1001), "row 1: found the relevance 1001, expected at most 1000; correct the row"),
         (record(more=1), "expected an object with query_id, text and relevance; correct the row"),
         (record(query_id="a b"), "row 1: found query_id 'a b'"),
+        (record(text="Quick Answer. One cubic inch \ud800"), "row 1: found half a character, expected valid Unicode"),
         ("[1]", "row 1: found '[1]', expected an object with query_id, text and relevance"),
         ("{", "each record takes one line"),
     ],
@@ -86,7 +87,7 @@ def test_the_examples_of_cort_are_quoted(tmp_path):
         "boat": "Question and answer. how much does a western 14 ft. aluminum boat weigh? what is",
         "ounces": "Quick Answer.  One cubic inch of aluminum weighs 1.56 ounces. The metal",
         "legally": "Although there are many articles stating one can be declared legally insane if... How long",
-        "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes, w",
+        "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes",
     }
     for path in sorted((ROOT / "config" / "ablations" / "table-6").glob("*.jsonl")):
         ((_, found),) = iter_quoted(path, batches(texts))
