@@ -26,7 +26,7 @@ from workflow.experiment.config import curve_depths as depths_of_curve
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
 from workflow.experiment.idle import DESCRIBED
-from workflow.experiment.models import KIND_NAMES, named_models, trainings
+from workflow.experiment.models import KIND_NAMES, named_models, shown_trainings, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
@@ -242,8 +242,9 @@ def described_trainings(config: Config, wildcards: Wildcards) -> Words:
 
 def last_models(config: Config, wildcards: Wildcards) -> Words:
     """Name the trainings whose last model is used."""
-    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in trainings(config)}
-    last = [title for model, title in trainings(config).items() if kept[model] == "last"]
+    titles = shown_trainings(config)
+    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in titles}
+    last = [title for model, title in titles.items() if kept[model] == "last"]
     return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})
 
 
