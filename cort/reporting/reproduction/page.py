@@ -162,11 +162,15 @@ def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[
     for label, numbers in table.rows:
         row = [None if number is None else next(results) for number in numbers]
         cells = zip(numbers, row, table.digits, strict=True)
-        rows.append((label, [one and number and _shown(number, one, row, digits) for number, one, digits in cells]))
+        rows.append((label, [_shown(number, one, row, digits) for number, one, digits in cells]))
     return rows
 
 
-def _shown(number: Number, one: NumberResult, row: Sequence[NumberResult | None], digits: int) -> Shown:
+def _shown(
+    number: Number | None, one: NumberResult | None, row: Sequence[NumberResult | None], digits: int
+) -> Shown | None:
+    if number is None or one is None:
+        return None
     values = (None if value is None else value * number.scale for value in (one.published, one.ours))
     published, ours = (labels.fixed(value, digits) for value in values)
     change = our_change = ""
