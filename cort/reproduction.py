@@ -1,4 +1,4 @@
-"""Compare our results with the numbers papers published: each within its tolerance, off, not run, or not to be computed.
+"""Compare our results with published numbers: each within its tolerance, off, not run, or not to be computed.
 
 A file of published numbers (see config/papers) says of each which system, split and measure of ours stands for it, how
 near is near enough and why, why ours may differ, or why nothing of ours can stand for it. A number that nothing was
