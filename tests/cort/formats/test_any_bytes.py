@@ -20,6 +20,7 @@ from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.lines import iter_lines
 from cort.formats.predictions import iter_predictions
+from cort.formats.quotations import iter_quoted
 from cort.formats.records import Ranking
 from cort.formats.runs import read_candidates, read_run, write_run
 from cort.formats.weighted import iter_documents
@@ -34,6 +35,8 @@ from tests.support.fuzz import Part, Whole, all_tokens, all_vectors, fuzzed
 WHOLE = Whole("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
 PASSAGES = [("d1", "one two"), ("d2", "é\u2028 x"), ("d3", '"')]
 RANKINGS = [Ranking("q1", ["d2", "d1"], np.array([2.5, -1.0])), Ranking("q2", ["d1"], np.array([0.0]))]
+QUOTED = {"query_id": "q", "text": "A text of more than 20 letters", "relevance": 1}
+QUOTABLE = {"doc_id": ["d"], "text": ["A text of more than 20 letters and more"]}
 IDS = pa.array(["a", "b", "é"])
 VECTORS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -183,6 +186,7 @@ READERS = {
     "queries, jsonl": ("q.jsonl", _text(JSONL), lambda path: list(raw.iter_queries(path))),
     "qrels": ("q.txt", _text(QRELS), lambda path: list(raw.iter_qrels(path))),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), lambda path: list(raw.iter_qrels(path))),
+    "quotations": ("q.jsonl", _json(QUOTED), lambda path: list(iter_quoted(path, [pa.record_batch(QUOTABLE)]))),
     "run": ("r.trec", lambda path: write_run(path, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),
