@@ -31,6 +31,9 @@ TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
 
 # Term-based rankers, and what changes their texts.
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
+# Of a model's queries, a shard.
+EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{scatteritem}.parquet"
+EXPANSIONS_FOLDER = "results/{dataset}/expansions/{expander}"
 TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
@@ -39,11 +42,13 @@ LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
 # Of a released encoder or re-ranker, which is a base model of the kind and the name.
-RELEASED_ENCODER = "results/{dataset}/base_models/encoder.{encoder}/"
+RELEASED_RELEASED_EXPANDER = "results/{dataset}/base_models/expander.{expander}/"
+ENCODER = "results/{dataset}/base_models/encoder.{encoder}/"
 RELEASED_RERANKER = "results/{dataset}/base_models/reranker.{reranker}/"
 RELEASED_WEIGHER = "results/{dataset}/base_models/weigher.{weigher}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
 WEIGHER = "results/{dataset}/weighers/{weigher}/"
+EXPANDER = "results/{dataset}/expanders/{expander}/"
 RERANKER = "results/{dataset}/rerankers/{reranker}/"
 MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"
 CURVE = "results/{dataset}/{section}/{model}/curve.csv"
