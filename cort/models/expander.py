@@ -61,7 +61,7 @@ class Expander(nn.Module):
         ).sum(1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked(Sequences):
     """Passages, and the query that each is asked for: those of row i."""
 

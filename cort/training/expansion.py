@@ -57,7 +57,7 @@ class Examples:
             lambda row: self.passages.frame(int(self.passage_rows[pairs[row]])),
             self.passages.template,
             self.passages.source,
-            lambda row: self.query(int(self.query_rows[pairs[row]])),
+            query=lambda row: self.query(int(self.query_rows[pairs[row]])),
         )
         return forward(sequences) / self._mean_length
 
