@@ -26,8 +26,7 @@ def numbers_of(seed: int, doc_id: str, queries: int, steps: int) -> npt.NDArray[
     """Numbers from 0 to below 1 of a passage, shape (queries, steps); each the same however many others there are."""
     key = int.from_bytes(hashlib.blake2b(f"{seed}\t{doc_id}".encode(), digest_size=16).digest(), "little")
     raw = np.random.Philox(key=key).random_raw(queries * LONGEST_QUERY).reshape(queries, LONGEST_QUERY)
-    found: npt.NDArray[np.float64] = (raw[:, :steps] >> np.uint64(64 - BITS)) * 2.0**-BITS
-    return found
+    return (raw[:, :steps] >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
 
 
 def draw(logits: Tensor, numbers: Tensor, k: int) -> Tensor:
@@ -111,7 +110,7 @@ class Generator:
                 use_cache=True,
             )
             cache, logits = outputs.past_key_values, outputs.logits[:, -1]
-        return found.unflatten(0, (passages, queries))
+        return found.reshape(passages, queries, -1)
 
     def search(self, batch: Mapping[str, Tensor], beams: int, queries: int, steps: int) -> Tensor:
         """Search for the most probable queries with so many beams, the best first, as doc2query does.
@@ -136,4 +135,4 @@ class Generator:
                 decoder_start_token_id=self.start,
             ),
         )
-        return found[:, 1:].unflatten(0, (-1, queries))
+        return found[:, 1:].reshape(-1, queries, found.shape[1] - 1)

@@ -144,7 +144,10 @@ def pickled(folder):
 
 BROKEN = {
     "pickles alone": (pickled, "found no safetensors weights, expected model.safetensors; convert it with save_pretr"),
-    "no start": (lambda folder: change(folder, decoder_start_token_id=None), "found no decoder_start_token_id in config"),
+    "no start": (
+        lambda folder: change(folder, decoder_start_token_id=None),
+        "found no decoder_start_token_id in ",
+    ),
     "fewer layers": (lambda folder: change(folder, num_layers=1), "found the unknown tensor 'encoder.block.1.layer.0"),
     "more layers": (lambda folder: change(folder, num_decoder_layers=3), "found no tensor 'decoder.block.2.layer.0."),
     "a tokenizer of more": (lambda folder: change(folder, vocab_size=100), "(160, 32), expected (100, 32)"),

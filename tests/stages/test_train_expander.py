@@ -49,6 +49,7 @@ def test_the_loss_is_that_of_transformers(t5, caches):
 TOPICS = ["bako", "rilu", "nesa", "tomi", "gadu", "kori", "lune", "sato", "miga", "duba"]
 FILLERS = ["bane", "kosa", "rito", "lumi", "nega", "sadu"]
 TRAINED, JUDGED = 150, 180
+LENGTHS = {"passage-length": 16, "query-length": 16}
 
 
 def write(path, schema, rows):
@@ -87,7 +88,7 @@ def training(collection, output, **changes):
         files[f"{place}qrels"] = collection / f"qrels.{name}.parquet"
         files[f"{place}queries"] = collection / f"queries.{name}.arrow"
     named = {**files, "output": output, "output-curve": output / "curve.csv", "output-selection": output / "s.json"}
-    named |= {"epochs": 12, "batch-size": 10, "learning-rate": 0.01, "passage-length": 16, "query-length": 16, **changes}
+    named |= {"epochs": 12, "batch-size": 10, "learning-rate": 0.01, **LENGTHS, **changes}
     return [str(part) for name, value in named.items() for part in (f"--{name.replace('_', '-')}", value)]
 
 
@@ -102,7 +103,8 @@ def test_queries_that_can_be_read_off_passages_are_learnt(collection, tmp_path, 
     chosen = json.loads((tmp_path / "model" / "s.json").read_text("utf-8"))
     assert (chosen["start"], chosen["best"]) == pytest.approx((losses[0], min(losses)))
     files = ["--model", tmp_path / "model" / "best", "--tokens", collection / "passages.arrow"]
-    run(expand, *files, "--passage-length", 16, "--query-length", 16, "--queries", 3, "--output", tmp_path / "e.parquet")
+    lengths = [word for name, value in LENGTHS.items() for word in (f"--{name}", value)]
+    run(expand, *files, *lengths, "--queries", 3, "--output", tmp_path / "e.parquet")
     found = tables.read_table(tmp_path / "e.parquet", tables.EXPANSIONS)["queries"].to_pylist()
     about = [TOPICS[number % len(TOPICS)] in " ".join(queries) for number, queries in enumerate(found)]
     assert np.mean(about[JUDGED:]) > 0.9
@@ -112,7 +114,7 @@ def test_queries_that_can_be_read_off_passages_are_learnt(collection, tmp_path, 
 def test_a_training_that_was_ended_goes_on_to_the_same_bytes(collection, tmp_path, training_process, monkeypatch):
     from cort.training.expansion import Examples
 
-    short = {"epochs": 2, "validate_every": 5}
+    short = {"epochs": 1, "validate_every": 5}
     whole, ended = tmp_path / "whole", tmp_path / "ended"
     assert train_expander.main(training(collection, whole, **short)) == 0
     options = training(collection, ended, **short, checkpoints=tmp_path / "kept", checkpoint_every=0)
@@ -120,7 +122,7 @@ def test_a_training_that_was_ended_goes_on_to_the_same_bytes(collection, tmp_pat
 
     def until(self, batch, forward):
         taken.append(batch)
-        if len(taken) == 20:
+        if len(taken) == 10:
             raise KeyboardInterrupt
         return losses(self, batch, forward)
 

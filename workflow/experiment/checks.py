@@ -145,9 +145,7 @@ def filled(config: Config, schema: Config) -> Config:
         if model.keys() & {"pretrained", "released"}
     ]
     changing = {
-        (section, name): set(model)
-        for section in CHANGES
-        for name, model in mappings(config.get(section, {})).items()
+        (section, name): set(model) for section in CHANGES for name, model in mappings(config.get(section, {})).items()
     }
     # There is no experiment without it.
     config.setdefault("lexical", {}).setdefault(BM25, {})

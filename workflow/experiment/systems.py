@@ -66,7 +66,6 @@ def check_base_models(config: Config) -> Iterator[str]:
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
 
-
     for section in MODELS:
         for name, model in entries(config, section):
             yield from _check_type(f"{section}.{name}.base_model", model, section == "expanders", config)

@@ -175,7 +175,7 @@ def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Fa
             training, both, Pass(length + written, reading + writing), seen, facts.queries["validation"].count
         )
     count = facts.passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
-    searched = settings.get("beams", settings["queries"])
+    searched: int = settings["beams"] if "beams" in settings else settings["queries"]
     # Keys and values of the passages of a batch, once for each of their queries.
     kept = min(EXPANDED["cpu"], count * searched * length) * model.layers * 2 * model.hidden * 4
     disk = count * (asked.mean * settings["queries"] * PACKED + facts.passages.id_characters + 8)

@@ -64,9 +64,7 @@ SHARDS = fix_shards(
 EXPANSION_SHARDS = fix_shards(
     workflow,
     "expand",
-    folders=[
-        paths.at(paths.EXPANSIONS_FOLDER, config, expander=name) for name in used_by_indexes(config, "expanders")
-    ],
+    folders=[paths.at(paths.EXPANSIONS_FOLDER, config, expander=name) for name in used_by_indexes(config, "expanders")],
     default=max(MACHINE.gpus or 0, 1),
 )
 GPU_THREADS = MACHINE.threads
