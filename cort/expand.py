@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 BLOCK = 1_024
 # Tokens of passages that queries are written about at a time, once for each query: their keys and values are kept, of a
 # T5-base in fp32 74 kB each. Part of the result, too.
-TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 131_072}
+TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 
 @dataclass(frozen=True, kw_only=True)

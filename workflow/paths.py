@@ -42,10 +42,10 @@ LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
 # Of a released encoder or re-ranker, which is a base model of the kind and the name.
-RELEASED_RELEASED_EXPANDER = "results/{dataset}/base_models/expander.{expander}/"
-ENCODER = "results/{dataset}/base_models/encoder.{encoder}/"
+RELEASED_ENCODER = "results/{dataset}/base_models/encoder.{encoder}/"
 RELEASED_RERANKER = "results/{dataset}/base_models/reranker.{reranker}/"
 RELEASED_WEIGHER = "results/{dataset}/base_models/weigher.{weigher}/"
+RELEASED_EXPANDER = "results/{dataset}/base_models/expander.{expander}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
 WEIGHER = "results/{dataset}/weighers/{weigher}/"
 EXPANDER = "results/{dataset}/expanders/{expander}/"

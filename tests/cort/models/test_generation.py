@@ -1,12 +1,13 @@
 """Generation: numbers by their place alone, draws by a formula, and what transformers generates."""
 
 import math
+import shutil
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from transformers import T5ForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration
 
 from cort.formats.tokens import Tokens
 from cort.models.expander import Passages, load_expander
@@ -56,9 +57,27 @@ def test_logits_that_are_no_numbers_are_refused(wrong):
 
 
 @pytest.fixture(scope="module")
-def world_of(t5, caches):
+def bart(lm, tmp_path_factory):
+    """Folder of another encoder-decoder, whose queries begin with the token that ends them."""
+    folder = shutil.copytree(lm, tmp_path_factory.mktemp("bart") / "model")
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 48}
+    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
+    torch.manual_seed(2)
+    config = BartConfig(vocab_size=160, init_std=0.3, forced_eos_token_id=None, **sizes, **special)
+    BartForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["t5", "bart"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def world_of(folder, caches):
     """The model in double precision, which no order of additions matters to; the passages."""
-    expander, template = load_expander(t5, 16, STEPS)
+    expander, template = load_expander(folder, 16, STEPS)
     return expander.double().transformer, Passages(Tokens(caches["passages"]), template, 16)
 
 
@@ -107,10 +126,10 @@ def test_queries_are_drawn_as_by_hand_whatever_is_drawn_beside_them(world_of):
 
 
 @pytest.mark.parametrize(("beams", "queries"), [(1, 1), (3, 1), (4, 2)])
-def test_a_search_finds_what_transformers_does(t5, world_of, beams, queries):
+def test_a_search_finds_what_transformers_does(folder, world_of, beams, queries):
     model, passages = world_of
     rows = [3, 0, 11, 25]
-    theirs = T5ForConditionalGeneration.from_pretrained(t5).double().eval()
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).double().eval()
     with torch.inference_mode():
         ours = Generator(model).search(batch_of(passages, rows), beams, queries, STEPS).tolist()
         for row, found in zip(rows, ours, strict=True):
