@@ -135,10 +135,10 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         settings = dict(architecture)
         model_type = settings.pop("model_type", "")
         known = AutoConfig.for_model(model_type)
-        check, draw, needed = check_encoder, AutoModel, NEEDED_SETTINGS
+        writes = model_type == T5
+        check: Callable[[str, Any, str], None] = check_seq2seq if writes else check_encoder
         special = {"pad_token_id": SPECIAL_TOKENS.index("[PAD]")}
-        if model_type == T5:
-            check, draw, needed = check_seq2seq, AutoModelForSeq2SeqLM, ()
+        if writes:
             # What it writes begins with the padding, as of released ones, and ends as texts do.
             special["decoder_start_token_id"] = special["pad_token_id"]
             special["eos_token_id"] = SPECIAL_TOKENS.index("[SEP]")
@@ -146,18 +146,20 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         check_config("--architecture", settings, "fix it")
         # transformers would keep unknown settings without a word, and use the default of the one that was meant.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
-        problems += [f"a {model_type}, which has no {name}" for name in needed if not hasattr(known, name)]
+        problems += [
+            f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not (writes or hasattr(known, name))
+        ]
         if not problems:
             config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, **special, **settings)
             check("--architecture", config, "fix it")
             torch.manual_seed(seed)
-            model: PreTrainedModel = draw.from_config(config)
+            model: PreTrainedModel = (AutoModelForSeq2SeqLM if writes else AutoModel).from_config(config)
             return model
     except (InputError, Interrupted):
         raise
     except Exception as error:  # transformers complains about values with errors of many kinds
         problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
-    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
+    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder or a t5", "fix it")
 
 
 def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:
@@ -176,8 +178,8 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     tokenizer = open_tokenizer(source, fix)
     torch.manual_seed(seed)
     writes = bool(read_json(source / "config.json").of(dict).get("is_encoder_decoder"))
-    kind = {"kind": SEQ2SEQ, "trained": True} if writes else {}
-    model: Any = load_transformer(source, fix=fix, dtype="auto", **kind)
+    kind = SEQ2SEQ if writes else "AutoModel"
+    model: Any = load_transformer(source, kind, trained=writes, fix=fix, dtype="auto")
     check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)

@@ -51,8 +51,11 @@ class Generator:
     """Generates with an encoder-decoder of transformers, for passages of a batch."""
 
     def __init__(self, transformer: Any) -> None:
-        self.transformer = transformer
-        config = transformer.config
+        from transformers import GenerationConfig
+
+        self.transformer, config = transformer, transformer.config
+        # What a folder advises, such as no word twice, is for other tasks.
+        transformer.generation_config = GenerationConfig()
         ends = config.eos_token_id
         self.ends = [ends] if isinstance(ends, int) else list(ends)
         self.start, self.pad = config.decoder_start_token_id, config.pad_token_id

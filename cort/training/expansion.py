@@ -17,9 +17,10 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.expander import Asked, Passages, frame_query, load_expander
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import TOKENIZER_FILES
+from cort.models.transformer import TOKENIZER_FILES, counted
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
+from cort.system.progress import Counter
 from cort.training.loop import Task
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
 from cort.training.selection import Validation
@@ -107,7 +108,8 @@ def make_task(options: ExpanderTraining) -> Task:
 
     def validate(forward: Forward) -> Validation:
         parts = validation.split(np.arange(len(validation.order)), 1, options.tokens_at_once)
-        return Validation(torch.cat([validation.losses(part, forward) for part in parts]).mean().item())
+        with Counter(len(validation.order), "queries in validation") as counter, counted(model, counter):
+            return Validation(torch.cat([validation.losses(part, forward) for part in parts]).mean().item())
 
     def save(name: str) -> None:
         with atomic_folder(Path(options.output) / name) as folder:

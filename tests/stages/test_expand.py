@@ -7,9 +7,11 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, processors
 
-from cort import expand, pretrained
+from cort import expand, pretrained, tokenize
 from cort.formats import tables
+from tests.support.released import write_tokenizer
 
 OPTIONS = {"passage-length": 16, "query-length": 8, "queries": 4, "top-k": 5}
 
@@ -86,16 +88,40 @@ def test_the_seed_decides(t5, caches, whole, tmp_path, monkeypatch):
     assert sum(a == b for a, b in zip(found, other, strict=True)) < 5
 
 
-def test_beams_give_what_transformers_gives(world, t5, caches, tmp_path):
+@pytest.fixture(scope="module")
+def released(world, tmp_path_factory):
+    """A folder as T5's: its way of SentencePiece, more embeddings than tokens, advice for another task."""
+    folder = tmp_path_factory.mktemp("released") / "model"
+    pad, size = write_tokenizer(folder, world.texts, "sentencepiece")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    end = tokenizer.token_to_id("</s>")
+    templates = {"single": "$A </s>", "pair": "$A </s> $B </s>"}
+    tokenizer.post_processor = processors.TemplateProcessing(**templates, special_tokens=[("</s>", end)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(7)
+    special = {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad}
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "initializer_factor": 3.0}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=size + 28, **sizes, **special))
+    model.generation_config.no_repeat_ngram_size = 1
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["t5", "released"])
+def test_beams_give_what_transformers_gives(request, world, tmp_path, name):
+    source, folder = request.getfixturevalue(name), tmp_path / "model"
+    assert pretrained.main(["--kind", "expander", "--pretrained", str(source), "--output", str(folder)]) == 0
+    files = ["--texts", world.path("passages.parquet"), "--output", str(tmp_path / "tokens.arrow")]
+    assert tokenize.main(["--tokenizer", str(folder), *files]) == 0
     changes = {"beams": 4, "queries": 2, "passage_length": 40, "query_length": 6}
-    found = rows(run(t5, caches, tmp_path / "a.parquet", **changes))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(t5)
-    model = transformers.T5ForConditionalGeneration.from_pretrained(t5).eval()
+    found = rows(run(folder, {"passages": tmp_path / "tokens.arrow"}, tmp_path / "a.parquet", **changes))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(source).eval()
     for (_, queries), text in list(zip(found, world.texts, strict=True))[:8]:
-        ids = tokenizer(text, return_tensors="pt").input_ids
-        made = model.generate(ids, max_new_tokens=6, num_beams=4, num_return_sequences=2)
-        texts = tokenizer.batch_decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=True)
-        assert queries == [text for text in texts if text]
+        ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=40).input_ids
+        settings = {"max_new_tokens": 6, "num_beams": 4, "num_return_sequences": 2, "no_repeat_ngram_size": 0}
+        texts = tokenizer.batch_decode(model.generate(ids, **settings), skip_special_tokens=True)
+        assert queries == [text for text in (" ".join(one.split()) for one in texts) if text]
 
 
 def test_bf16_also_gives_queries(t5, caches, tmp_path):
