@@ -19,10 +19,12 @@ include: "workflow/rules/common.smk"
 # One per GPU, or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
 scattergather:
     encode=SHARDS,
+    expand=EXPANSION_SHARDS,
 
 
 include: "workflow/rules/download.smk"
 include: "workflow/rules/collection.smk"
+include: "workflow/rules/expander.smk"
 include: "workflow/rules/bm25.smk"
 include: "workflow/rules/encoder.smk"
 include: "workflow/rules/retrieval.smk"

@@ -1,11 +1,11 @@
-"""Provide a released encoder, re-ranker or model that weighs terms, which its own files describe, in one local folder.
+"""Provide a released encoder, re-ranker, or model that weighs terms or expands passages, in one local folder.
 
 A hub name with a pinned commit, or a folder: of sentence-transformers, of plain transformers, or of this project.
-Pooling, lengths, prompts, projection, similarity and labels are read from its files (`cort/models/released.py`);
+Its own files describe it: pooling, lengths, prompts, projection, similarity and labels (`cort/models/released.py`);
 options replace them. Safetensors only, no remote code.
 
 Writes a model folder: as `train` does for an encoder, as `train_reranker` does for a re-ranker; of DeepCT's
-kind a transformers token-classification folder.
+kind a transformers token-classification folder, of doc2query's one of an encoder-decoder.
 
 Usage: python -m cort.pretrained --kind encoder --pretrained sentence-transformers/all-MiniLM-L6-v2
               --revision c9745ed1d9f207416be6d2e6f8de32d1f16199bf --output base_models/minilm
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cort.models.hub import find_folder, open_tokenizer
+from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.models.settings import EncoderSettings, PairSettings, Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error
@@ -36,7 +36,7 @@ SHORTEST = 8
 class Options:
     """Options of this stage; those with the name of a model's setting replace it."""
 
-    kind: Literal["encoder", "reranker", "weigher"] = required()
+    kind: Literal["encoder", "reranker", "weigher", "expander"] = required()
     pretrained: str = required("NAME_OR_FOLDER")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     pooling: Pooling | None = optional(None)
@@ -63,8 +63,9 @@ def stage(options: Options) -> None:
 
     settings = asked_settings(options, EncoderSettings if options.kind == "encoder" else PairSettings)
     folder, fix = find_folder(options.pretrained, options.revision)
-    if options.kind == "weigher":
-        save_released_weigher(folder, fix, options.output)
+    if options.kind in ("weigher", "expander"):
+        save = save_released_weigher if options.kind == "weigher" else save_released_expander
+        save(folder, fix, options.output)
         log.info("loaded %s", options.pretrained)
         return
     asked = Asked(settings, options.query_prompt_name, options.passage_prompt_name)
@@ -98,6 +99,21 @@ def save_released_weigher(folder: Path, fix: str, output: str) -> None:
         # Of any length that leaves room for a token: which one is no property of the model.
         weigher, _ = load_weigher(folder, SHORTEST)
         weigher.classifier.save_pretrained(temporary)
+
+
+def save_released_expander(folder: Path, fix: str, output: str) -> None:
+    """Write the folder of a model that says which queries passages answer, whole or not at all."""
+    from cort.models.expander import load_expander
+    from cort.models.tokenizer import check_vocabulary
+    from cort.models.transformer import count_tokens
+
+    check_weights(folder)
+    tokenizer = open_tokenizer(folder, fix)
+    expander, _ = load_expander(folder, SHORTEST, SHORTEST)
+    check_vocabulary(folder, max(tokenizer.get_vocab().values()) + 1, count_tokens(expander.transformer))
+    with atomic_folder(output) as temporary:
+        tokenizer.save_pretrained(temporary)
+        expander.transformer.save_pretrained(temporary)
 
 
 def asked_settings(options: Options, kind: type[Any]) -> dict[str, Any]:

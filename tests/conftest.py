@@ -201,6 +201,14 @@ def lm(make_base_model):
 
 
 @pytest.fixture(scope="session")
+def t5(make_base_model):
+    """Folder of a T5 of 2 + 2 layers x 32 with the tokenizer of `lm`, random weights."""
+    of_bert = {name: None for name in ARCHITECTURE if name != "model_type"}
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    return make_base_model(**of_bert, **sizes, model_type="t5", initializer_factor=2.0)
+
+
+@pytest.fixture(scope="session")
 def caches(world, lm):
     """Token caches of passages, train and validation queries, by name."""
     from cort import tokenize

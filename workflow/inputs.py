@@ -94,10 +94,10 @@ def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     return paths.at(paths.LEXICAL_PARAMETERS, config, lexical=lexical) if lexical else []
 
 
-def expansions(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the queries that are appended to the passages of an index, if any are."""
-    expander = config["lexical"][wildcards.lexical].get("expand")
-    return paths.at(paths.EXPANSIONS, config, expander=expander) if expander else []
+def expander(config: Config, wildcards: Wildcards) -> str | None:
+    """Name the expander whose queries are appended to the passages of an index, if any are."""
+    name: str | None = config["lexical"][wildcards.lexical].get("expand")
+    return name
 
 
 def term_weights(config: Config, wildcards: Wildcards) -> str | list[str]:

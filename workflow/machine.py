@@ -1,7 +1,7 @@
-"""What the machine decides: how many jobs share its GPUs, with how many threads, and the number of encoding shards.
+"""What the machine decides: how many jobs share its GPUs, with how many threads, and the number of shards of passages.
 
 Speed alone depends on these. The number of shards is that of the shards already made, so that another machine leaves
-finished encodings as they are.
+finished ones as they are.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int
 
 
 def existing_shards(folders: Iterable[Path]) -> int | None:
-    """Find the number of shards that the files `passages.<i>-of-<n>.arrow` are parts of, None if there are none.
+    """Find the number of shards that files like `passages.<i>-of-<n>.arrow` are parts of, None if there are none.
 
     Of several, it is the one that is complete in most folders, then the one with most of its shards, then the newest.
     """
     ages: dict[int, dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
-        for path in folder.glob("passages.*-of-*.arrow"):
-            match = re.fullmatch(r"passages\.(\d+)-of-(\d+)\.arrow", path.name)
+        for path in folder.glob("passages.*-of-*"):
+            match = re.fullmatch(r"passages\.(\d+)-of-(\d+)\.(arrow|parquet)", path.name)
             if match and 1 <= int(match[1]) <= int(match[2]):
                 ages[int(match[2])][folder].append(path.stat().st_mtime)
 

@@ -23,6 +23,9 @@ from cort.system.interruption import Interrupted
 Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 
 FIX = "name a whole model, or build it again"
+# transformers' class of models that read a text and write another.
+SEQ2SEQ = "AutoModelForSeq2SeqLM"
+OTHER = "name another model"
 COMPLAINT_LENGTH = 200
 # What a config counts: parts, each of which is built before any weight is read, and numbers of all kinds.
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
@@ -59,7 +62,12 @@ def load_transformer(
         if Path(source).is_dir():
             check_config(Path(source) / "config.json", read_json(Path(source) / "config.json").of(dict), FIX)
             _check_types(Path(source))
-        _check_kind(source, transformers.AutoConfig.from_pretrained(str(source), **options), decoder)
+        config = transformers.AutoConfig.from_pretrained(str(source), **options)
+        if kind == SEQ2SEQ:
+            check_seq2seq(source, config, OTHER)
+        else:
+            check_encoder(source, config, OTHER, decoder)
+        _check_made_as(source, config)
         load = getattr(transformers, kind).from_pretrained
         # Without memory for weights: those that are missing or of another shape would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
@@ -107,19 +115,37 @@ def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = Fal
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
-    causal = getattr(config, "is_decoder", False)
     if decoder and not config.is_encoder_decoder and type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         return
+    causal = getattr(config, "is_decoder", False)
     if config.is_encoder_decoder or causal or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        other = "a decoder" if causal or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
-        what = "an encoder-decoder" if config.is_encoder_decoder else other
-        raise input_error(source, f"a {config.model_type}, {what}", "an encoder of text like BERT", fix)
+        raise input_error(source, f"a {config.model_type}, {_kind_of(config)}", "an encoder of text like BERT", fix)
 
 
-def _check_kind(source: str | Path, config: Any, decoder: bool) -> None:
+def check_seq2seq(source: str | Path, config: Any, fix: str) -> None:
+    """Refuse models that do not read one text and write another."""
+    from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+
+    if not config.is_encoder_decoder or type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        raise input_error(source, f"a {config.model_type}, {_kind_of(config)}", "an encoder-decoder like T5", fix)
+
+
+def _kind_of(config: Any) -> str:
+    """Say what a model is, by its config."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    if config.is_encoder_decoder:
+        return "an encoder-decoder"
+    if getattr(config, "is_decoder", False):
+        return "a decoder"
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
+        return "an encoder"
+    return "a decoder" if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
+
+
+def _check_made_as(source: str | Path, config: Any) -> None:
     import transformers
 
-    check_encoder(source, config, "name another model", decoder)
     for name in config.architectures or ():
         made_as = getattr(getattr(transformers, str(name), None), "config_class", None)
         if made_as is not None and made_as.model_type != config.model_type:

@@ -15,6 +15,12 @@ REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
 #: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
 HEAD = "head.safetensors"
 
+#: of encoder-decoders, the type that is also made with random weights: its texts may be of any length
+T5 = "t5"
+
+#: tokens of a generated query, its end included
+LONGEST_QUERY = 512
+
 #: settings of a re-ranker that its kind alone takes; those of all others are common
 OF_KIND = {
     "cross_encoder": ("head",),

@@ -10,12 +10,12 @@ import yaml
 from safetensors.torch import load_file
 
 from cort.formats.runs import read_run
-from cort.formats.tables import TRIPLES, read_table
+from cort.formats.tables import EXPANSIONS, PASSAGES, TRIPLES, read_table
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
 from tests.support.released import write_modules, write_transformer
-from tests.support.workflow import planned, released_config
+from tests.support.workflow import T5, planned, released_config
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,39 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     _, text = card_of(folder / "results" / "released" / "models" / "encoder")
     assert "released file tiny/data/encoder.ckpt" in text.replace("\\", "")
     assert not re.search(r"\| +(training|triples|loss|margin)", text)
+
+
+@pytest.mark.exhaustive
+def test_an_index_of_queries_that_a_model_learnt_to_predict(tmp_path):
+    folder = copy_with_tiny(tmp_path / "tree")
+    tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
+    training = {"epochs": 4, "batch_size": 8, "learning_rate": 3.0e-3}
+    expander = {"base_model": "t5", "queries": 2, "passage_length": 64, "query_length": 16, "training": training}
+    config = {key: tiny[key] for key in ("collection", "splits", "depth")} | {
+        "dataset": "learnt",
+        "base_models": {"t5": {"vocabulary_size": 300, "architecture": {"model_type": "t5", **T5}}},
+        "expanders": {"learnt": expander},
+        "lexical": {"learnt": {"expand": "learnt"}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "learnt": {"retrieve": "learnt"}},
+    }
+    (folder / "learnt.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    wanted = "results/learnt/runs/test/learnt.trec"
+    options = ("--cores", 2, "--configfile", "learnt.yaml")
+    status, output = snakemake(folder, *options, "--set-scatter", "expand=2", "--", wanted)
+    assert status == 0, output[-10_000:]
+    jobs = planned(output)
+    assert (jobs["train_expander"], jobs["expand"]) == (1, 2)
+    # A block is more than these passages: one of the shards has none.
+    made = folder / "results/learnt/expansions/learnt"
+    shards = [read_table(made / f"passages.{number}-of-2.parquet", EXPANSIONS) for number in (1, 2)]
+    passages = read_table(folder / "results/learnt/collection/passages.parquet", PASSAGES)
+    assert [len(shard) for shard in shards] == [0, len(passages)]
+    assert shards[1]["doc_id"].equals(passages["doc_id"])
+    assert read_run(folder / wanted).query_ids
+    # As many shards as there are.
+    status, output = snakemake(folder, *options, "--dry-run", "--", wanted)
+    assert status == 0
+    assert "Nothing to be done" in output
 
 
 def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_path):

@@ -39,6 +39,8 @@ ON_GPUS = {
     "train_reranker",
     "train_weigher",
     "weigh",
+    "train_expander",
+    "expand",
 }
 # As the copy was built.
 ONE_SHARD = {"encode": 1}

@@ -164,7 +164,7 @@ def write_ready(tree):
 
 
 def write_weighed(tree):
-    """Write an experiment of models that weigh terms."""
+    """Write an experiment of models that weigh terms or predict queries."""
     config = weighed_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), "a/model", COMMIT)
     (tree / "weighed.yaml").write_text(yaml.safe_dump(config), "utf-8")
     return "weighed.yaml"

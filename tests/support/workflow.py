@@ -10,6 +10,8 @@ ROOT = Path(__file__).parents[2]
 #: systems of the tiny experiment
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 SYSTEMS += ("expanded", "weighed")
+#: sizes of a small encoder-decoder
+T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
 #: modules of cort/ that people call and no rule runs
 TOOLS = {"search", "explore"}
 
@@ -32,6 +34,9 @@ UNUSED = RAW | {
     "pretrained_encoder",
     "pretrained_reranker",
     "pretrained_weigher",
+    "pretrained_expander",
+    "train_expander",
+    "expand",
     "term_recall",
     "train_weigher",
     "weigh",
@@ -103,12 +108,18 @@ def ready_config(tiny, model, **more):
 
 
 def weighed_config(tiny, model, revision):
-    """Turn the tiny experiment into one of two models that weigh terms: one that is trained, one that is ready."""
-    weighers = {"trained": {"base_model": "small"}, "ready": {"pretrained": model, "revision": revision}}
+    """Turn the tiny experiment into one of models that weigh terms or predict queries: trained ones, ready ones."""
+    ready = {"pretrained": model, "revision": revision}
+    weighers = {"trained": {"base_model": "small"}, "ready": ready}
+    expanders = {"learnt": {"base_model": "t5", "queries": 2}, "found": {**ready, "beams": 5, "queries": 2}}
+    lexical = {name: {"weigh": name} for name in weighers} | {name: {"expand": name} for name in expanders}
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth")}
+    t5 = {"vocabulary_size": 300, "architecture": {"model_type": "t5", **T5}}
     return config | {
         "dataset": "weighed",
+        "base_models": {**tiny["base_models"], "t5": t5},
         "weighers": weighers,
-        "lexical": {name: {"weigh": name} for name in weighers},
-        "systems": {"bm25": {"retrieve": "bm25"}, **{name: {"retrieve": name} for name in weighers}},
+        "expanders": expanders,
+        "lexical": lexical,
+        "systems": {name: {"retrieve": name} for name in ("bm25", *lexical)},
     }

@@ -29,8 +29,12 @@ WITHOUT_DEFAULT = {
     *(f"encoders.*.{kind}_{key}" for kind in ("query", "passage") for key in ("prompt", "prompt_name")),
     "encoders.*.released",
     "submissions.*.run_id",
-    *("lexical.*.expand", "lexical.*.weigh", "expanders.*.file", "expanders.*.queries"),
-    *(f"weighers.*.{key}" for key in ("file", "pretrained", "revision", "base_model")),
+    *("lexical.*.expand", "lexical.*.weigh", "expanders.*.beams"),
+    *(
+        f"{models}.*.{key}"
+        for models in ("expanders", "weighers")
+        for key in ("file", "pretrained", "revision", "base_model")
+    ),
     "encoders.*.teacher",
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),

@@ -593,7 +593,44 @@ MISTAKES = {
     ),
     "an expander of nothing": (
         {"expanders doc2query": {}},
-        "expanders.doc2query: found no key file, expected it to be set; add it",
+        "expanders.doc2query: found nothing, expected exactly one of file, pretrained, base_model; keep one",
+    ),
+    "an expander of two origins": (
+        {"expanders doc2query pretrained": "model"},
+        "expanders.doc2query: found file, pretrained, expected exactly one of file, pretrained, base_model; keep one",
+    ),
+    "an expander of an unknown base model": (
+        {"expanders doc2query": {"base_model": "smal"}},
+        "expanders.doc2query.base_model: found 'smal', expected one of small; did you mean small?",
+    ),
+    "an expander that only reads": (
+        {"expanders doc2query": {"base_model": "small"}},
+        "expanders.doc2query.base_model: found 'small', a bert, expected an encoder-decoder (t5); name another",
+    ),
+    "an encoder that writes": (
+        {"base_models t5": {"architecture": {"model_type": "t5"}}, "encoders encoder base_model": "t5"},
+        "encoders.encoder.base_model: found 't5', a t5, expected an encoder of text like BERT; name another",
+    ),
+    "a released expander that is trained": (
+        {"expanders doc2query": {"pretrained": "model", "training": {}}},
+        "expanders.doc2query.training: found training with pretrained, expected none, as nothing is trained; remove it",
+    ),
+    "a released expander at no commit": (
+        {"expanders doc2query": {"pretrained": "a/b", "revision": "main"}},
+        "expanders.doc2query.revision: found 'main', expected a commit, 40 hexadecimal digits; name it, as a branch "
+        "moves",
+    ),
+    "what only a model has beside predictions": (
+        {"expanders doc2query top_k": 5},
+        "expanders.doc2query.top_k: found top_k with file, expected none, as the queries are there already; remove it",
+    ),
+    "draws beside a search": (
+        {"expanders doc2query": {"pretrained": "model", "beams": 5, "top_k": 5}},
+        "expanders.doc2query.top_k: found top_k beside beams, expected one of them, as beams draw nothing; remove one",
+    ),
+    "more queries than beams": (
+        {"expanders doc2query": {"pretrained": "model", "beams": 5, "queries": 6}},
+        "expanders.doc2query.beams: found 5, expected the 6 queries or more; raise it or lower queries",
     ),
     "predictions of another form": (
         {"expanders doc2query": {"file": "p.parquet"}},

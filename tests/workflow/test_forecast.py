@@ -32,6 +32,9 @@ from workflow.planning.flops import measure, work
 
 RULES = Path(__file__).parents[2] / "workflow" / "rules"
 BERT = model_from({})
+EXPANDER = {"base_model": "small", "passage_length": 512, "query_length": 64}
+EXPANDER |= {"training": {"epochs": 2, "batch_size": 256, "gradient_accumulation": 1, "validate_every": 0.1}}
+EXPANDER["training"] |= {"tokens_at_once": 8192}
 TRAIN = job("train", outputs=["model"], encoder="encoder", threads=8)
 
 
@@ -107,6 +110,24 @@ def test_stored_vectors_take_what_their_type_takes(config, large):
     )
     assert one.disk == 100_000 * (128 * 2 + 8 + 8)
     assert (four.disk, four.flops) == (one.disk / 4, one.flops / 4)
+
+
+def test_predicting_grows_with_queries_and_is_divided_by_shards(config, large):
+    config["expanders"]["t5"] = {**EXPANDER, "queries": 10}
+
+    def expanding(item="1-of-1", **changes):
+        config["expanders"]["t5"].update(changes)
+        return work(job("expand", expander="t5", scatteritem=item), config, large)
+
+    ten, quarter = expanding(), expanding("2-of-4")
+    assert (quarter.flops, quarter.disk) == (ten.flops / 4, ten.disk / 4)
+    twenty, forty = expanding(queries=20), expanding(queries=40)
+    assert forty.flops - twenty.flops == pytest.approx(2 * (twenty.flops - ten.flops))
+    # As many as are searched for, of which some are kept.
+    assert expanding(beams=40, queries=10).flops == forty.flops
+    trained = work(job("train_expander", expander="t5"), config, large)
+    assert trained.flops > 0
+    assert trained.checkpoints > 3 * 16 * BERT.weights
 
 
 # What follows from a change.

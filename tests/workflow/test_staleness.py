@@ -178,7 +178,7 @@ def key_of(path):
     """The key of the schema that a path in a config belongs to, or lies in; None if there is none."""
     for key in LEAVES:
         # A released model is a base model of its section and name.
-        released = r"((encoder|reranker|weigher)\.)?" if key.startswith("base_models") else ""
+        released = r"((encoder|reranker|weigher|expander)\.)?" if key.startswith("base_models") else ""
         pattern = re.escape(key).replace("<name>", released + r"[^.]+")
         if re.fullmatch(rf"{pattern}(\..+)?", path):
             return key
@@ -204,6 +204,8 @@ OTHERWISE = {
     # Of a call by hand: no loss, no differences.
     ("audit", "measures"),
     ("report", "baseline"),
+    # A line of predictions has as many as it has.
+    ("import_expansions", "queries"),
     # A draw is told its seed.
     ("split", "seed"),
 }

@@ -22,8 +22,8 @@ from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import InputError
-from workflow.experiment.config import BM25, Config, evaluated_splits, kind_of, schema_of
-from workflow.experiment.idle import DESCRIBED, OF_TRAINING, idle_settings, mappings
+from workflow.experiment.config import BM25, CHANGES, Config, evaluated_splits, kind_of, schema_of
+from workflow.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
 from workflow.experiment.models import LEARNERS, released_name
 from workflow.experiment.recipes import with_recipes
 from workflow.experiment.references import check_references
@@ -144,6 +144,9 @@ def filled(config: Config, schema: Config) -> Config:
         for name, model in mappings(config.get(section, {})).items()
         if model.keys() & {"pretrained", "released"}
     ]
+    changing = {
+        (section, name): set(model) for section in CHANGES for name, model in mappings(config.get(section, {})).items()
+    }
     # There is no experiment without it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
@@ -154,17 +157,27 @@ def filled(config: Config, schema: Config) -> Config:
             _add_base_model(config, schema, name, model)
         for key in idle:
             model.pop(key, None)
-    for name, weigher in mappings(config["weighers"]).items():
-        if "pretrained" in weigher:
-            _add_base_model(config, schema, released_name("weighers", name), weigher)
-        elif "base_model" in weigher and "file" not in weigher:
-            training = schema_of(schema_of(schema_of(schema, "weighers"), name), "training")
-            weigher["training"] = with_defaults(weigher.get("training", {}), training)
-        # What only a model has means nothing beside weights that are there, and what training has beside a model.
-        idle = weigher.keys() - {"file", "pretrained", "base_model"} if "file" in weigher else {"checkpoint"}
-        for key in idle if "training" not in weigher else set():
-            weigher.pop(key, None)
+    for section in CHANGES:
+        for name, model in mappings(config[section]).items():
+            _fill_changing(config, schema, section, name, model, changing[section, name])
     return config
+
+
+def _fill_changing(config: Config, schema: Config, section: str, name: str, model: Config, written: set[str]) -> None:
+    """Keep of an expander or weigher, in place, what means something beside where its queries or weights come from."""
+    if "pretrained" in model:
+        _add_base_model(config, schema, released_name(section, name), model)
+    elif "base_model" in model and "file" not in model:
+        training = schema_of(schema_of(schema_of(schema, section), name), "training")
+        model["training"] = with_defaults(model.get("training", {}), training)
+    if "beams" in written:
+        # As many queries as are searched for; nothing is drawn.
+        model["queries"] = model["queries"] if "queries" in written else model["beams"]
+        model.pop("top_k")
+    # What only a model has means nothing beside a file, and what training has beside a model.
+    idle = model.keys() - {*ORIGINS, *(written & OF_FILE)} if "file" in model else {"checkpoint"}
+    for key in idle if "training" not in model else set():
+        model.pop(key, None)
 
 
 def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:

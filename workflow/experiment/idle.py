@@ -20,6 +20,10 @@ DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment"
 # Those of them that nobody can want otherwise; and those that only such a model has.
 FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
+# Where predicted queries or weights of terms come from; and what a file of them has beside its name.
+ORIGINS = ("file", "pretrained", "base_model")
+OF_FILE = {"queries"}
+CHANGING = {"expanders": "queries", "weighers": "weights"}
 
 
 def idle_settings(config: Config, schema: Config) -> Iterator[str]:
@@ -62,11 +66,15 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
 
 
 def _of_lexical(sections: Config) -> Iterator[str]:
-    """Find what indexes and weighers cannot have beside their other settings."""
+    """Find what indexes, expanders and weighers cannot have beside their other settings."""
     for name, index in mappings(sections.get("lexical", {})).items():
         yield from _of_index(f"lexical.{name}", index)
-    for name, weigher in mappings(sections.get("weighers", {})).items():
-        yield from _of_weigher(f"weighers.{name}", weigher)
+    for section, what in CHANGING.items():
+        for name, model in mappings(sections.get(section, {})).items():
+            yield from _of_changing(f"{section}.{name}", model, what)
+            if {"beams", "top_k"} <= model.keys():
+                found = "found top_k beside beams"
+                yield f"{section}.{name}.top_k: {found}, expected one of them, as beams draw nothing; remove one"
 
 
 def _of_index(place: str, index: Config) -> Iterator[str]:
@@ -75,11 +83,11 @@ def _of_index(place: str, index: Config) -> Iterator[str]:
         yield f"{place}.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
 
 
-def _of_weigher(place: str, weigher: Config) -> Iterator[str]:
-    """Find what only a model has beside weights of a file, or a training beside what is trained already."""
-    for key in sorted(weigher.keys() - {"file", "pretrained", "base_model"}) if "file" in weigher else ():
-        yield f"{place}.{key}: found {key} with file, expected none, as the weights are there already; remove it"
-    for key in sorted(weigher.keys() & {"training", "checkpoint"}) if "pretrained" in weigher else ():
+def _of_changing(place: str, model: Config, what: str) -> Iterator[str]:
+    """Find what only a model has beside a file of `what`."""
+    for key in sorted(model.keys() - {*ORIGINS, *OF_FILE}) if "file" in model else ():
+        yield f"{place}.{key}: found {key} with file, expected none, as the {what} are there already; remove it"
+    for key in sorted(model.keys() & {"training", "checkpoint"}) if "pretrained" in model else ():
         yield f"{place}.{key}: found {key} with pretrained, expected none, as nothing is trained; remove it"
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
 from workflow.experiment.config import CHANGES, TRAINING_SPLITS, Config
+from workflow.experiment.idle import ORIGINS
 from workflow.experiment.models import released_model
 from workflow.experiment.systems import check_measures, entries, listed
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
 SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")
-# Where weights come from.
-ORIGINS = ("file", "pretrained", "base_model")
 WEIGHTED = (".zip", ".jsonl.gz", ".jsonl")
 
 
@@ -30,14 +29,17 @@ def check_lexical(config: Config) -> Iterator[str]:
                 yield f"{place}.tune: found no split train, expected training queries to tune on; add the split"
             yield from check_measures(f"{place}.tune.measure", [index["tune"]["measure"]])
     for name, expander in entries(config, "expanders"):
-        yield from _check_expander(f"expanders.{name}", expander)
+        yield from _check_expander(f"expanders.{name}", expander, config)
     for name, weigher in entries(config, "weighers"):
         yield from _check_weigher(f"weighers.{name}", weigher, config)
 
 
-def _check_expander(place: str, expander: Config) -> Iterator[str]:
+def _check_expander(place: str, expander: Config, config: Config) -> Iterator[str]:
+    yield from _check_origin(place, expander, config)
     if "file" not in expander:
-        yield f"{place}: found no key file, expected it to be set; add it"
+        if expander.get("beams", expander["queries"]) < expander["queries"]:
+            found, fix = f"found {expander['beams']}", "raise it or lower queries"
+            yield f"{place}.beams: {found}, expected the {expander['queries']} queries or more; {fix}"
         return
     yield from _check_suffix(f"{place}.file", expander["file"], SAMPLES + LINES)
     has_samples = expander["file"].endswith(SAMPLES)
@@ -48,14 +50,19 @@ def _check_expander(place: str, expander: Config) -> Iterator[str]:
 
 
 def _check_weigher(place: str, weigher: Config, config: Config) -> Iterator[str]:
-    origins = [key for key in ORIGINS if key in weigher and not (key == "base_model" and "pretrained" in weigher)]
+    yield from _check_origin(place, weigher, config)
+    if "file" in weigher:
+        yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
+
+
+def _check_origin(place: str, model: Config, config: Config) -> Iterator[str]:
+    """Check where queries or weights come from."""
+    origins = [key for key in ORIGINS if key in model and not (key == "base_model" and "pretrained" in model)]
     if len(origins) != 1:
         yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"
-    elif "file" in weigher:
-        yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
     if origins == ["base_model"]:
         known = [one for one in config["base_models"] if released_model(config, one) is None]
-        yield from check_name(f"{place}.base_model", weigher["base_model"], known)
+        yield from check_name(f"{place}.base_model", model["base_model"], known)
         for split in TRAINING_SPLITS:
             if split not in config["splits"]:
                 yield f"splits: found no split {split}, expected it for training {place}; add it"

@@ -18,7 +18,7 @@ from workflow.experiment.config import (
 )
 
 # Sections of models, which become base models if they are `pretrained`.
-MODELS = ("encoders", "rerankers", "weighers")
+MODELS = ("encoders", "rerankers", "weighers", "expanders")
 # Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
 LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
 KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cort.formats.schemas import check_name
-from cort.models.settings import REVISION
+from cort.models.settings import REVISION, T5
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import shorten
 from cort.training.settings import leaves_out, needs_teacher
 from workflow.experiment.config import KINDS, TRAINING_SPLITS, Config, parts_of, ranked_splits, tuned_by
-from workflow.experiment.models import LEARNERS, is_trained, place_of_base_model, released_model, sources
+from workflow.experiment.models import LEARNERS, MODELS, is_trained, place_of_base_model, released_model, sources
 
 # As cort/evaluation/measures.py knows them.
 MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k and Judged@k"
@@ -65,6 +65,19 @@ def check_base_models(config: Config) -> Iterator[str]:
         elif not REVISION.fullmatch(revision := model.get("revision", "refs/pr/0")):
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
+
+    for section in MODELS:
+        for name, model in entries(config, section):
+            yield from _check_type(f"{section}.{name}.base_model", model, section == "expanders", config)
+
+
+def _check_type(place: str, model: Config, writes: bool, config: Config) -> Iterator[str]:
+    """Check that a base model of random weights reads texts alone, or writes, too, for who needs that."""
+    name = model.get("base_model", "")
+    drawn = (config["base_models"].get(name) or {}).get("architecture", {}).get("model_type")
+    if drawn is not None and (drawn == T5) != writes:
+        expected = f"an encoder-decoder ({T5})" if writes else "an encoder of text like BERT"
+        yield f"{place}: found {name!r}, a {drawn}, expected {expected}; name another"
 
 
 def check_models(config: Config) -> Iterator[str]:

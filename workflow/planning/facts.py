@@ -26,11 +26,11 @@ SAMPLE_BYTES = 1_000_000
 MOST_BYTES = 16 * SAMPLE_BYTES
 # English by BERT's vocabulary: 20,958 paragraphs of SQuAD have 741 characters and 152 tokens on average.
 CHARACTERS_PER_TOKEN = 4.9
-# Sizes in a config.json: what transformers takes for those left out, and DistilBERT's names.
+# Sizes in a config.json: what transformers takes for those left out, and the names of DistilBERT and T5.
 SIZES = {
-    ("hidden_size", "dim"): 768,
-    ("num_hidden_layers", "n_layers"): 12,
-    ("intermediate_size", "hidden_dim"): 3072,
+    ("hidden_size", "dim", "d_model"): 768,
+    ("num_hidden_layers", "n_layers", "num_layers"): 12,
+    ("intermediate_size", "hidden_dim", "d_ff"): 3072,
     ("max_position_embeddings",): 512,
     ("vocab_size",): 30_522,
 }

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cort.expand import TOKEN_BUDGETS as EXPANDED
 from cort.score import BLOCK as PAIRS_AT_ONCE
 from cort.training.settings import RERANKING_OBJECTIVES
 from workflow.experiment.config import Config
 from workflow.experiment.models import LEARNERS, released_name, reranked_by
 from workflow.planning.dryrun import Job
-from workflow.planning.facts import Facts, Model, Texts
+from workflow.planning.facts import UNKNOWN, Facts, Model, Texts
 
 # Stages that run a transformer: the section of their model.
 HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
     **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
+    **dict.fromkeys(("train_expander", "expand"), "expanders"),
     **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
 }
-TRAININGS = ("train", "train_reranker", "train_weigher")
+TRAININGS = ("train", "train_reranker", "train_weigher", "train_expander")
 KERNEL_POOLING, LONGEST_NGRAM = ("knrm", "conv_knrm"), 3
 # Stages that provide the transformers: the section of what they are.
 PROVIDERS = {
@@ -29,6 +31,7 @@ PROVIDERS = {
     "pretrained_encoder": "encoders",
     "pretrained_reranker": "rerankers",
     "pretrained_weigher": "weighers",
+    "pretrained_expander": "expanders",
 }
 # Tokens, where a released model's own files say it.
 LENGTH = 512
@@ -38,6 +41,8 @@ BYTES = {"fp32": 4, "fp16": 2}
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 # Bytes of a term with its weight, if every other token is one.
 TERM_BYTES = 7
+# Bytes of a predicted query in its file, for each of its characters.
+PACKED = 0.3
 # Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
 TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
 # Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most.
@@ -124,6 +129,9 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
             return _training(training, model, _texts(model, 1, length), seen, facts.queries["validation"].count)
         disk = temporary = count * (TERM_BYTES * length + passages.id_characters + 8)
         return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
+    if section == "expanders":
+        asked = facts.queries.get("train") or next(iter(facts.queries.values()), UNKNOWN)
+        return _expansion(job, settings, model, asked, facts)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
@@ -147,6 +155,31 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     if is_late(settings):
         memory += own * settings["max_length"] * 4 * (settings["dimension"] + 1)
     return Work(scored.flops, model.hidden, memory, SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count)
+
+
+def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Facts) -> Work:
+    """Write queries about passages, or learn to."""
+    length, written = facts.passages.tokens(settings["passage_length"]), asked.tokens(settings["query_length"], 1)
+    # A layer that writes looks at the passage, too: four more matrices, of which two give its keys and values.
+    square = model.hidden**2
+    reading = length * (model.flops(length) + model.layers * 4 * square)
+    step = model.layers * (2 * model.layer_weights + 4 * square + 4 * length * model.hidden)
+    writing = written * (step + 2 * model.vocabulary * model.embedding)
+    both = replace(
+        model, layers=2 * model.layers, weights=model.weights + model.layers * (model.layer_weights + 4 * square)
+    )
+    if job.rule == "train_expander":
+        seen = facts.queries["train"].count * settings["training"]["epochs"]
+        training = {**settings["training"], "gradient_checkpointing": False}
+        return _training(
+            training, both, Pass(length + written, reading + writing), seen, facts.queries["validation"].count
+        )
+    count = facts.passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+    searched: int = settings["beams"] if "beams" in settings else settings["queries"]
+    # Keys and values of the passages of a batch, once for each of their queries.
+    kept = min(EXPANDED["cpu"], count * searched * length) * model.layers * 2 * model.hidden * 4
+    disk = count * (asked.mean * settings["queries"] * PACKED + facts.passages.id_characters + 8)
+    return Work(count * (reading + searched * writing), model.hidden, 4 * both.weights + 2 * kept, disk, disk / PACKED)
 
 
 def is_late(settings: Config) -> bool:

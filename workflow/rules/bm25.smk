@@ -1,26 +1,6 @@
 """The term-based rankers, and what changes their texts."""
 
 
-rule import_expansions:
-    input:
-        predictions=setting("expanders.{expander}.file"),
-        passages=paths.PASSAGES,
-    output:
-        paths.EXPANSIONS,
-    wildcard_constraints:
-        expander=names_with_file(config, "expanders"),
-    resources:
-        mem_mb=growing(3000, per_mb=0.1),
-        runtime=growing(120),
-    params:
-        options=options(optional("expanders.{expander}.queries")),
-    message:
-        "Take in the predicted queries {wildcards.expander}"
-    shell:
-        "python -m cort.import_expansions --predictions {input.predictions:q} --passages {input.passages:q}"
-        " {params.options:q} --output {output:q} --log {log:q}"
-
-
 rule import_term_weights:
     input:
         documents=setting("weighers.{weigher}.file"),
@@ -123,7 +103,7 @@ rule weigh:
 rule bm25_index:
     input:
         passages=paths.PASSAGES,
-        expansions=partial(inputs.expansions, config),
+        expansions=expansions,
         term_weights=partial(inputs.term_weights, config),
     output:
         # One named file: the time of a folder changes when it is copied, and nothing compares its content.

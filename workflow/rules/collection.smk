@@ -134,6 +134,23 @@ rule pretrained_weigher:
         "python -m cort.pretrained --kind weigher {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
+rule pretrained_expander:
+    input:
+        files=partial(inputs.released_files, config, "expanders"),
+    output:
+        multiext(paths.RELEASED_EXPANDER, *MODEL_FILES),
+    wildcard_constraints:
+        expander=pretrained_pattern(config, "expanders"),
+    localrule: True
+    params:
+        options=options("expanders.{expander}.pretrained", optional("expanders.{expander}.revision")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released expander of passages {wildcards.expander}"
+    shell:
+        "python -m cort.pretrained --kind expander {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
 rule tokenize:
     input:
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",

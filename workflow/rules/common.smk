@@ -11,7 +11,14 @@ from snakemake.exceptions import WorkflowError
 from cort.retrieval.graphs import GRAPHS
 from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
-from workflow.experiment.config import FUSION_KINDS, any_of, names_of_kind, names_with_file, published_run
+from workflow.experiment.config import (
+    FUSION_KINDS,
+    any_of,
+    names_of_kind,
+    names_with_file,
+    published_run,
+    used_by_indexes,
+)
 from workflow.experiment.models import encoders_pattern, pretrained_pattern, released_model, used_models
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
@@ -52,6 +59,12 @@ SHARDS = fix_shards(
     workflow,
     "encode",
     folders=[paths.at(paths.VECTORS_FOLDER, config, encoder=name) for name in used_models(config, "encoders")],
+    default=max(MACHINE.gpus or 0, 1),
+)
+EXPANSION_SHARDS = fix_shards(
+    workflow,
+    "expand",
+    folders=[paths.at(paths.EXPANSIONS_FOLDER, config, expander=name) for name in used_by_indexes(config, "expanders")],
     default=max(MACHINE.gpus or 0, 1),
 )
 GPU_THREADS = MACHINE.threads
@@ -121,6 +134,14 @@ def guarded(files):
 def shards_of(encoder):
     """All passage shards of an encoder."""
     return gather.encode(paths.at(paths.VECTORS, config, encoder=encoder, scatteritem="{scatteritem}"))
+
+
+def expansions(wildcards):
+    """Queries that are appended to the passages of an index, if any are: of a file, or a model's shards."""
+    name = inputs.expander(config, wildcards)
+    if name is None or "file" in config["expanders"][name]:
+        return [paths.at(paths.EXPANSIONS, config, expander=name)] if name else []
+    return gather.expand(paths.at(paths.EXPANSION_SHARD, config, expander=name, scatteritem="{scatteritem}"))
 
 
 def growing(base, per_mb=0):

@@ -1,0 +1,211 @@
+"""Predicted queries: the same bytes however the work is divided or ended, and models that predict none."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, processors
+
+from cort import expand, pretrained, tokenize
+from cort.formats import tables
+from tests.support.released import write_tokenizer
+
+OPTIONS = {"passage-length": 16, "query-length": 8, "queries": 4, "top-k": 5}
+
+
+def options(model, caches, output, **changes):
+    named = {"model": model, "tokens": caches["passages"], "output": output, **OPTIONS, **changes}
+    return [str(part) for name, value in named.items() for part in (f"--{name.replace('_', '-')}", value)]
+
+
+def run(model, caches, output, **changes):
+    assert expand.main(options(model, caches, output, **changes)) == 0
+    return output
+
+
+def rows(*paths):
+    return [tuple(row.values()) for path in paths for row in tables.read_table(path, tables.EXPANSIONS).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def whole(t5, caches, tmp_path_factory):
+    """Blocks of 10 passages, in one shard."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expand, "BLOCK", 10)
+        return run(t5, caches, folder / "whole.parquet")
+
+
+def test_every_passage_has_its_queries(world, whole):
+    found = rows(whole)
+    assert [doc_id for doc_id, _ in found] == world.doc_ids
+    queries = [query for _, own in found for query in own]
+    assert len(queries) > 3 * len(world.doc_ids)
+    assert all(query and query == " ".join(query.split()) and "[" not in query for query in queries)
+    assert len(set(queries)) > len(queries) / 2
+
+
+@pytest.mark.parametrize("shards", [2, 4])
+def test_the_shards_are_the_whole(t5, caches, whole, tmp_path, monkeypatch, shards):
+    monkeypatch.setattr(expand, "BLOCK", 10)
+    paths = [
+        run(t5, caches, tmp_path / f"{number}.parquet", shard=f"{number}-of-{shards}")
+        for number in range(1, shards + 1)
+    ]
+    assert rows(*paths) == rows(whole)
+    assert all(rows(path) for path in paths)
+
+
+def test_what_was_ended_goes_on_to_the_same_bytes(t5, caches, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(expand, "BLOCK", 10)
+    made, expand_block = [], expand.expand_block
+
+    def until(end):
+        def block(rows, **others):
+            if rows[0] >= end:
+                raise KeyboardInterrupt
+            made.append(rows[0])
+            return expand_block(rows, **others)
+
+        return block
+
+    output, kept = tmp_path / "a.parquet", tmp_path / "kept"
+    for end, status in ((30, 130), (50, 130), (100, 0)):
+        monkeypatch.setattr(expand, "expand_block", until(end))
+        assert expand.main(options(t5, caches, output, checkpoints=kept)) == status
+    assert made == list(range(0, 60, 10))
+    assert output.read_bytes() == whole.read_bytes()
+    assert not kept.exists()
+
+
+def test_the_seed_decides(t5, caches, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(expand, "BLOCK", 10)
+    found, other = (rows(run(t5, caches, tmp_path / f"{seed}", seed=seed)) for seed in (42, 43))
+    assert found == rows(whole)
+    assert sum(a == b for a, b in zip(found, other, strict=True)) < 5
+
+
+@pytest.fixture(scope="module")
+def released(world, tmp_path_factory):
+    """A folder as T5's: its way of SentencePiece, more embeddings than tokens, advice for another task."""
+    folder = tmp_path_factory.mktemp("released") / "model"
+    pad, size = write_tokenizer(folder, world.texts, "sentencepiece")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    end = tokenizer.token_to_id("</s>")
+    templates = {"single": "$A </s>", "pair": "$A </s> $B </s>"}
+    tokenizer.post_processor = processors.TemplateProcessing(**templates, special_tokens=[("</s>", end)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(7)
+    special = {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad}
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "initializer_factor": 3.0}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=size + 28, **sizes, **special))
+    model.generation_config.no_repeat_ngram_size = 1
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["t5", "released"])
+def test_beams_give_what_transformers_gives(request, world, tmp_path, name):
+    source, folder = request.getfixturevalue(name), tmp_path / "model"
+    assert pretrained.main(["--kind", "expander", "--pretrained", str(source), "--output", str(folder)]) == 0
+    files = ["--texts", world.path("passages.parquet"), "--output", str(tmp_path / "tokens.arrow")]
+    assert tokenize.main(["--tokenizer", str(folder), *files]) == 0
+    changes = {"beams": 4, "queries": 2, "passage_length": 40, "query_length": 6}
+    found = rows(run(folder, {"passages": tmp_path / "tokens.arrow"}, tmp_path / "a.parquet", **changes))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(source).eval()
+    for (_, queries), text in list(zip(found, world.texts, strict=True))[:8]:
+        ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=40).input_ids
+        settings = {"max_new_tokens": 6, "num_beams": 4, "num_return_sequences": 2, "no_repeat_ngram_size": 0}
+        texts = tokenizer.batch_decode(model.generate(ids, **settings), skip_special_tokens=True)
+        assert queries == [text for text in (" ".join(one.split()) for one in texts) if text]
+
+
+def test_bf16_also_gives_queries(t5, caches, tmp_path):
+    found = rows(run(t5, caches, tmp_path / "a.parquet", precision="bf16"))
+    assert sum(len(queries) for _, queries in found) > 3 * len(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"queries": 0}, "--queries: found 0, expected 1 or more; give a positive number"),
+        ({"top_k": 0}, "--top-k: found 0, expected 1 or more; give a positive number"),
+        ({"beams": 3}, "--beams: found 3, expected the 4 queries or more; raise it or lower --queries"),
+        ({"query_length": 513}, "--query-length: found 513, expected at most 512; lower it"),
+        ({"passage_length": 2}, "--passage-length: found 2, expected 3 to "),
+        ({"shard": "3-of-2"}, "--shard: found '3-of-2', expected i-of-n with 1 <= i <= n; fix it"),
+    ],
+)
+def test_wrong_numbers_are_refused(t5, caches, tmp_path, complaint, changes, line):
+    output = tmp_path / "a.parquet"
+    assert complaint(expand.main, options(t5, caches, output, **changes), output).startswith(line)
+
+
+def test_a_number_that_is_not_finite_is_refused(t5, caches, tmp_path, complaint):
+    broken = shutil.copytree(t5, tmp_path / "broken")
+    weights = load_file(broken / "model.safetensors")
+    weights["decoder.final_layer_norm.weight"].fill_(3e38)
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    output = tmp_path / "a.parquet"
+    line = complaint(expand.main, options(broken, caches, output), output)
+    assert line.startswith(f"{broken}: found in fp32 a number that is not finite, in ")
+    assert line.endswith(", expected finite numbers; use precision fp32 or another model")
+
+
+def change(folder, **settings):
+    path = folder / "config.json"
+    content = {**json.loads(path.read_text("utf-8")), **settings}
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}), "utf-8")
+
+
+def pickled(folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+
+
+BROKEN = {
+    "pickles alone": (pickled, "found no safetensors weights, expected model.safetensors; convert it with save_pretr"),
+    "no start": (
+        lambda folder: change(folder, decoder_start_token_id=None),
+        "found no decoder_start_token_id in ",
+    ),
+    "fewer layers": (lambda folder: change(folder, num_layers=1), "found the unknown tensor 'encoder.block.1.layer.0"),
+    "more layers": (lambda folder: change(folder, num_decoder_layers=3), "found no tensor 'decoder.block.2.layer.0."),
+    "a tokenizer of more": (lambda folder: change(folder, vocab_size=100), "(160, 32), expected (100, 32)"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_folder_that_is_no_whole_model_is_refused(t5, tmp_path, complaint, name):
+    alter, words = BROKEN[name]
+    folder = shutil.copytree(t5, tmp_path / "broken")
+    alter(folder)
+    output = tmp_path / "out"
+    line = complaint(pretrained.main, ["--kind", "expander", "--pretrained", folder, "--output", output], output)
+    assert line.startswith(f"{folder}: ")
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (
+            lambda: transformers.GPT2LMHeadModel(
+                transformers.GPT2Config(vocab_size=160, n_embd=16, n_layer=1, n_head=2, n_positions=48)
+            ),
+            "a gpt2, a decoder",
+        ),
+        (None, "a bert, an encoder"),
+    ],
+)
+def test_models_that_only_read_or_only_write_are_refused(lm, tmp_path, complaint, make, found):
+    folder, output = shutil.copytree(lm, tmp_path / "model"), tmp_path / "out"
+    if make:
+        make().save_pretrained(folder)
+    line = complaint(pretrained.main, ["--kind", "expander", "--pretrained", folder, "--output", output], output)
+    assert line == f"{folder}: found {found}, expected an encoder-decoder like T5; name another model"
