@@ -67,7 +67,7 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
                 continue
             results = [one._asdict() | {"text": text} for one, text in zip(answer.results, texts, strict=True)]
             milliseconds = {part: round(value, 3) for part, value in answer.milliseconds.items()}
-            _say(_json(line | {"results": results, "milliseconds": milliseconds}))
+            _say(_json(line | dict(results=results, milliseconds=milliseconds)))
     if wrong:
         (first, why), count = wrong[0], len({row for row, _ in wrong})
         raise input_error(source, f"{count} that cannot be answered ({why})", "queries", "fix them", first)

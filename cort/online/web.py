@@ -186,7 +186,7 @@ class Api:
             for one, text in zip(found.results, texts, strict=True)
         ]
         milliseconds = {part: round(value, 3) for part, value in found.milliseconds.items()}
-        return {"system": name, "results": results, "milliseconds": milliseconds}
+        return dict(system=name, results=results, milliseconds=milliseconds)
 
     def _query(self, wanted: Mapping[str, str]) -> str:
         query = wanted.get("q", "")
