@@ -123,7 +123,7 @@ def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, flo
         return score
 
     _score(reranker, query, row, forward)
-    return [*found, ("", float(model.weigh.bias))]
+    return [*found, ("", model.weigh.bias.item())]
 
 
 def _score(reranker: Reranker, query: str, row: int, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:

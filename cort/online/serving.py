@@ -53,11 +53,13 @@ class Line:
         """Take `most` as the number of requests that may wait."""
         self.most, self._waiting = most, 0
         self._pool = ThreadPoolExecutor(1, "searching")
-        self._last: Future[Any] | None = None
+        self._open: set[Future[Any]] = set()
 
     def submit(self, work: Callable[[], Found]) -> Future[Found]:
         """Let the thread do something."""
-        found = self._last = self._pool.submit(work)
+        found = self._pool.submit(work)
+        self._open.add(found)
+        found.add_done_callback(self._open.discard)
         return found
 
     async def result(self, work: Callable[[], Found], receive: Receive) -> Found:
@@ -84,7 +86,7 @@ class Line:
     def end(self) -> bool:
         """Take no more work; False if the thread is still at some, which nothing can stop."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        return self._last is None or self._last.done()
+        return not self._open
 
 
 async def _leaving(receive: Receive) -> None:
