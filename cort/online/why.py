@@ -94,7 +94,9 @@ def _by_terms(case: Case) -> Reason:
     about += "or weighted if it is built so. Rounded, and a little lower among ties, their sum is the score."
     rows = [[one.term, one.boost, one.frequency, one.passages, one.idf, one.score] for one in terms]
     columns = ["term", "in the query", "in the passage", "passages with it", "idf", "adds"]
-    return case.reason(about if terms else "No term of the query is in it.", columns=columns, rows=rows, total=True)
+    if not terms:
+        return case.reason("No term of the query is in it.")
+    return case.reason(about, columns=columns, rows=rows, total=True)
 
 
 def _by_vectors(case: Case) -> Reason:

@@ -57,7 +57,7 @@ def served(searcher, data):
         listener.listen()
         port = listener.getsockname()[1]
         app = make_app(searcher, Site(PAGE, data), Line(), port)
-        server = uvicorn.Server(uvicorn.Config(app, http="h11", lifespan="off", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(app, http="h11", lifespan="off", log_config=None, log_level="critical"))
         thread = threading.Thread(target=server.run, args=[[listener]], daemon=True)
         thread.start()
         while not server.started:
