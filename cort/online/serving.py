@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import uvicorn
@@ -86,7 +86,7 @@ class Line:
     def end(self) -> bool:
         """Take no more work; False if the thread is still at some, which nothing can stop."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        return not self._open
+        return all(one.done() for one in set(self._open))
 
 
 async def _leaving(receive: Receive) -> None:
@@ -113,7 +113,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, ready: Callabl
         server.should_exit = server.force_exit = True
 
     # In the place of uvicorn's own, which wait for requests, and raise the signal again in the end.
-    server.capture_signals = contextmanager(lambda: iter([None]))  # type: ignore[method-assign]
+    setattr(server, "capture_signals", nullcontext)  # noqa: B010
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         # A job in the background of a shell ignores Ctrl-C.
