@@ -1,7 +1,8 @@
-"""Compare our results with the numbers papers published: each within its tolerance, off, or not run.
+"""Compare our results with published numbers: each within its tolerance, off, not run, or not to be computed.
 
 A file of published numbers (see config/papers) says of each which system, split and measure of ours stands for it, how
-near is near enough and why, and why ours may differ. A number that nothing of ours was given for is not run. The point
+near is near enough and why, why ours may differ, or why nothing of ours can stand for it. A number that nothing was
+given for is not run. Its sentences that compare values hold of ours, do not, or were not computed. The point
 of saturation is computed from the curve as CoRT's footnote 4 defines it: the smallest number of candidates of which
 twice as many add less than 0.5 %.
 

@@ -1,7 +1,7 @@
 """Make one split (train, dev, test) from queries and judgements, checked against the collection, or a part of them.
 
 Reads:  queries as MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or BEIR (cort/formats/raw.py),
-        each as one file or several, passages.parquet
+        each as one file or several, or judgements that quote passages (cort/formats/quotations.py), passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
@@ -22,8 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.lines import Rows, iter_record_batches
+from cort.formats.quotations import iter_quoted, quotes
 from cort.formats.raw import iter_qrels, iter_queries, none_of, refuse_duplicates
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, open_writer, read_table
+from cort.formats.records import Qrel
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -49,15 +51,23 @@ def read_queries(paths: Sequence[str]) -> pa.Table:
     return _together(paths, found, lambda queries: queries["query_id"], "query_id")
 
 
-def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
+def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) -> pa.Table:
     """Read the judgements of all files, each as `read_file_of_qrels` does; refuse a pair that two of them judge."""
-    found = [read_file_of_qrels(path, query_ids, doc_ids) for path in paths]
+    # The texts are read where they are quoted alone: they are fifty times the size of the ids.
+    doc_ids = read_table(passages, pa.schema([PASSAGES.field("doc_id")]))["doc_id"]
+
+    def judgements(path: str) -> Rows[Qrel]:
+        return iter_quoted(path, iter_batches(passages, PASSAGES)) if quotes(path) else iter_qrels(path)
+
+    found = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids) for path in paths]
     return _together(paths, found, _judged_pairs, JUDGEMENT)
 
 
-def read_file_of_qrels(path: str | Path, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray) -> pa.Table:
-    """Read the judgements; refuse none, none relevant, a pair judged twice, an unknown query or document."""
-    first_row, qrels = _gather(iter_qrels(path), QRELS)
+def read_file_of_qrels(
+    path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray
+) -> pa.Table:
+    """Gather the judgements; refuse none, none relevant, a pair judged twice, an unknown query or document."""
+    first_row, qrels = _gather(judgements, QRELS)
     if not qrels.num_rows:
         raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
     if pc.max(qrels["relevance"]).as_py() < 1:
@@ -125,7 +135,7 @@ class Options:
     """Options of this stage."""
 
     queries: tuple[str, ...] = required("FILE", "MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, plain or .gz")
-    qrels: tuple[str, ...] = optional((), "TREC or BEIR judgements; without, all is kept", "FILE")
+    qrels: tuple[str, ...] = optional((), "TREC or BEIR judgements, or quotations .jsonl; without, all is kept", "FILE")
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
@@ -143,9 +153,7 @@ def stage(options: Options) -> None:
     queries = read_queries(options.queries)
     qrels = QRELS.empty_table()
     if options.qrels:
-        # The texts are never read: they are fifty times the size of the ids.
-        passages = read_table(options.passages, pa.schema([PASSAGES.field("doc_id")]))
-        qrels = read_qrels(options.qrels, queries["query_id"], passages["doc_id"])
+        qrels = read_qrels(options.qrels, queries["query_id"], options.passages)
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"

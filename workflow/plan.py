@@ -1,5 +1,7 @@
 """Show what would run, with time, memory and disk, and refuse what this machine cannot run, with the remedies.
 
+Of an experiment that names papers also how many of their numbers it computes.
+
 Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run | --force]
        [-- further options of snakemake]
 """
@@ -65,7 +67,7 @@ def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:
     """Print the forecast and return all problems."""
     # All that is needed from here on takes half a second to load, which a finished experiment does without.
     from workflow.experiment.checks import ConfigError, load
-    from workflow.planning import forecast, preflight
+    from workflow.planning import coverage, forecast, preflight
 
     folder = Path.cwd()
     try:
@@ -78,7 +80,8 @@ def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:
         return [*problems, *preflight.check_writable(folder)]
     found = forecast.make_forecast(planned, config, args.cores, folder)
     if not args.run:
-        sys.stdout.write(found.table)
+        published = coverage.lines(coverage.of_experiment(args.configfile, config), args.configfile)
+        sys.stdout.write(found.table + "".join(f"{line}\n" for line in ("", *published) if config["papers"]))
     elif not found.problems:
         sys.stdout.write(found.line)
     return found.problems

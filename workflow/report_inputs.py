@@ -19,7 +19,7 @@ from workflow.experiment.config import (
     splits_of,
     tuned_systems,
 )
-from workflow.experiment.models import LEARNERS, graphs_of, named_models, systems_with, trainings
+from workflow.experiment.models import LEARNERS, graphs_of, named_models, shown_trainings, systems_with, trainings
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -95,10 +95,10 @@ def reproduction(config: Config) -> list[str]:
 
 
 def of_trainings(config: Config, path: str) -> dict[str, str]:
-    """Return a file of each training, by its name."""
+    """Return a file of each training that the report shows, by its name."""
     return {
         title: paths.at(path, config, section=section, model=name)
-        for (section, name), title in trainings(config).items()
+        for (section, name), title in shown_trainings(config).items()
     }
 
 

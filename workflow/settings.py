@@ -22,10 +22,11 @@ from workflow.experiment.config import (
     parts_of,
     tuned_systems,
 )
+from workflow.experiment.config import curve_depths as depths_of_curve
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
 from workflow.experiment.idle import DESCRIBED
-from workflow.experiment.models import KIND_NAMES, named_models, trainings
+from workflow.experiment.models import KIND_NAMES, named_models, shown_trainings, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
@@ -193,10 +194,8 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
 
 
 def curve_depths(config: Config, wildcards: Wildcards) -> Words:
-    """Depths of a re-ranked system's curve, the last one that of what was scored."""
-    reranker = config["systems"][wildcards.system]["reranker"]
-    limit = min(config["rerankers"][reranker]["depth"], config["depth"])
-    depths = sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
+    """Depths of a re-ranked system's curve."""
+    depths = depths_of_curve(config, wildcards.system)
     return Words(option("depths", depths), {"evaluation.depths": depths})
 
 
@@ -243,8 +242,9 @@ def described_trainings(config: Config, wildcards: Wildcards) -> Words:
 
 def last_models(config: Config, wildcards: Wildcards) -> Words:
     """Name the trainings whose last model is used."""
-    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in trainings(config)}
-    last = [title for model, title in trainings(config).items() if kept[model] == "last"]
+    titles = shown_trainings(config)
+    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in titles}
+    last = [title for model, title in titles.items() if kept[model] == "last"]
     return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})
 
 

@@ -12,13 +12,13 @@ import lzma
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from cort.downloads.catalog import CHUNK, PublicFile, Tally, difference, read_chunks
+from cort.formats.members import refusing_damage
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 from cort.system.progress import track
@@ -29,10 +29,6 @@ RATIO, SLACK = 100, 1 << 20
 TOLERANCE = 2
 ENCRYPTED = 0x1
 BOMB = ("what such texts expand to", "fetch the archive again, from another mirror")
-DAMAGES = (
-    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
-    *(EOFError, NotImplementedError),
-)
 
 
 class Member(NamedTuple):
@@ -66,19 +62,15 @@ def _member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
     limit = min(TOLERANCE * file.about + SLACK, ratio) if file.about else ratio
     look_up = _in_zip if str(file.archive).endswith(".zip") else _in_tar
     again = "fetch the archive again"
-    try:
-        with look_up(archive, str(file.member), ratio) as member:
-            if member is None:
-                raise input_error(archive, f"no {shorten(str(file.member))} in it", "that file", again)
-            if member.fault:
-                raise input_error(archive, f"{file.member}, {member.fault}", "a plain file", again)
-            if member.size > limit:
-                raise input_error(archive, f"{file.member} of {member.size} bytes", *BOMB)
-            with member.open() as handle:
-                yield from read_chunks(cast("IO[bytes]", handle))
-    except DAMAGES as error:
-        found = f"a damaged archive ({' '.join(str(error).split()) or type(error).__name__})"
-        raise input_error(archive, found, "a whole one", "fetch it again") from error
+    with refusing_damage(archive), look_up(archive, str(file.member), ratio) as member:
+        if member is None:
+            raise input_error(archive, f"no {shorten(str(file.member))} in it", "that file", again)
+        if member.fault:
+            raise input_error(archive, f"{file.member}, {member.fault}", "a plain file", again)
+        if member.size > limit:
+            raise input_error(archive, f"{file.member} of {member.size} bytes", *BOMB)
+        with member.open() as handle:
+            yield from read_chunks(cast("IO[bytes]", handle))
 
 
 @contextmanager

@@ -134,7 +134,7 @@ def _say(path: str, what: str) -> None:
 def decode_lines(path: str | Path, block: bytearray, length: int, first_row: int) -> Rows[str]:
     """Yield (row, line without its end) of a block, the rows counted from `first_row`, as `iter_lines` does."""
     lines = io.BytesIO(memoryview(block)[:length])
-    return iter_records(path, enumerate(lines, first_row), _decode)
+    return iter_records(path, enumerate(lines, first_row), decode_line)
 
 
 def iter_records(path: str | Path, lines: Rows[Line], parse: Callable[[Line], Record]) -> Rows[Record]:
@@ -213,7 +213,8 @@ def _is_clean(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.is_finite(column)).as_py()) if column.type == pa.float64() else are_ids(column)
 
 
-def _decode(raw: bytes) -> str:
+def decode_line(raw: bytes) -> str:
+    """Read a line as text, for `iter_records`; NUL and bytes that are no UTF-8 are refused."""
     raw = raw.rstrip(b"\n")
     if b"\x00" in raw:
         raise BadLine(f"a NUL byte at byte {raw.index(0) + 1}", "text", "remove it, or name a file of text")

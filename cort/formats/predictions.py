@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, cast
 
-from cort.formats.lines import LONGEST_LINE, iter_lines
+from cort.formats.lines import iter_lines
+from cort.formats.members import FETCH, iter_member_lines, refusing_damage
 from cort.system.errors import InputError, input_error, shorten
 
 #: the queries of one passage
@@ -24,8 +24,6 @@ Queries = list[str]
 
 TARS = (".tar.gz", ".tgz")
 MEMBER = re.compile(r"(?:.*/)?[\w.-]*sample(\d+)\.txt(\d+)(?:-\d+)?")
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
-FETCH = "fetch it again"
 
 
 def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Queries]:
@@ -47,7 +45,7 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
 
 def _of_tar(path: str | Path) -> Iterator[str]:
     """Yield the lines of the only file of an archive."""
-    with _refusing_damage(path), tarfile.open(path, "r|gz") as archive:
+    with refusing_damage(path), tarfile.open(path, "r|gz") as archive:
         found = None
         for member in archive:
             if not member.isfile():
@@ -62,7 +60,7 @@ def _of_tar(path: str | Path) -> Iterator[str]:
 
 
 def _of_samples(path: str | Path, samples: int) -> Iterator[Queries]:
-    with _refusing_damage(path), zipfile.ZipFile(path) as archive:
+    with refusing_damage(path), zipfile.ZipFile(path) as archive:
         for part in _parts(path, archive.namelist(), samples):
             with ExitStack() as opened:
                 files = [_lines(opened.enter_context(archive.open(name)), f"{path}: {name}") for name in part]
@@ -104,23 +102,4 @@ def _rows(path: str | Path, names: Sequence[str], files: Sequence[Iterator[str]]
 
 def _lines(handle: IO[bytes], source: str) -> Iterator[str]:
     """Yield the lines of a stream without white space around them."""
-    row = 0
-    while line := handle.readline(LONGEST_LINE):
-        row += 1
-        if len(line) == LONGEST_LINE:
-            raise input_error(source, f"a line of more than {LONGEST_LINE:,} bytes", "shorter lines", FETCH, row)
-        try:
-            yield line.decode().strip()
-        except UnicodeDecodeError as error:
-            raise input_error(source, f"bytes that are no UTF-8 ({error.reason})", "UTF-8 text", FETCH, row) from error
-
-
-@contextmanager
-def _refusing_damage(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except DAMAGE as error:
-        found = f"a damaged archive ({' '.join(str(error).split()) or type(error).__name__})"
-        raise input_error(path, found, "a whole one", FETCH) from error
+    return (line.strip() for _, line in iter_member_lines(handle, source))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,8 +12,9 @@ import pyarrow as pa
 
 from cort.formats.fields import BadLine, checked_id, parse_json
 from cort.formats.lines import Rows, iter_lines, iter_record_batches, iter_records
+from cort.formats.members import iter_member_lines, refusing_damage
 from cort.formats.tables import TERM_WEIGHTS
-from cort.system.errors import input_error, shorten
+from cort.system.errors import shorten
 
 KEYS = ("id", "contents")
 
@@ -44,16 +43,11 @@ def _documents(path: str | Path) -> Rows[Weighted]:
     if not str(path).endswith(".zip"):
         yield from iter_records(path, iter_lines(path), _parse)
         return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if name.endswith((".json", ".jsonl")))
-            for name in names:
-                with archive.open(name) as handle:
-                    lines = enumerate((line.rstrip("\n") for line in io.TextIOWrapper(handle, "utf-8")), start=1)
-                    yield from iter_records(f"{path}: {name}", lines, _parse)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
-        found = f"a damaged archive ({' '.join(str(error).split())})"
-        raise input_error(path, found, "a whole one with texts in UTF-8", "fetch it again") from error
+    with refusing_damage(path), zipfile.ZipFile(path) as archive:
+        for name in sorted(name for name in archive.namelist() if name.endswith((".json", ".jsonl"))):
+            with archive.open(name) as handle:
+                source = f"{path}: {name}"
+                yield from iter_records(source, iter_member_lines(handle, source), _parse)
 
 
 def _parse(line: str) -> Weighted:

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ def _msmarco(sample: Sample) -> dict[str, Callable[[], bytes]]:
         "msmarco/qrels.train.tsv": lambda: _qrels(judgements["train"]),
         "msmarco/qrels.dev.tsv": lambda: _qrels([*judgements["dev"], *judgements["devsmall"]]),
         "msmarco/top1000.dev.tsv": lambda: lines_of(candidates),
+        "doctttttquery/run.dev.small.tsv": lambda: lines_of(_ranked(candidates)),
         "msmarco/qidpidtriples.train.full.2.tsv.gz": lambda: gzip_of(lines_of(_triples(sample))),
         "dl-hard/qrels.txt": lambda: _qrels(judgements["dl19"], " "),
         **tracks,
@@ -138,6 +140,16 @@ def _candidates(sample: Sample) -> list[str]:
         chosen = list(drawn)[:CANDIDATES]
         generator.shuffle(chosen)
         lines += [f"{query}\t{passage}\t{text}\t{sample.passages[passage]}" for passage in chosen]
+    return lines
+
+
+def _ranked(candidates: Sequence[str]) -> list[str]:
+    """Make a ranking of candidates, in the form of MS MARCO's runs."""
+    ranks: Counter[str] = Counter()
+    lines = []
+    for query, passage, *_ in (line.split("\t") for line in candidates):
+        ranks[query] += 1
+        lines.append(f"{query}\t{passage}\t{ranks[query]}")
     return lines
 
 

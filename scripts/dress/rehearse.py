@@ -27,7 +27,7 @@ import yaml
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog
 from cort.formats.artifacts import read_json
-from cort.reporting.reproduction.fidelity import NOT_RUN
+from cort.reporting.reproduction.fidelity import OFF, WITHIN
 from cort.system import cli
 from cort.system.errors import InputError, input_error
 from cort.system.options import optional, required
@@ -194,7 +194,7 @@ def computed(tree: Path, config: str) -> str:
         return "none"
     papers = read_json(path).of(dict)["papers"]
     numbers = [number for paper in papers for number in paper["numbers"]]
-    return f"{sum(number['mark'] != NOT_RUN for number in numbers)} of {len(numbers)}"
+    return f"{sum(number['mark'] in (WITHIN, OFF) for number in numbers)} of {len(numbers)}"
 
 
 def stage(options: Options) -> None:

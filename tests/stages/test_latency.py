@@ -153,9 +153,10 @@ def test_published_latencies_stand_beside_ours(tmp_path):
         {"row": "BM25", "measure": "R@200", "published": 73.8, "ours": 73.8},
     ]
     numbers = [said | number | {"why ours may differ": []} for number in numbers]
-    paper = {"name": "cort", "title": "CoRT", "reference": "", "counts": {"within": 1, "off": 1, "not run": 1}}
+    counts = {"within": 1, "off": 1, "not run": 1, "cannot be computed": 0}
+    paper = {"name": "cort", "title": "CoRT", "reference": "", "counts": counts}
     path = tmp_path / "reproduction.json"
-    path.write_text(json.dumps({"papers": [paper | {"numbers": numbers}]}))
+    path.write_text(json.dumps({"papers": [paper | {"numbers": numbers, "claims": []}]}))
     reproduction = read_artifact(path, Reproduction)
     found = [(paper, batch, one.published, one.ours) for paper, batch, one in published_latencies(reproduction)]
     assert found == [("CoRT", 32, 290.0, None), ("CoRT", 1, 38.0, 40.5)]

@@ -67,8 +67,8 @@ def full(small, tmp_path):
     (tmp_path / "filter.json").write_text(json.dumps({"kept <b>": 12345, "dropped_short": 0}))
     (tmp_path / "benchmarks/train").mkdir(parents=True)
     (tmp_path / "benchmarks/train/a.tsv").write_text("s\th:m:s\tmax_rss\n3725.5\t1:02:05\t-\n")
-    counts = {"within": 41, "off": 3, "not run": 1_234}
-    gate = {"name": "p", "title": f"Paper {NASTY}", "reference": "", "counts": counts, "numbers": []}
+    counts = {"within": 41, "off": 3, "not run": 1_234, "cannot be computed": 0}
+    gate = {"name": "p", "title": f"Paper {NASTY}", "reference": "", "counts": counts, "numbers": [], "claims": []}
     (tmp_path / "reproduction.json").write_text(json.dumps({"papers": [gate]}))
     return [
         *small,

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cort import reproduction
 from cort.evaluation.depths import Consistency, Depths
@@ -15,7 +14,7 @@ from cort.evaluation.measures import Measures
 from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count
 from cort.reporting.reproduction.paper import Number, read_paper
 from tests.support.common import contents
-from tests.support.reporting import NASTY, PAPER, Outline
+from tests.support.reporting import NASTY, PAPER, Outline, write_paper
 
 ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
@@ -63,7 +62,7 @@ RESULTS = {
 
 
 def write(folder, paper=None):
-    (folder / "paper.yaml").write_text(yaml.safe_dump(paper or PAPER, sort_keys=False), "utf-8")
+    write_paper(folder, paper)
     for name, content in RESULTS.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     files = {
@@ -86,7 +85,7 @@ def found(tmp_path):
 
 def test_known_answers(found):
     paper, numbers = found
-    assert paper["counts"] == {"within": 3, "off": 2, "not run": 1}
+    assert paper["counts"] == {"within": 3, "off": 2, "not run": 1, "cannot be computed": 0}
     marks = {key: one["mark"] for key, one in numbers.items()}
     assert marks == {
         ("BM25", "MRR@10"): "within",
@@ -155,7 +154,10 @@ def test_the_page_is_whole_and_nothing_foreign_becomes_markup(tmp_path):
 def test_the_page_shows_numbers_in_the_papers_units_and_the_gate(tmp_path):
     reproduction.main(write(tmp_path))
     text = re.sub(r"\s+", " ", (tmp_path / "out" / "index.html").read_text("utf-8"))
-    assert "Of 6 published numbers 3 are reproduced within tolerance, 2 are off, 1 were not run." in text
+    assert (
+        "Of 6 published numbers 3 are reproduced within tolerance, 2 are off, 1 were not run, 0 cannot be computed."
+        in text
+    )
     assert '18.7<small class="within">18.8 ✓</small>' in text
     assert '290<small class="within">290 ✓</small>' in text
     assert '20.0<small class="off">25.0 ✗</small>' in text
@@ -164,6 +166,61 @@ def test_the_page_shows_numbers_in_the_papers_units_and_the_gate(tmp_path):
     assert "<li>Another file</li>" in text
     assert '<th scope="row">no system of ours stands for it</th><td class="number">1</td>' in text
     assert "Re saturates at 2 candidates as published, ours at 2 (within)." in text
+
+
+def test_the_page_begins_with_coverage_and_shows_changes_and_sentences(tmp_path):
+    paper = copy.deepcopy(PAPER)
+    first, second = paper["tables"]["table-1"]["rows"]
+    first |= {"values": [18.7, 290, 9], "not_computed": "table"}
+    second |= {"systems": ["both", "none", "re"], "change_from": "MRR@10", "changes": [None, None, 60]}
+    second["values"] = [20, {"value": 7, "not_computed": "file"}, 31.5]
+    place = {"split": "dev", "measure": "RR@10"}
+    paper["claims"] = [
+        {"section": "4.2", "text": "<Both> is better.", **place,
+         "tests": [{"higher": {"system": "both"}, "than": {"system": "bm25"}, "by": 0.05}]},
+        {"section": "4.3", "text": "It is worse.", "note": "Not so.", **place,
+         "tests": [{"lower": {"system": "both"}, "than": 0.1}, {"near": {"system": "both"}, "to": {"system": "x"}}]},
+        {"section": "4.4", "text": "Who knows.", **place, "tests": [{"near": {"system": "x"}, "to": 0.1}]},
+    ]  # fmt: skip
+    assert reproduction.main(write(tmp_path, paper)) == 0
+    text = (tmp_path / "out" / "index.html").read_text("utf-8")
+    Outline(text)
+    text = re.sub(r"\s+", " ", text)
+    assert "3 are reproduced within tolerance, 2 are off, 0 were not run, 2 cannot be computed." in text
+    sections = re.findall(r'<h2 id="([a-z]+)"', text)
+    assert sections[:2] == ["coverage", "gate"]
+    assert text.index("Coverage") < text.index("Cannot be computed: A paper") < text.index("Fidelity")
+    # Reasons are those of the numbers; what has a value is computed, whatever its row says.
+    assert f'{PAPER["reasons"]["file"]}</p> <ul class="why"><li>Table 1: Both, ms</li></ul>' in text
+    assert f'{PAPER["reasons"]["table"]}</p> <ul class="why"><li>Table 1: BM25, at 4</li></ul>' in text
+    assert '9.0<small class="not-run">cannot be</small>' in text
+    assert '31.5 <span class="quiet">(+60 %)</span><small class="off">30.1 (+20 %) ✗</small>' in text
+    assert "In brackets relative changes." in text
+    assert "&lt;Both&gt; is better." in text
+    assert '<td class="within">holds <details><summary>1 comparison</summary>' in text
+    assert "MRR@10 of both on dev 0.250, higher than MRR@10 of bm25 on dev 0.188, by at least 0.050: holds" in text
+    assert '<td class="off">does not hold <details><summary>2 comparisons</summary>' in text
+    assert "MRR@10 of both on dev 0.250, lower than the paper's number 0.100: does not hold" in text.replace(
+        "&#39;", "'"
+    )
+    assert '<td class="not-run">not computed' in text
+    found = json.loads((tmp_path / "out" / "reproduction.json").read_text("utf-8"))["papers"][0]
+    assert found["counts"] == {"within": 3, "off": 2, "not run": 0, "cannot be computed": 2}
+    assert [one["outcome"] for one in found["claims"]] == ["holds", "does not hold", "not computed"]
+    assert {one["not run because"] for one in found["numbers"] if one["mark"] == "cannot be computed"} == {
+        PAPER["reasons"]["file"],
+        PAPER["reasons"]["table"],
+    }
+
+
+def test_a_rank_is_that_of_the_only_relevant_passage():
+    def rank(mean, queries=1):
+        found = Results({("s", "dev"): Measures("s", "dev", 1, queries, {"RR@1000": mean})})
+        return compare(number(measure="rank", published=735, within=0), found)
+
+    assert (rank(1 / 735).mark, rank(1 / 734).mark) == ("within", "off")
+    assert rank(0.0).not_run_because == "not among the results of s on dev"
+    assert rank(1 / 735, 2).not_run_because == "rank of s on dev was not measured"
 
 
 def test_figures_show_what_was_run(tmp_path):
@@ -228,7 +285,8 @@ def test_saturation_looks_at_the_papers_depths_alone():
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_without_results_no_published_number_was_run(path):
     found = [compare(number, Results({})) for one in read_paper(path).exhibits for number in one.numbers]
-    assert count(found) == Counts(0, 0, len(found))
+    impossible = sum(number.not_computed is not None for one in read_paper(path).exhibits for number in one.numbers)
+    assert count(found) == Counts(0, 0, len(found) - impossible, impossible)
     assert len(found) >= 4
 
 

@@ -81,6 +81,16 @@ def test_beir_files_give_the_same_split(files):
     assert read(output) == expected
 
 
+def test_judgements_may_quote_passages(files, tmp_path):
+    text = "A passage whose beginning is quoted"
+    write_table(tmp_path / "passages.parquet", pa.table({"doc_id": ["d1", "d2"], "text": ["x", text]}, schema=PASSAGES))
+    status, output = files(
+        qrels=json.dumps({"query_id": "q1", "text": text[:-4], "relevance": 1}), names=("queries.tsv", "qrels.jsonl")
+    )
+    assert status == 0
+    assert read(output) == ([("q1", "one")], [("q1", "d2", 1)])
+
+
 @pytest.mark.parametrize("seed", [0, 1, 42])
 def test_held_out_part_and_rest_complement_each_other(files, seed):
     options = ("--hold-out", "2", "--seed", str(seed), "--unjudged-queries", "keep")

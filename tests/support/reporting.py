@@ -2,6 +2,8 @@
 
 from html.parser import HTMLParser
 
+import yaml
+
 NASTY = '<script>alert("1")</script> & {{ 7 * 7 }}'
 VOID = {"meta", "link", "br"}
 
@@ -92,3 +94,10 @@ PAPER = {
         },
     },
 }
+
+
+def write_paper(folder, paper=None):
+    """Write a paper's file; its path."""
+    path = folder / "paper.yaml"
+    path.write_text(yaml.safe_dump(paper or PAPER, sort_keys=False), "utf-8")
+    return path

@@ -165,13 +165,17 @@ def make_paper() -> dict[str, Any]:
     rows = [
         {"label": "BM25", "system": "bm25", "values": [100, 100]},
         {"label": "Worse", "system": "bm25", "values": [{"value": 5, "why": ["invented"]}, None]},
-        {"label": "Somebody else's", "values": [50, 60.5]},
+        {"label": "Somebody else's", "values": [50, {"value": 60.5, "not_computed": "invented"}]},
     ]
     table = {"number": "Table 1", "title": "Recall.", "split": "test", "scale": 100, "tolerance": "exact", "rows": rows}
     columns = [{"label": "R@20", "measure": "R@20"}, {"label": "R@50", "measure": "R@50"}]
     panels = [
         {"kind": "depths", "title": "Quality", "split": "test", "measure": "RR@10", "series": [curve]},
         {"kind": "consistency", "title": "C", "split": "test", "series": [{"label": "CoRT", "system": "cort"}]},
+    ]
+    tests = [
+        {"higher": {"system": "bm25", "measure": "R@20"}, "than": 0.5},
+        {"near": {"system": "cort+bm25-cross", "measure": "RR@10", "depth": 5}, "to": 0.1, "within": 1},
     ]
     return {
         "title": "A tiny paper",
@@ -180,6 +184,7 @@ def make_paper() -> dict[str, Any]:
         "tolerances": {"exact": {"within": 0.0005, "because": "The numbers are rounded to three decimals."}},
         "tables": {"table-1": {**table, "columns": columns}},
         "figures": {"figure-1": {"number": "Figure 1", "title": "Curves.", "panels": panels}},
+        "claims": [{"section": "1", "text": "BM25 finds most.", "split": "test", "tests": tests}],
     }
 
 

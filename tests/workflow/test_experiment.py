@@ -91,6 +91,11 @@ MISTAKES = {
         "encoders.ready: found pretrained and the base model encoder.ready, whose name it needs, expected no such base "
         "model; rename that one",
     ),
+    "a released weigher with the name of a base model": (
+        {"weighers deepct": {"pretrained": "model"}, "base_models weigher.deepct": {"pretrained": "model"}},
+        "weighers.deepct: found pretrained and the base model weigher.deepct, whose name it needs, expected no such "
+        "base model; rename that one",
+    ),
     "the base model of a released one": (
         {"encoders ready": {"pretrained": "model"}, "encoders encoder base_model": "ready"},
         "encoders.encoder.base_model: found 'ready', expected one of small; add it or fix the name",
@@ -985,6 +990,26 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     assert systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
     assert systems_with(config, "rerankers.encoder") == ["bm25-both"]
     assert [path.split("/")[3] for path in exports(config)] == ["encoders.encoder", "rerankers.encoder", "cross"]
+
+
+def test_the_report_shows_the_trainings_of_weighers_that_are_used():
+    weighers = {name: {"base_model": "small"} for name in ("terms", "encoder", "unused")}
+    weighers["encoder"]["checkpoint"] = "last"
+    changes = {"weighers": {**weighers, "ready": {"pretrained": "a"}}}
+    for name in ("terms", "encoder", "ready"):
+        changes |= {f"lexical of-{name}": {"weigh": name}, f"systems of-{name}": {"retrieve": f"of-{name}"}}
+    changes |= {"lexical weighed": GONE, "systems weighed": GONE}
+    config = complete(changed(changes), "tiny.yaml")
+    names = ["encoder", "cross", "terms", "encoder (weigher)"]
+    assert [*of_trainings(config, CURVE)] == names
+    assert of_trainings(config, CURVE)["terms"] == "results/tiny/weighers/terms/curve.csv"
+    assert settings.last_models(config, Wildcards()) == ["--last-models", "encoder (weigher)"]
+    assert [*trainings(config).values()] == ["encoder", "cross"]
+
+
+def test_a_released_weigher_and_a_base_model_may_have_one_name():
+    config = complete(changed({"weighers deepct": {"pretrained": "a"}, "base_models deepct": {"pretrained": "b"}}), "t")
+    assert [config["base_models"][name]["pretrained"] for name in ("deepct", "weigher.deepct")] == ["b", "a"]
 
 
 def test_a_released_encoder_may_be_part_of_what_another_learns_from():

@@ -88,6 +88,18 @@ MISTAKES = {
         "figures.figure-1.panels.1.series.0.points: found points with the kind consistency, expected them with "
         "systems; name a system",
     ),
+    "unknown reason of what is not computed": (
+        {f"{T} rows 0 not_computed": "sed"},
+        "tables.table-1.rows.0.not_computed: found 'sed', expected one of seed, file, table; did you mean seed?",
+    ),
+    "a change too few": (
+        {f"{T} rows 0 changes": [1, 2]},
+        "tables.table-1.rows.0.changes: found 2 of them, expected 3, one per column; fix it",
+    ),
+    "changes from nowhere": (
+        {f"{T} rows 0 changes": [1, 2, 3], f"{T} rows 0 change_from": "at 5"},
+        "tables.table-1.rows.0.change_from: found 'at 5', expected one of MRR@10, ms, at 4; did you mean at 4?",
+    ),
     "saturation without tolerance": (
         {f"{P} 0 tolerance": GONE},
         "figures.figure-1.panels.0.series.0.saturation: found saturation, expected it with kind depths and a tolerance "
@@ -130,7 +142,7 @@ def test_the_papers_files_are_right_and_each_reason_and_tolerance_is_used():
     check_papers([str(path) for path in PAPERS])
     for path in PAPERS:
         paper = yaml.safe_load(path.read_text("utf-8"))
-        used = set(words_at(paper, ("why", "tolerance")))
+        used = set(words_at(paper, ("why", "tolerance", "not_computed")))
         assert {*paper["reasons"], *paper["tolerances"]} == used, path
 
 

@@ -93,6 +93,20 @@ def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh, jobs)
     assert not (fresh / "results").exists()
 
 
+def test_latencies_that_somebody_put_there_are_no_jobs(fresh):
+    config = yaml.safe_load((fresh / TINY[1]).read_text("utf-8"))
+    config["latency"] = {"split": "test", "systems": ["bm25"]}
+    (fresh / "tiny" / "timed.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    other = fresh / "results" / "tiny" / "latency" / "train.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("{}")
+    try:
+        planned = dry_run(["--cores", "2", "--configfile", "tiny/timed.yaml"], fresh)
+    finally:
+        shutil.rmtree(fresh / "results")
+    assert [job.wildcards["split"] for job in planned.jobs if job.rule == "latency"] == ["test"]
+
+
 def test_a_finished_experiment_has_nothing_to_run(call, finished, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("nothing is to be run"))
     assert call(plan, finished, *TINY, "--run") == (0, "Nothing would run: all is up to date.\n", [])

@@ -135,6 +135,12 @@ def used_by_indexes(config: Config, section: str) -> list[str]:
     return [name for name in config[section] if name in used]
 
 
+def curve_depths(config: Config, name: str) -> list[int]:
+    """Numbers of candidates at which a re-ranked system is measured, the last one that of what was scored."""
+    limit = min(config["rerankers"][config["systems"][name]["reranker"]]["depth"], config["depth"])
+    return sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
+
+
 def tuned_index(config: Config, name: str) -> str | None:
     """Name the index whose k1 and b are tuned for a system, if that takes these."""
     system = config["systems"][name]

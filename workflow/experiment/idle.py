@@ -8,7 +8,7 @@ from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import Config
-from workflow.experiment.models import LEARNERS, released_name
+from workflow.experiment.models import LEARNERS, MODELS, released_name
 
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
@@ -35,6 +35,8 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     for section in LEARNERS:
         for name, model in mappings(sections.get(section, {})).items():
             yield from _of_model(f"{section}.{name}", model)
+    for section in MODELS:
+        for name, model in mappings(sections.get(section, {})).items():
             if "pretrained" in model and (taken := released_name(section, name)) in sections.get("base_models", {}):
                 found = f"found pretrained and the base model {taken}, whose name it needs"
                 yield f"{section}.{name}: {found}, expected no such base model; rename that one"
@@ -64,7 +66,7 @@ def _of_lexical(sections: Config) -> Iterator[str]:
     for name, index in mappings(sections.get("lexical", {})).items():
         yield from _of_index(f"lexical.{name}", index)
     for name, weigher in mappings(sections.get("weighers", {})).items():
-        yield from _of_weigher(f"weighers.{name}", weigher, name in sections.get("base_models", {}))
+        yield from _of_weigher(f"weighers.{name}", weigher)
 
 
 def _of_index(place: str, index: Config) -> Iterator[str]:
@@ -73,14 +75,12 @@ def _of_index(place: str, index: Config) -> Iterator[str]:
         yield f"{place}.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
 
 
-def _of_weigher(place: str, weigher: Config, is_base_model: bool) -> Iterator[str]:
-    """Find what only a model has beside weights of a file, and another base model of its name."""
+def _of_weigher(place: str, weigher: Config) -> Iterator[str]:
+    """Find what only a model has beside weights of a file, or a training beside what is trained already."""
     for key in sorted(weigher.keys() - {"file", "pretrained", "base_model"}) if "file" in weigher else ():
         yield f"{place}.{key}: found {key} with file, expected none, as the weights are there already; remove it"
     for key in sorted(weigher.keys() & {"training", "checkpoint"}) if "pretrained" in weigher else ():
         yield f"{place}.{key}: found {key} with pretrained, expected none, as nothing is trained; remove it"
-    if "pretrained" in weigher and is_base_model:
-        yield f"{place}: found pretrained and a base model of the same name, expected one of them; rename one"
 
 
 def _of_merge(place: str, system: Config) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""What became of published numbers, as an artifact: ours, the difference, and if it is within the tolerance."""
+"""What became of published numbers, as an artifact: ours, the difference, and if it is within the tolerance.
+
+And what became of the sentences that compare values: whether they hold of ours.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,21 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from cort.evaluation.depths import Consistency, Depths, saturation
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
+from cort.reporting.labels import measure_label
+from cort.reporting.reproduction.claims import Claim, Comparison, Operand, Quantity
 from cort.reporting.reproduction.paper import Number
 from cort.system.errors import shorten
 
-WITHIN, OFF, NOT_RUN = "within", "off", "not run"
+WITHIN, OFF, NOT_RUN, CANNOT = "within", "off", "not run", "cannot be computed"
+HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not computed"
+# Ranks are looked for so far.
+RANKED = "RR@1000"
 # Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
 ROUNDING = 1e-9
 BATCH_SIZE = re.compile("[1-9][0-9]{0,8}")
@@ -23,11 +31,22 @@ BATCH_SIZE = re.compile("[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True)
 class Counts:
-    """How many published numbers are reproduced, are not, and were not run."""
+    """How many published numbers are reproduced, are not, were not run, and cannot be computed."""
 
     within: int
     off: int
     not_run: int = field(metadata={"key": "not run"})
+    impossible: int = field(metadata={"key": CANNOT})
+
+    @property
+    def computed(self) -> int:
+        """How many have a value of ours."""
+        return self.within + self.off
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self.computed + self.not_run + self.impossible
 
 
 @dataclass(frozen=True)
@@ -53,14 +72,38 @@ class NumberResult:
 
 
 @dataclass(frozen=True)
+class ComparisonResult:
+    """Two values in words, both of ours or the second one the paper's, and whether they compare as claimed."""
+
+    first: str
+    relation: str
+    second: str
+    ours: list[float | None]
+    by: float
+    outcome: str
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A sentence of a paper, and what became of it."""
+
+    section: str
+    text: str
+    note: str
+    outcome: str
+    comparisons: list[ComparisonResult]
+
+
+@dataclass(frozen=True)
 class PaperResult:
-    """All numbers of a paper."""
+    """All numbers of a paper, and its sentences."""
 
     name: str
     title: str
     reference: str
     counts: Counts
     numbers: list[NumberResult]
+    claims: list[ClaimResult]
 
 
 @dataclass(frozen=True)
@@ -114,6 +157,8 @@ def compare(number: Number, results: Results) -> NumberResult:
     ours, reason = (None, found) if isinstance(found, str) else (found, None)
     difference = None if ours is None else ours - number.published
     mark = NOT_RUN
+    if reason and number.not_computed:
+        mark, reason = CANNOT, number.not_computed
     if difference is not None:
         mark = WITHIN if abs(difference) <= number.within + ROUNDING else OFF
     names = {one.name for one in fields(Number)} & {one.name for one in fields(NumberResult)}
@@ -121,26 +166,46 @@ def compare(number: Number, results: Results) -> NumberResult:
     return NumberResult(**same, ours=ours, difference=difference, mark=mark, not_run_because=reason)
 
 
-def find(number: Number, results: Results) -> float | str:
+def find(number: Quantity, results: Results) -> float | str:
     """Our value, or the reason why there is none."""
     if number.system is None:
         return "no system of ours stands for it"
     place = number.system, number.split
-    if number.quantity == "measure" and number.measure.startswith("latency"):
+    if number.measure.startswith("latency"):
         latency = results.latencies.get(place)
         batch = number.measure.partition("@")[2] or "1"
         value = None if latency is None else latency.milliseconds.get(batch)
         return "its latency was not measured" if value is None else value
+    if number.measure == "consistency":
+        return _factor(number, results.consistency.get(place))
     if number.quantity == "saturation" or number.depth is not None:
         return _on_curve(number, results.depths.get(place))
     found = results.measures.get(place)
     if found is None:
         return f"no results of {number.system} on {number.split}"
+    if number.measure == "rank":
+        return _rank(found)
     value = found.mean.get(number.measure)
     return f"{number.measure} of {number.system} on {number.split} was not measured" if value is None else value
 
 
-def _on_curve(number: Number, curve: Depths | None) -> float | str:
+def _rank(found: Measures) -> float | str:
+    """Rank of the relevant passage of the only query of a split."""
+    reciprocal = found.mean.get(RANKED)
+    if found.queries != 1 or reciprocal is None:
+        return f"rank of {found.system} on {found.split} was not measured"
+    return 1 / reciprocal if reciprocal else f"not among the results of {found.system} on {found.split}"
+
+
+def _factor(number: Quantity, found: Consistency | None) -> float | str:
+    """Consistency factor at a depth."""
+    factors = {} if found is None else dict(zip(found.depths, found.consistency, strict=True))
+    value = factors.get(number.depth or 0)
+    none = f"no consistency factor of {number.system} on {number.split} at {number.depth}"
+    return none if value is None else value
+
+
+def _on_curve(number: Quantity, curve: Depths | None) -> float | str:
     """Value or saturation of a re-ranked system by the number of its candidates."""
     if curve is None:
         return f"no curve of {number.system} by candidates on {number.split}"
@@ -160,4 +225,38 @@ def _on_curve(number: Number, curve: Depths | None) -> float | str:
 def count(found: Iterable[NumberResult]) -> Counts:
     """Count the marks."""
     counted = Counter(one.mark for one in found)
-    return Counts(counted[WITHIN], counted[OFF], counted[NOT_RUN])
+    return Counts(counted[WITHIN], counted[OFF], counted[NOT_RUN], counted[CANNOT])
+
+
+def judge(claim: Claim, results: Results) -> ClaimResult:
+    """Tell whether a sentence holds: not if one comparison fails, and it is not known if one has not been made."""
+    found = [_make(one, results) for one in claim.comparisons]
+    outcomes = {one.outcome for one in found}
+    outcome = next(one for one in (FAILS, UNKNOWN, HOLDS) if one in outcomes)
+    return ClaimResult(claim.section, claim.text, claim.note, outcome, found)
+
+
+def _make(one: Comparison, results: Results) -> ComparisonResult:
+    first, second = _operand(one.first, results), one.second
+    other = second if isinstance(second, float) else _operand(second, results)
+    outcome = UNKNOWN
+    if first is not None and other is not None:
+        gap = {"higher": first - other, "lower": other - first, "near": -abs(first - other)}[one.relation]
+        # What is higher by nothing is not higher.
+        least = -one.by if one.relation == "near" else one.by or 2 * ROUNDING
+        outcome = HOLDS if gap >= least - ROUNDING else FAILS
+    words = "the paper's number" if isinstance(second, float) else describe(second)
+    return ComparisonResult(describe(one.first), one.relation, words, [first, other], one.by, outcome)
+
+
+def _operand(one: Operand, results: Results) -> float | None:
+    values = [find(one, results)] + ([find(replace(one, system=one.minus), results)] if one.minus else [])
+    known = [value for value in values if not isinstance(value, str)]
+    return None if len(known) < len(values) else known[0] - sum(known[1:])
+
+
+def describe(one: Operand) -> str:
+    """Say what a value is."""
+    depth = "" if one.depth is None else f" at {one.depth}"
+    minus = f" less that of {one.minus}" if one.minus else ""
+    return f"{measure_label(one.measure)}{depth} of {one.system}{minus} on {one.split}"

@@ -5,14 +5,30 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from cort.formats.artifacts import to_json
 from cort.reporting import figures, labels
 from cort.reporting.page import render
 from cort.reporting.panels import Line, Panel
-from cort.reporting.reproduction.fidelity import OFF, NumberResult, PaperResult, Reproduction, Results, compare, count
-from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
+from cort.reporting.reproduction.claims import Part
+from cort.reporting.reproduction.fidelity import (
+    CANNOT,
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    OFF,
+    UNKNOWN,
+    NumberResult,
+    PaperResult,
+    Reproduction,
+    Results,
+    compare,
+    count,
+    judge,
+)
+from cort.reporting.reproduction.paper import Number, Paper, PaperTable
 from cort.reporting.tables import Cell, Table, columns, grouped, in_formats, to_csv
 
 log = logging.getLogger(__name__)
@@ -32,23 +48,28 @@ def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -
     for paper in papers:
         found = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
         numbers = [one for some in found.values() for one in some]
-        counts = count(numbers)
-        log.info("%s: %d within, %d off, %d not run", paper.name, counts.within, counts.off, counts.not_run)
-        judged.append(PaperResult(paper.name, paper.title, paper.reference, counts, numbers))
+        counts, claims = count(numbers), [judge(one, results) for one in paper.claims]
+        said = f"{counts.within} within, {counts.off} off, {counts.not_run} not run, {counts.impossible} cannot be"
+        log.info("%s: %s", paper.name, said)
+        judged.append(PaperResult(paper.name, paper.title, paper.reference, counts, numbers, claims))
         rows += number_rows(paper, numbers)
         made, exhibits = _exhibits(paper, found, results)
         files |= made
         # Numbers beyond their tolerance, by the reasons they share.
         off = grouped((one for one in numbers if one.mark == OFF), lambda one: tuple(one.why))
-        shown.append({"paper": paper, "counts": counts, "off": off, **exhibits})
+        impossible = grouped((one for one in numbers if one.mark == CANNOT), lambda one: one.not_run_because)
+        outcomes = Counter(one.outcome for one in claims)
+        lists = {"off": off, "impossible": impossible, "claims": claims, "outcomes": outcomes}
+        shown.append({"paper": paper, "counts": counts, **lists, **exhibits})
     every = [number for paper in judged for number in paper.numbers]
-    reasons = Counter(one.not_run_because for one in every if one.not_run_because)
+    reasons = Counter(one.not_run_because for one in every if one.mark == NOT_RUN)
     page = render(
         "reproduction.html.jinja",
         title=title,
         dataset=dataset,
         papers=shown,
         total=count(every),
+        outcomes=(HOLDS, FAILS, UNKNOWN),
         # The most frequent first.
         not_run=sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
     )
@@ -123,20 +144,42 @@ def _points(panel: Part, series: Part, results: Results) -> list[tuple[float, fl
     return [(float(x), y) for x, y in pairs if y is not None and (not depths or x in depths)]
 
 
-Shown: TypeAlias = tuple[str, str, str]
-"""A number in the paper's units: as published, ours, and the mark."""
+@dataclass(frozen=True)
+class Shown:
+    """A number in the paper's units: as published, ours, the mark, and the relative changes that the paper prints."""
+
+    published: str
+    ours: str
+    mark: str
+    change: str
+    our_change: str
 
 
 def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[str, list[Shown | None]]]:
     """Rows of a table as shown; a cell is None where the paper has no number, of which `found` has all others."""
     results = iter(found)
+    rows = []
+    for label, numbers in table.rows:
+        row = [None if number is None else next(results) for number in numbers]
+        cells = zip(numbers, row, table.digits, strict=True)
+        rows.append((label, [_shown(number, one, row, digits) for number, one, digits in cells]))
+    return rows
 
-    def shown(number: Number | None, digits: int) -> Shown | None:
-        if number is None:
-            return None
-        one = next(results)
-        values = (None if value is None else value * number.scale for value in (one.published, one.ours))
-        published, ours = (labels.fixed(value, digits) for value in values)
-        return published, ours, one.mark
 
-    return [(label, [*map(shown, numbers, table.digits)]) for label, numbers in table.rows]
+def _shown(
+    number: Number | None, one: NumberResult | None, row: Sequence[NumberResult | None], digits: int
+) -> Shown | None:
+    if number is None or one is None:
+        return None
+    values = (None if value is None else value * number.scale for value in (one.published, one.ours))
+    published, ours = (labels.fixed(value, digits) for value in values)
+    change = our_change = ""
+    if number.change is not None and number.change_from is not None:
+        change, base = _percent(number.change), row[number.change_from]
+        if one.ours is not None and base is not None and base.ours:
+            our_change = _percent(one.ours / base.ours - 1)
+    return Shown(published, ours, one.mark, change, our_change)
+
+
+def _percent(change: float) -> str:
+    return f"{labels.signed(100 * change, 0)} %"

@@ -6,41 +6,36 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from cort.formats.schemas import check_name, shape_mistakes
 from cort.formats.yaml_files import read_yaml
+from cort.reporting.reproduction.claims import Claim, Part, Quantity, mistakes_of_claim, read_claim
 from cort.system.errors import InputError
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
 
-Part: TypeAlias = Mapping[str, Any]
-"""A mapping in the file."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Number:
+class Number(Quantity):
     """One published number of the table or figure `where`, in the unit of our measure, and what of ours stands for it.
 
     `within` is the tolerance and `because` its reason; `why` are reasons why ours may differ, the number's own first;
-    `scale` is what the paper multiplied the measure by in print. A `quantity` is "measure", or "saturation" of a
-    measure, which is a number of candidates, one of `depths` where these are given.
+    `scale` is what the paper multiplied the measure by in print. `not_computed` is the reason why nothing can stand for
+    it. `change` is the relative change that the paper prints beside it, from the number in the column `change_from`.
     """
 
     where: str
     row: str
     column: str
-    system: str | None
-    split: str
-    quantity: str = "measure"
-    measure: str
-    depth: int | None = None
     published: float
     within: float
     because: str
     why: list[str]
-    depths: tuple[int, ...] = ()
     scale: float = 1.0
+    not_computed: str | None = None
+    change: float | None = None
+    change_from: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,11 @@ class PaperTable(Exhibit):
     rows: list[tuple[str, list[Number | None]]]
     digits: list[int]
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the paper prints relative changes beside its numbers."""
+        return any(number.change is not None for number in self.numbers)
+
 
 @dataclass(frozen=True)
 class PaperFigure(Exhibit):
@@ -79,6 +79,7 @@ class Paper:
     reference: str
     tables: list[PaperTable]
     figures: list[PaperFigure]
+    claims: list[Claim]
 
     @property
     def exhibits(self) -> list[Exhibit]:
@@ -99,7 +100,8 @@ def read_paper(path: str | Path) -> Paper:
     content = read_yaml(path)
     tables = [_table(name, one, content) for name, one in content.get("tables", {}).items()]
     figures = [_figure(name, one, content) for name, one in content.get("figures", {}).items()]
-    return Paper(Path(path).stem, content["title"], content["reference"], tables, figures)
+    claims = [read_claim(one) for one in content.get("claims", [])]
+    return Paper(Path(path).stem, content["title"], content["reference"], tables, figures, claims)
 
 
 def _table(name: str, table: Part, content: Part) -> PaperTable:
@@ -107,17 +109,20 @@ def _table(name: str, table: Part, content: Part) -> PaperTable:
     rows = [(row["label"], [_number(name, table, row, place, content) for place in places]) for row in table["rows"]]
     digits = [max(_decimals(row["values"][place]) for row in table["rows"]) for place in places]
     numbers = [number for _, cells in rows for number in cells if number is not None]
-    columns = [column["label"] for column in table["columns"]]
-    return PaperTable(name, table["number"], table["title"], table.get("note", ""), numbers, columns, rows, digits)
+    return PaperTable(
+        name, table["number"], table["title"], table.get("note", ""), numbers, _labels(table), rows, digits
+    )
 
 
 def _number(where: str, table: Part, row: Part, place: int, content: Part) -> Number | None:
     value, column = row["values"][place], table["columns"][place]
     if value is None:
         return None
-    own = value if isinstance(value, dict) else {"value": value}
+    own: Part = value if isinstance(value, dict) else {"value": value}
     said: Part = ChainMap(row, column, table)  # type: ignore[arg-type]  # nothing is written to it
     scale = float(said.get("scale", 1))
+    reason = next((part["not_computed"] for part in (own, row, column) if "not_computed" in part), None)
+    change = row["changes"][place] if "changes" in row else None
     return Number(
         where=where,
         row=row["label"],
@@ -129,7 +134,14 @@ def _number(where: str, table: Part, row: Part, place: int, content: Part) -> Nu
         published=float(own["value"]) / scale,
         **_words(content, said["tolerance"], own, row, column, table),
         scale=scale,
+        not_computed=None if reason is None else content["reasons"][reason],
+        change=None if change is None else change / 100,
+        change_from=None if change is None else _labels(table).index(row["change_from"]),
     )
+
+
+def _labels(table: Part) -> list[str]:
+    return [column["label"] for column in table["columns"]]
 
 
 def _decimals(value: Part | float | None) -> int:
@@ -187,12 +199,16 @@ def _references(paper: Part) -> Iterator[str]:
         yield from _check_names(f"figures.{name}", figure, paper)
         for number, panel in enumerate(figure["panels"]):
             yield from _check_panel(f"figures.{name}.panels.{number}", panel, paper)
+    for number, claim in enumerate(paper.get("claims", [])):
+        yield from mistakes_of_claim(f"claims.{number}", claim)
 
 
 def _check_names(place: str, part: Part, paper: Part) -> Iterator[str]:
     """Check that a part refers to reasons and a tolerance that are there."""
     for why in part.get("why", []):
         yield from check_name(f"{place}.why", why, paper.get("reasons", {}))
+    if "not_computed" in part:
+        yield from check_name(f"{place}.not_computed", part["not_computed"], paper.get("reasons", {}))
     if "tolerance" in part:
         yield from check_name(f"{place}.tolerance", part["tolerance"], paper["tolerances"])
 
@@ -200,10 +216,12 @@ def _check_names(place: str, part: Part, paper: Part) -> Iterator[str]:
 def _check_row(place: str, row: Part, table: Part, paper: Part) -> Iterator[str]:
     yield from _check_names(place, row, paper)
     columns = table["columns"]
-    for key in row.keys() & {"values", "systems"}:
+    for key in sorted(row.keys() & {"values", "systems", "changes"}):
         if len(row[key]) != len(columns):
             yield f"{place}.{key}: found {len(row[key])} of them, expected {len(columns)}, one per column; fix it"
             return
+    if "changes" in row:
+        yield from check_name(f"{place}.change_from", row.get("change_from", ""), _labels(table))
     if {"system", "systems"} <= row.keys():
         yield f"{place}: found system beside systems, expected one of them; remove one"
     for column, value in zip(columns, row["values"], strict=True):

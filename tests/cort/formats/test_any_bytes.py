@@ -1,7 +1,10 @@
 """For any bytes a reader gives a value or one InputError. How to run it for long, tests/support/fuzz.py says."""
 
 import gzip
+import io
 import json
+import tarfile
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -9,13 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cort.downloads.archives import extract
+from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
 from cort.formats import embeddings, lines, raw, tables, tokens
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.lines import iter_lines
+from cort.formats.predictions import iter_predictions
+from cort.formats.quotations import iter_quoted
 from cort.formats.records import Ranking
 from cort.formats.runs import read_candidates, read_run, write_run
+from cort.formats.weighted import iter_documents
+from cort.formats.yaml_files import read_yaml
 from cort.import_run import read_published
 from cort.reporting.inputs import read_curve, read_origin, read_stages
 from cort.reporting.reproduction.fidelity import read_latencies
@@ -26,6 +35,8 @@ from tests.support.fuzz import Part, Whole, all_tokens, all_vectors, fuzzed
 WHOLE = Whole("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
 PASSAGES = [("d1", "one two"), ("d2", "é\u2028 x"), ("d3", '"')]
 RANKINGS = [Ranking("q1", ["d2", "d1"], np.array([2.5, -1.0])), Ranking("q2", ["d1"], np.array([0.0]))]
+QUOTED = {"query_id": "q", "text": "A text of more than 20 letters", "relevance": 1}
+QUOTABLE = {"doc_id": ["d"], "text": ["A text of more than 20 letters and more"]}
 IDS = pa.array(["a", "b", "é"])
 VECTORS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -95,8 +106,49 @@ def _run_alike(path):
     _alike(read, lambda: read(lambda *_: None))
 
 
+def _yaml(path):
+    try:
+        return read_yaml(path, "a config")
+    except InputError as error:
+        # A config's mistakes are told together, each in its line.
+        assert all(line.startswith(str(path)) for line in str(error).splitlines())
+        raise InputError(str(error).splitlines()[0]) from None
+
+
+def _zip(texts, method=zipfile.ZIP_DEFLATED):
+    def write(path):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            for name, text in texts.items():
+                archive.writestr(zipfile.ZipInfo(name), text)
+
+    return write
+
+
+def _samples(path):
+    names = [f"x_sample{number}.txt{part}-10" for number in (0, 1) for part in (0, 1)]
+    _zip({name: f"what {name}\nhow\n" for name in names}, zipfile.ZIP_STORED)(path)
+
+
+def _tar(path):
+    content = b"what is it\n\nhow\n"
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("predictions.txt")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+
+
 TSV = "".join(f"{one}\t{text}\n" for one, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": one, "title": "t", "text": text}) + "\n" for one, text in PASSAGES)
+
+
+def _extract(member):
+    def read(path):
+        extract(path, PublicFile("x", archive=path.name, member=member), path.parent / "out")
+
+    return read
+
+
+WEIGHTED = '{"id": "d1", "contents": "a a b"}\n{"id": "d2", "contents": ""}\n'
 CBOR = bytes.fromhex("8363434152820280809f8300426431828200636f6e658201850061708041706374776fff")
 TOPICS = "enwiki:a/b 0 d1 1\nenwiki:a%20c Q0 d2 1\n"
 QRELS = "q1 0 d1 1\nq2\tQ0\td2\t-3\n"
@@ -120,11 +172,21 @@ READERS = {
         lambda path: path.write_bytes(CBOR),
         lambda path: list(raw.iter_passage_batches(path)),
     ),
+    "predictions": ("p.txt", _text("what is it\n\nhow é\n"), lambda path: list(iter_predictions(path))),
+    "predictions, packed": ("p.txt.gz", _packed("what is it\n\nhow é\n"), lambda path: list(iter_predictions(path))),
+    "predictions, tar": ("p.tar.gz", _tar, lambda path: list(iter_predictions(path))),
+    "predictions, zip": ("p.zip", _samples, lambda path: list(iter_predictions(path, 2))),
+    "archive, zip": ("a.zip", _zip({"m.txt": TSV}), _extract("m.txt")),
+    "archive, tar": ("a.tar.gz", _tar, _extract("predictions.txt")),
+    "weighted": ("w.jsonl", _text(WEIGHTED), lambda path: list(iter_documents(path))),
+    "weighted, zip": ("w.zip", _zip({"a.json": WEIGHTED}), lambda path: list(iter_documents(path))),
+    "YAML": ("c.yaml", _text("a: [1, {b: 'é'}]\nc: &x {d: 1e3}\ne: *x\n"), _yaml),
     "topics": ("t.qrels", _text(TOPICS), lambda path: list(raw.iter_queries(path))),
     "queries": ("q.txt", _text(TSV), lambda path: list(raw.iter_queries(path))),
     "queries, jsonl": ("q.jsonl", _text(JSONL), lambda path: list(raw.iter_queries(path))),
     "qrels": ("q.txt", _text(QRELS), lambda path: list(raw.iter_qrels(path))),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), lambda path: list(raw.iter_qrels(path))),
+    "quotations": ("q.jsonl", _json(QUOTED), lambda path: list(iter_quoted(path, [pa.record_batch(QUOTABLE)]))),
     "run": ("r.trec", lambda path: write_run(path, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),

@@ -67,7 +67,7 @@ def test_an_empty_prediction_is_none(tmp_path):
         (2, {"s1p1": "one\n"}, "found no line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected as"),
         (2, {"s1p1": "1\n2\n3\n"}, "found a line after 2 in predicted_queries_topk_sample001.txt001-1004000, expected"),
         (2, {"s0p1": "1\n"}, "found a line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected"),
-        (2, {"s0p1": b"1\n\xff\n"}, "sample000.txt001-1004000: row 2: found bytes that are no UTF-8"),
+        (2, {"s0p1": b"1\n\xff\n"}, "sample000.txt001-1004000: row 2: found invalid UTF-8 at byte"),
         (None, {}, "found no number of samples, expected a number with a .zip of samples alone"),
     ],
 )
