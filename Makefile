@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts plan why accept environment hnswlib test lint bench drill rehearsal dress-rehearsal lock clean-cache clean
+.PHONY: results verdicts explore plan why accept environment hnswlib test lint bench drill rehearsal dress-rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 # make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
@@ -32,6 +32,10 @@ verdicts: environment
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
+
+# The explorer with the systems open: any query, in a browser. OPTIONS="--port 0 --systems bm25" for more.
+explore: environment
+	$(BIN)/python -m cort.explore --experiment "$(CONFIG)" --open $(OPTIONS)
 
 # TARGET=results/... asks about one file.
 why: environment

@@ -16,7 +16,6 @@ import io
 import itertools
 import json
 import logging
-import os
 import re
 import shutil
 import sys
@@ -27,21 +26,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from cort.online.options import SearchOptions, choose_systems, find_manifest, opener
 from cort.online.timing import PARTS
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import JavaOptions, check_positive
+from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
-from cort.system.options import optional, thread_count
+from cort.system.options import optional
 
 if TYPE_CHECKING:
-    from cort.online.manifest import Manifest
     from cort.online.searcher import Answer, Searcher
 
 log = logging.getLogger(__name__)
@@ -52,25 +47,6 @@ UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 MOST = 1_000_000
 #: what a column needs for rank, score and a word or two
 NARROWEST = 24
-
-
-def manifest_of(experiment: str | Path) -> Path:
-    """Find the manifest of an experiment, of whose file nothing but the name of the dataset is read."""
-    from cort.formats.yaml_files import read_yaml
-
-    dataset = read_yaml(experiment, "the file of an experiment").get("dataset")
-    if not isinstance(dataset, str):
-        raise input_error(experiment, "no dataset", "the file of an experiment", "name another")
-    return Path("results") / dataset / "manifest.json"
-
-
-def choose_systems(manifest: Manifest) -> list[str]:
-    """Take the first BM25, the first dense and the first fused system, as far as there are such."""
-    kinds = {name: system["kind"] for name, system in manifest.systems.items()}
-    chosen = []
-    for wanted in (("bm25",), ("exact", *GRAPHS), tuple(FUSIONS)):
-        chosen += [name for name, kind in kinds.items() if kind in wanted][:1]
-    return chosen or list(kinds)[:1]
 
 
 def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
@@ -91,7 +67,7 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
                 continue
             results = [one._asdict() | {"text": text} for one, text in zip(answer.results, texts, strict=True)]
             milliseconds = {part: round(value, 3) for part, value in answer.milliseconds.items()}
-            _say(_json(line | {"results": results, "milliseconds": milliseconds}))
+            _say(_json(line | dict(results=results, milliseconds=milliseconds)))
     if wrong:
         (first, why), count = wrong[0], len({row for row, _ in wrong})
         raise input_error(source, f"{count} that cannot be answered ({why})", "queries", "fix them", first)
@@ -161,38 +137,30 @@ def _fit(text: str, width: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(JavaOptions):
+class Options(SearchOptions):
     """Options of this command, which is no stage."""
 
-    experiment: str | None = optional(None, "its dataset names the manifest in results/", "YAML")
-    manifest: str | None = optional(None, "what the stage `manifest` wrote, in the place of --experiment", "JSON")
     systems: tuple[str, ...] = optional((), "default: first BM25, dense, fused system", "NAME")
     query: str | None = optional(None, "answer this one in JSON lines", "TEXT")
     depth: int = optional(10, "results per system (default 10)", "N")
-    threads: int = thread_count(len(os.sched_getaffinity(0)))
-    device: Literal["cpu", "cuda"] = optional("cpu", "of models and vectors")
 
 
 def stage(options: Options) -> None:
     """Open the systems, answer."""
     from cort.online.manifest import read_manifest
-    from cort.online.searcher import open_searcher
 
-    if (options.experiment is None) == (options.manifest is None):
-        found = "neither" if options.manifest is None else "both"
-        raise input_error("--experiment, --manifest", found, "one of the two", "name what is to be searched")
-    check_positive(options, "depth", "threads")
+    path = find_manifest(options)
+    check_positive(options, "depth")
     if options.depth > MOST:
         raise input_error("--depth", str(options.depth), f"{MOST} at most", "ask for fewer")
-    manifest = read_manifest(options.manifest or manifest_of(str(options.experiment)))
+    manifest = read_manifest(path)
     systems = options.systems or choose_systems(manifest)
 
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # Bytes that are no UTF-8 are the mistake of one query.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    devices, threads, memory_mb = [options.device], options.threads, options.memory_mb
-    open_systems = partial(open_searcher, manifest, systems, devices=devices, threads=threads, memory_mb=memory_mb)
+    open_systems = opener(options, manifest, systems)
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():
             interact(open_systems, options.depth)

@@ -1,8 +1,7 @@
 """BM25 with Lucene, in a process of its own: Anserini's analyser, query and ties, called through pyjnius.
 
 In one process BM25 and the dense ranker would hold Python's lock by turns: at 1,000 results both took half as long
-again as the slower one alone. The Java classes are described here by hand: pyjnius would find out the same by
-reflection, which takes seconds for those of Anserini, and pyserini loads more of them still.
+again as the slower one alone.
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from functools import cache
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,52 +25,21 @@ import pyarrow as pa
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import order
+from cort.online.java import start_java
+from cort.online.terms import TermScore, read_explanation
 from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.options import HEAP_MB
 from cort.system.errors import InputError, input_error
-from cort.system.machine import java_home
 
 ROOT = Path(__file__).parents[2]
 # Score and, in hexadecimal bytes, id of a result, as Lucene describes one sorted by both.
 RESULT = re.compile(r"fields=\[([^,]*), \[([^\]]*)\]\]")
+# Lucene's number of a result.
+NUMBER = re.compile(r"\bdoc=(\d+)")
 BREAK = " 0a "
 # Scores that Anserini takes for tied are no further apart; it lowers each by so much more than the one before.
 TIE, STEP = np.float32(1e-4), np.float32(1e-6)
-
-LUCENE = "org/apache/lucene/"
-#: what is used of each Java class; those of which nothing is used only pass through
-CLASSES: dict[str, dict[str, str]] = {
-    "io/anserini/analysis/DefaultEnglishAnalyzer": {"static newDefaultInstance": "()DefaultEnglishAnalyzer"},
-    "io/anserini/search/query/BagOfWordsQueryGenerator": {
-        "new": "()void",
-        "buildQuery": "(String, Analyzer, String)Query",
-    },
-    "java/io/File": {"new": "(String)void", "toPath": "()Path"},
-    "java/nio/file/Path": {},
-    "java/util/logging/Level": {"static WARNING": "Level"},
-    "java/util/logging/Logger": {"static getLogger": "(String)Logger", "setLevel": "(Level)void"},
-    "org/apache/commons/lang3/builder/ToStringBuilder": {"static reflectionToString": "(Object)String"},
-    f"{LUCENE}index/DirectoryReader": {"static open": "(Directory)DirectoryReader"},
-    f"{LUCENE}search/IndexSearcher": {
-        "new": "(IndexReader)void",
-        "setSimilarity": "(Similarity)void",
-        "search": "(Query, int, Sort, boolean)TopFieldDocs",
-    },
-    f"{LUCENE}search/Query": {},
-    f"{LUCENE}search/Sort": {"new": "([SortField)void"},
-    f"{LUCENE}search/SortField": {"new": "(String, SortField$Type)void", "static FIELD_SCORE": "SortField"},
-    f"{LUCENE}search/SortField$Type": {"static STRING_VAL": "SortField$Type"},
-    f"{LUCENE}search/TopFieldDocs": {},
-    f"{LUCENE}search/similarities/BM25Similarity": {"new": "(float, float)void"},
-    f"{LUCENE}search/similarities/Similarity": {},
-    f"{LUCENE}store/FSDirectory": {"static open": "(Path)FSDirectory"},
-}
-NAMED = [f"{LUCENE}{name}" for name in ("analysis/Analyzer", "index/IndexReader", "store/Directory")]
-NAMED += ["java/lang/Object", "java/lang/String", *CLASSES]
-#: types as the signatures of class files have them
-TYPES = {"boolean": "Z", "float": "F", "int": "I", "void": "V"}
-TYPES |= {path.rpartition("/")[2]: f"L{path};" for path in NAMED}
 
 
 class LuceneProcess:
@@ -109,15 +75,28 @@ class LuceneProcess:
 
         :raises InputError: a query Lucene refuses; the process has ended.
         """
-        with suppress(BrokenPipeError):
-            self._connection.send((list(texts), parameters, depth))
-        found: list[Ranking] = self._answer()
+        found: list[Ranking] = self._ask("search", list(texts), parameters, depth)
+        return found
+
+    def explain(self, text: str, parameters: Parameters, doc_id: str) -> list[TermScore]:
+        """Tell what each term of a query adds to the score of a passage."""
+        found: list[TermScore] = self._ask("explain", text, parameters, doc_id)
         return found
 
     def close(self) -> None:
         """End the process."""
         self._connection.close()
         self._process.wait()
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, method: str, *arguments: object) -> Any:
+        with suppress(BrokenPipeError):
+            self._connection.send((method, *arguments))
+        return self._answer()
 
     def _answer(self) -> Any:
         try:
@@ -136,7 +115,7 @@ class Lucene:
     def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB) -> None:
         """Start Java, if this process has none yet, and open the index; the first one decides on the heap."""
         self.form = anserini.check_manifest(index)
-        java = self._java = _start(memory_mb)
+        java = self._java = start_java(memory_mb)
         self._index = index
         path = java.File(str(Path(index).resolve())).toPath()
         try:
@@ -151,34 +130,56 @@ class Lucene:
 
     def search(self, texts: Sequence[str], parameters: Parameters, depth: int) -> list[Ranking]:
         """Rank the passages for each text."""
-        converted = convert(pa.array(texts, pa.string()), self.form).to_pylist()
-        if parameters not in self._searchers:
-            searcher = self._searchers[parameters] = self._java.IndexSearcher(self._reader)
-            searcher.setSimilarity(self._java.BM25Similarity(*parameters))
-        searcher = self._searchers[parameters]
+        converted, searcher = self._convert(texts), self._searcher(parameters)
         if len(converted) == 1:
             return [self._search(searcher, converted[0], depth)]
         return list(self._pool.map(lambda text: self._search(searcher, text, depth), converted))
+
+    def explain(self, text: str, parameters: Parameters, doc_id: str) -> list[TermScore]:
+        """Tell what each term of a query adds to the score of a passage, of those that are in both."""
+        java, searcher, [converted] = self._java, self._searcher(parameters), self._convert([text])
+        with self._refusing():
+            query, named = self._query(converted), java.TermQuery(java.Term("id", doc_id))
+            number = NUMBER.search(java.ToStringBuilder.reflectionToString(searcher.search(named, 1, self._sort, True)))
+            # Passages without a term are in no index.
+            return read_explanation(searcher.explain(query, int(number[1])).toString()) if number else []
 
     def close(self) -> None:
         """End the threads; Java stays, as a process can start it only once."""
         self._pool.shutdown()
 
+    def _convert(self, texts: Sequence[str]) -> list[str]:
+        converted: list[str] = convert(pa.array(texts, pa.string()), self.form).to_pylist()
+        return converted
+
+    def _searcher(self, parameters: Parameters) -> Any:
+        if parameters not in self._searchers:
+            searcher = self._searchers[parameters] = self._java.IndexSearcher(self._reader)
+            searcher.setSimilarity(self._java.BM25Similarity(*parameters))
+        return self._searchers[parameters]
+
+    def _query(self, converted: str) -> Any:
+        return self._generator.buildQuery("contents", self._analyzer, converted)
+
     def _search(self, searcher: Any, text: str, depth: int) -> Ranking:
-        java = self._java
-        try:
-            query = self._generator.buildQuery("contents", self._analyzer, text)
-            top = searcher.search(query, depth, self._sort, True)
+        with self._refusing():
+            top = searcher.search(self._query(text), depth, self._sort, True)
             # One call for all results: Anserini reads a stored document for each id, which takes four times as long,
             # and pyjnius several calls per result. The words are those of Lucene's own classes.
-            listed = java.ToStringBuilder.reflectionToString(top)
-        except java.JavaException as error:
-            if "TooManyClauses" in str(error):
-                raise input_error("query", "too many words", "1,024 different words at most", "shorten it") from None
-            raise anserini.unreadable(self._index, str(error)) from None
+            listed = self._java.ToStringBuilder.reflectionToString(top)
         found = RESULT.findall(listed)
         scores = np.array([score for score, _ in found], dtype=np.float32)
         return printed(decoded([name for _, name in found]), adjusted(scores))
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Say in a line what Lucene refuses."""
+        try:
+            yield
+        except self._java.JavaException as error:
+            if "TooManyClauses" in str(error):
+                raise input_error("query", "too many words", "1,024 different words at most", "shorten it") from None
+            raise anserini.unreadable(self._index, str(error)) from None
 
 
 def decoded(names: list[str]) -> list[str]:
@@ -218,42 +219,6 @@ def printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
     return Ranking("", [doc_ids[position] for position in by], shown[by])
 
 
-@cache
-def _start(memory_mb: int) -> SimpleNamespace:
-    """Start Java, if this process has none yet, and describe the classes used here, by their short names."""
-    import jnius_config
-
-    if not jnius_config.vm_running:
-        os.environ["JAVA_HOME"] = str(java_home())
-        jnius_config.add_classpath(str(anserini.fat_jar()))
-        # -Xrs: signals stay Python's.
-        jnius_config.add_options(f"-Xmx{memory_mb}m", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Xrs")
-    try:
-        import jnius
-    except SystemError as error:
-        found, expected = f"no Java with a heap of {memory_mb} MB ({error})", "one that starts"
-        raise input_error("--memory-mb", found, expected, "give as much as the machine has, 16 or more") from error
-
-    java = SimpleNamespace(JavaException=jnius.JavaException)
-    for path, members in CLASSES.items():
-        described: dict[str, Any] = {"__javaclass__": path, "__javaconstructor__": []}
-        for words, types in members.items():
-            signature = re.sub(r"[\w$]+", lambda word: TYPES[word[0]], types).replace(", ", "")
-            name = words.removeprefix("static ")
-            if name == "new":
-                described["__javaconstructor__"].append((signature, False))
-            elif name == words:
-                described[name] = jnius.JavaMethod(signature)
-            else:
-                static = jnius.JavaStaticMethod if "(" in signature else jnius.JavaStaticField
-                described[name] = static(signature)
-        short = re.split(r"[/$]", path)[-1]
-        setattr(java, short, jnius.MetaJavaClass(short, (jnius.JavaClass,), described))
-    # Lucene tells on stderr how it maps files.
-    java.Logger.getLogger("").setLevel(java.Level.WARNING)
-    return java
-
-
 def main() -> None:
     """Open the index and answer the process that started this one, until it closes the connection.
 
@@ -269,9 +234,9 @@ def main() -> None:
         with closing(lucene):
             requests.send(lucene.form)
             while True:
-                texts, parameters, depth = requests.recv()
+                method, *arguments = requests.recv()
                 try:
-                    requests.send(lucene.search(texts, parameters, depth))
+                    requests.send(getattr(lucene, method)(*arguments))
                 except InputError as error:
                     requests.send(error)
 

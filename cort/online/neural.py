@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.records import Ranking
 from cort.formats.tokens import Tokens
 from cort.models.encoder import load_encoder, texts_of
-from cort.models.rerankers import load_reranker
+from cort.models.rerankers import PairsToScore, load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
@@ -35,16 +35,21 @@ PART_OF_MEMORY = 4
 
 
 class Tokenizer:
-    """Token ids of queries as the stage `tokenize` makes them."""
+    """Token ids of texts as the stage `tokenize` makes them."""
 
     def __init__(self, folder: Path, form: str) -> None:
-        self._tokenizer, self._form, self._prompt = load_tokenizer(folder), form, read_prompts(folder)["query"]
+        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
 
-    def __call__(self, texts: Sequence[str]) -> list[TokenIds]:
+    def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
         """Convert texts to the form of the model's and tokenize, without special tokens."""
-        converted = [f"{self._prompt}{text}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
+        prompt = self._prompts[kind]
+        converted = [f"{prompt}{text}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
         encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def names(self, tokens: Iterable[int]) -> list[str]:
+        """Tokens as the vocabulary has them."""
+        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
 
 
 class QueryEncoder:
@@ -56,16 +61,16 @@ class QueryEncoder:
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self.tokenize = Tokenizer(model.model, model.cleaning)
-        self._encoder, self._template = load_encoder(model.model)
-        self._encoder.place(device, model.precision)
-        self._device = device
+        self.model, self.template = load_encoder(model.model)
+        self.model.place(device, model.precision)
+        self.device = device
         self.fingerprint = model_fingerprint(model.model)
         self.shards = open_shards(model.files, self.fingerprint)
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Vectors of shape (texts, e), rounded as those of the passages are stored."""
-        texts = texts_of(Tokens.of_texts(tokens), self._template, self._encoder.settings, "query")
-        vectors = texts.vectors(self._encoder, np.arange(len(tokens)), self._device)  # (texts, e)
+        texts = texts_of(Tokens.of_texts(tokens), self.template, self.model.settings, "query")
+        vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
         stored = vectors.cpu().numpy().astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
 
@@ -108,19 +113,22 @@ class Reranker:
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self._passages = Tokens(model.files[0], fingerprint(model.model))
-        self._reranker, self._template = load_reranker(model.model)
-        self._reranker.place(device, model.precision)
-        self._tokenize = Tokenizer(model.model, model.cleaning)
-        self._device = device
+        self.model, self._template = load_reranker(model.model)
+        self.model.place(device, model.precision)
+        self.tokenize = Tokenizer(model.model, model.cleaning)
+        self.device = device
+
+    def pairs(self, text: str) -> PairsToScore:
+        """Pairs of a query, its row being 0, and any passages."""
+        return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages, self._template)
 
     def score(self, text: str, rows: Sequence[int]) -> npt.NDArray[np.float64]:
         """Score the passages of some rows of the collection for a query."""
         if not len(rows):
             return np.empty(0)
-        queries = Tokens.of_texts(self._tokenize([text]))
-        pairs = self._reranker.pairs(queries, self._passages, self._template)
+        pairs = self.pairs(text)
         with torch.inference_mode():
-            logits = pairs.score(self._reranker, np.zeros(len(rows), np.int64), np.asarray(rows), self._device)
+            logits = pairs.score(self.model, np.zeros(len(rows), np.int64), np.asarray(rows), self.device)
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
 
 

@@ -80,16 +80,19 @@ class Searcher:
         models: Models,
         passages: Passages,
     ) -> None:
-        """Take what `open_searcher` opened for `systems`; `lucene` has the term-based indexes by name."""
+        """Take what `open_searcher` opened for `systems`; `lucene` has the term-based indexes by name.
+
+        By name of the system: `parameters` of BM25, `settings` of fusions, `weights` of re-rankers.
+        """
         self.manifest, self.systems = manifest, list(systems)
         self.lucene, self.models, self.passages = lucene, models, passages
         self._known = manifest.needed(systems)
         bm25 = {name: system for name, system in self._known.items() if system["kind"] == "bm25"}
-        self._parameters = {name: _parameters(system) for name, system in bm25.items()}
+        self.parameters = {name: _parameters(system) for name, system in bm25.items()}
         merged = {name: system for name, system in self._known.items() if system["kind"] in FUSIONS}
-        self._settings = {name: _settings(system) for name, system in merged.items()}
+        self.settings = {name: _settings(system) for name, system in merged.items()}
         reranked = {name: system for name, system in self._known.items() if system["kind"] == "rerank"}
-        self._weights = {name: weight_of(one.get("weight", 1.0), one.get("tuned")) for name, one in reranked.items()}
+        self.weights = {name: weight_of(one.get("weight", 1.0), one.get("tuned")) for name, one in reranked.items()}
         self._beside = ThreadPoolExecutor(1, "beside")
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
@@ -125,9 +128,14 @@ class Searcher:
         for lucene in self.lucene.values():
             lucene.close()
 
+    def kill(self) -> None:
+        """End the processes, also while another thread searches."""
+        for lucene in self.lucene.values():
+            lucene.kill()
+
     def _leaves(self, name: str, depth: int) -> dict[str, int]:
         """Find the retrieving systems below a system, with the number of results that is needed of each."""
-        depth = self._needed(name, depth)
+        depth = self.needed(name, depth)
         parts = self.manifest.parts_of(name)
         leaves = {} if parts else {name: depth}
         for part in parts:
@@ -135,7 +143,7 @@ class Searcher:
                 leaves[leaf] = max(leaves.get(leaf, 0), needed)
         return leaves
 
-    def _needed(self, name: str, depth: int) -> int:
+    def needed(self, name: str, depth: int) -> int:
         """Tell how many results a system has to retrieve, or to have of each of its parts, for the first `depth`."""
         system = self._known[name]
         kind = system["kind"]
@@ -148,7 +156,7 @@ class Searcher:
     def _retrieve(
         self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float], concurrent: bool
     ) -> dict[str, list[Ranking]]:
-        terms = {name: depth for name, depth in leaves.items() if name in self._parameters}
+        terms = {name: depth for name, depth in leaves.items() if name in self.parameters}
         dense = {name: depth for name, depth in leaves.items() if name not in terms}
         if not (concurrent and terms and dense):
             return self._by_terms(terms, texts, times) | self._by_vectors(dense, texts, times)
@@ -166,7 +174,7 @@ class Searcher:
         for name, depth in leaves.items():
             lucene = self.lucene[self._known[name]["lexical"]]
             with timed(times, "bm25"):
-                found[name] = lucene.search(texts, self._parameters[name], depth)
+                found[name] = lucene.search(texts, self.parameters[name], depth)
         return found
 
     def _by_vectors(
@@ -190,19 +198,19 @@ class Searcher:
     def _combine(
         self, name: str, depth: int, found: Mapping[str, list[Ranking]], texts: Sequence[str], times: dict[str, float]
     ) -> list[Ranking]:
-        system, needed = self._known[name], self._needed(name, depth)
+        system, needed = self._known[name], self.needed(name, depth)
         parts = [self._combine(part, needed, found, texts, times) for part in self.manifest.parts_of(name)]
         if system["kind"] in FUSIONS:
             with timed(times, "merge"):
                 ranked = ([_as_in_run(one) for one in each] for each in zip(*parts, strict=True))
-                return [fuse(system["kind"], "", each, depth, self._settings[name]) for each in ranked]
+                return [fuse(system["kind"], "", each, depth, self.settings[name]) for each in ranked]
         if system["kind"] == "rerank":
             model, scored = self.models.rerankers[system["reranker"]], int(system["depth"])
             rankings = []
             with timed(times, "rerank"):
                 for text, candidates in zip(texts, parts[0], strict=True):
                     scores = model.score(text, self.passages.rows(candidates.doc_ids[:scored]))
-                    mixed = mix(_as_in_run(candidates), scores, scored, self._weights[name])
+                    mixed = mix(_as_in_run(candidates), scores, scored, self.weights[name])
                     rankings.append(rerank(candidates, mixed, scored))
         else:
             rankings = found[name]

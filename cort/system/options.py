@@ -36,6 +36,11 @@ def thread_count(default: int = 1, help: str = "") -> Any:
     return dataclasses.field(default=default, metadata={"metavar": "N", "help": help, "type": _threads})
 
 
+def flag(help: str = "") -> Any:
+    """Field of an option that is True if it is named: ``--open``, or ``--open True``."""
+    return dataclasses.field(default=False, metadata={"help": help, "nargs": "?", "const": True})
+
+
 def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
     """Add a long option for every field of a dataclass."""
     hints = typing.get_type_hints(settings)

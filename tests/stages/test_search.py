@@ -17,6 +17,7 @@ import pytest
 
 from cort import search
 from cort.online.manifest import read_manifest
+from cort.online.options import choose_systems, manifest_of
 from cort.online.searcher import Answer, Result
 from cort.search import show, timings
 from cort.system.errors import InputError
@@ -68,14 +69,14 @@ def test_timings_stand_in_the_order_of_the_parts():
 
 def test_of_an_experiment_only_the_dataset_is_read(tmp_path):
     (tmp_path / "a.yaml").write_text("dataset: toy\nsystems: [what, ever]\n")
-    assert search.manifest_of(tmp_path / "a.yaml") == Path("results/toy/manifest.json")
+    assert manifest_of(tmp_path / "a.yaml") == Path("results/toy/manifest.json")
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 20_000])
 def test_another_file_is_no_experiment(tmp_path, text):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=r"expected the file of an experiment|more than 32 levels"):
-        search.manifest_of(tmp_path / "a.yaml")
+        manifest_of(tmp_path / "a.yaml")
 
 
 class Scripted:
@@ -156,7 +157,7 @@ def run(tree, *options, **changes):
 @pytest.mark.slow
 def test_systems_are_the_first_of_bm25_dense_and_both(built):
     manifest = read_manifest(built / "results" / "tiny" / "manifest.json")
-    assert search.choose_systems(manifest) == ["bm25", "cort", "cort+bm25"]
+    assert choose_systems(manifest) == ["bm25", "cort", "cort+bm25"]
 
 
 @pytest.mark.slow

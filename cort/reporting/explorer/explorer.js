@@ -4,6 +4,10 @@
 const $ = (id) => document.getElementById(id);
 const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, SHARDS_KEPT = 24;
 const NARROW = "(max-width: 56rem)", SVG = "http://www.w3.org/2000/svg";
+// Of a page that `python -m cort.explore` serves: the most results of a search.
+const LIVE = document.documentElement.dataset.live, START = "start `python -m cort.explore`";
+const REMEDY = LIVE ? `Is the server still there? If not, ${START} again.`
+  : "The page needs its whole folder: copy it again, or build it again.";
 
 // Data. A source has index(), values(system) and query(place), which promise what cort/reporting/explorer/shards.py
 // describes. This one loads scripts of the folder, for a page that was opened as a file may fetch nothing.
@@ -26,12 +30,9 @@ function folderSource() {
 
   async function read(name) {
     const file = `data/${name}.js`, script = document.createElement("script");
-    const remedy = "The page needs its whole folder: copy it again, or build it again.";
-    const broken = new Error(`${file} cannot be read. ${remedy}`);
+    const broken = new Error(`${file} cannot be read. ${REMEDY}`);
     await new Promise((done, failed) => {
-      script.onload = done;
-      script.onerror = () => failed(broken);
-      script.src = file;
+      Object.assign(script, { onload: done, onerror: () => failed(broken), src: file });
       document.head.append(script);
     }).finally(() => script.remove());
     const packed = arrived.get(name);
@@ -75,7 +76,19 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-const button = (text, attributes) => element("button", { type: "button", ...attributes }, text);
+const button = (text, attributes, ...more) => element("button", { type: "button", ...attributes }, text, ...more);
+// A button that opens something and closes it again.
+function opener(text, name, toggle) {
+  const made = button(text, { "aria-expanded": "false", "aria-label": name });
+  made.onclick = () => {
+    const open = made.getAttribute("aria-expanded") === "false";
+    made.setAttribute("aria-expanded", String(open));
+    toggle(open, made);
+    drawMoves();
+  };
+  return made;
+}
+
 const named = (text, kind) => element("bdi", { class: kind }, text);
 const sideOf = (difference) => (difference > 0 ? "of-a" : difference < 0 ? "of-b" : "");
 const drawn = (name, attributes, ...children) => element(name, { svg: true, ...attributes }, ...children);
@@ -90,7 +103,7 @@ const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(
 function redraw(box, ...children) {
   const stops = () => [...box.querySelectorAll("button, [tabindex], summary")];
   const place = stops().indexOf(document.activeElement);
-  box.replaceChildren(...children);
+  box.replaceChildren(...children.filter(Boolean));
   if (place < 0) return;
   stops()[place]?.focus();
   if (!box.contains(document.activeElement)) box.focus();
@@ -124,9 +137,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
   } catch {
     // Not every browser lets a file have the clipboard that way.
-    const area = element("textarea", { class: "unseen" });
-    const before = document.activeElement;
-    area.value = text;
+    const area = element("textarea", { class: "unseen" }, text), before = document.activeElement;
     document.body.append(area);
     area.select();
     const done = document.execCommand("copy");
@@ -137,14 +148,8 @@ async function copy(text) {
   say(`Copied: ${text}`);
 }
 
-function say(text) {
-  $("status").textContent = text;
-}
-
-function complain(text) {
-  $("message").textContent = text;
-  $("message").hidden = !text;
-}
+const say = (text) => { $("status").textContent = text; };
+const complain = (text) => Object.assign($("message"), { textContent: text, hidden: !text });
 
 // Words of the query, as cort/reporting/labels.py marks them; of scripts without blanks, as the browser finds them.
 
@@ -171,31 +176,24 @@ function marked(text, query) {
   const stop = new Set(index.stop_words), wanted = new Set();
   const known = (word) => !stop.has(word) && wanted.has(stem(word));
   for (const [part, isWord] of parts(query.toLowerCase())) if (isWord && !stop.has(part)) wanted.add(stem(part));
-  const found = document.createDocumentFragment();
-  let plain = "";
-  for (const [part, isWord] of parts(text)) {
-    if (!isWord || !known(part.toLowerCase())) {
-      plain += part;
-      continue;
-    }
-    found.append(plain, element("mark", {}, part));
-    plain = "";
-  }
-  found.append(plain);
+  const found = document.createDocumentFragment(), mark = (part) => element("mark", {}, part);
+  found.append(...parts(text).map(([part, isWord]) => (isWord && known(part.toLowerCase()) ? mark(part) : part)));
+  found.normalize();
   return found;
 }
 
 // State: all of it is in the address, so that links and the back button work.
 
 const source = folderSource();
+const usualCount = String(Math.min(20, LIVE ?? 20));
 let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0;
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1)), faults = [];
-  const among = (key, names, usual) => {
+  const among = (key, names, usual, why = "which is not here; choose one above") => {
     const name = given.get(key);
     if (name === null || names.includes(name)) return name ?? usual;
-    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, which is not here; choose one above.`);
+    faults.push(`The address asks for ${key}=${name.slice(0, 80)}, ${why}.`);
     return usual;
   };
   const usual = index.pair.map((place) => index.systems[place]);
@@ -207,20 +205,17 @@ function readAddress() {
     show: among("show", Object.keys(FILTERS), "all"),
     pick: given.get("pick") ?? "",
     find: given.get("find") ?? "",
-    q: given.get("q"),
+    q: among("q", index.ids, null, "a query that this split has no judgements of; choose one of the list"),
+    text: among("text", LIVE ? [given.get("text")] : [], null, `a search: ${START} and open the address there`),
+    k: given.get("k") ?? usualCount,
   };
-  if (state.q !== null && !index.ids.includes(state.q)) {
-    const asked = `q=${state.q.slice(0, 80)}, a query that this split has no judgements of`;
-    faults.push(`The address asks for ${asked}; choose one of the list.`);
-    state.q = null;
-  }
   complain(faults.join(" "));
 }
 
 const busy = () => $("page").setAttribute("aria-busy", "true");
 
 function go(changes, replaced = false) {
-  const usual = { sort: "difference", show: "all", pick: "", find: "" };
+  const usual = { sort: "difference", show: "all", pick: "", find: "", k: usualCount };
   const wanted = Object.entries({ ...state, ...changes });
   const pairs = wanted.filter(([key, value]) => value !== null && value !== usual[key]);
   const address = "#" + new URLSearchParams(pairs);
@@ -303,7 +298,7 @@ async function update() {
       showOverview();
       $("list").scrollTop = 0;
     }
-    const row = state.q === null ? visible[0] : rows[index.ids.indexOf(state.q)];
+    const row = wanted();
     showList(row);
     await showQuery(row, turn);
   } catch (error) {
@@ -311,22 +306,30 @@ async function update() {
       reveal();
       showControls();
       complain(error.message);
+      if (state.text !== null) $("query").replaceChildren();
     }
   } finally {
     if (turn === asked) $("page").setAttribute("aria-busy", "false");
   }
 }
 
+// The row of the query that is shown; one that is not of the list has no more than a text.
+function wanted() {
+  if (state.text === null) return state.q === null ? visible[0] : rows[index.ids.indexOf(state.q)];
+  return rows.find((row) => row.text === state.text && (state.q ?? row.id) === row.id) ?? { text: state.text };
+}
+
 function reveal() {
   $("loading").hidden = true;
   for (const id of ["choice", "overview", "columns"]) $(id).hidden = false;
+  $("ask").hidden = !LIVE;
+  if (state.text !== null) [$("text").value, $("k").value] = [state.text, state.k];
 }
 
 // The controls.
 
 function fill(select, pairs, chosen) {
-  const options = pairs.map(([value, text]) => element("option", { value, selected: value === chosen }, text));
-  select.replaceChildren(...options);
+  select.replaceChildren(...pairs.map(([value, text]) => element("option", { value }, text)));
   select.value = chosen;
 }
 
@@ -350,11 +353,9 @@ function showOverview() {
   const shares = [["won", `${state.a} better`, "of-a"], ["tied", "equal", ""], ["lost", `${state.b} better`, "of-b"]];
   redraw($("counts"), ...shares.map(([show, text, kind]) => {
     const number = rows.filter(FILTERS[show][1]).length, pressed = state.show === show;
-    const made = button(element("b", {}, count(number)), {
+    return button(element("b", {}, count(number)), {
       class: kind, "aria-pressed": String(pressed), onclick: () => go({ show: pressed ? "all" : show, q: null }),
-    });
-    made.append(" ", named(text));
-    return made;
+    }, " ", named(text));
   }));
   const measure = label(state.measure).replace(/^M(?=RR|AP)/, "");
   scatter(measure);
@@ -404,11 +405,7 @@ function asButtons(svg, frame, items) {
   if (focused) svg.querySelector("[tabindex='0']")?.focus();
 }
 
-function axis(x, y, text, anchor, turned) {
-  const turn = turned ? { transform: `rotate(-90 ${x} ${y})` } : {};
-  return drawn("text", { x, y, "text-anchor": anchor, ...turn }, text);
-}
-
+const axis = (x, y, text, anchor, transform) => drawn("text", { x, y, "text-anchor": anchor, transform }, text);
 const clipped = (name) => (name.length > 26 ? `${name.slice(0, 25)}…` : name);
 
 function scatter(measure) {
@@ -420,7 +417,7 @@ function scatter(measure) {
     drawn("path", { d: `M${left - 8} ${top - 4}V${top + size + 8}H${left + size + 4}` }),
     axis(left - 12, top + 4, "1", "end"), axis(left - 12, top + size + 4, "0", "end"),
     axis(left, top + size + 21, "0", "middle"), axis(left + size, top + size + 21, "1", "middle"),
-    axis(14, top + size / 2, clipped(state.a), "middle", true),
+    axis(14, top + size / 2, clipped(state.a), "middle", `rotate(-90 14 ${top + size / 2})`),
     axis(left + size / 2, top + size + 34, clipped(state.b), "middle"));
   $("scatter").setAttribute("aria-label", `${measure} of each query: ${state.a} upwards, ${state.b} to the right`);
   asButtons($("scatter"), frame, groups.map((group) => {
@@ -507,7 +504,7 @@ function option(row, place, chosen) {
 function choose(place, byKey) {
   if (place < 0 || place >= visible.length) return;
   // A walk through the list with the arrow keys is one step back.
-  go({ q: visible[place].id }, byKey);
+  go({ q: visible[place].id, text: null }, byKey);
   if (!byKey && matchMedia(NARROW).matches) $("query").scrollIntoView();
 }
 
@@ -532,9 +529,10 @@ async function showQuery(row, turn) {
     document.title = `Explorer: ${index.dataset}, ${index.split}`;
     return;
   }
-  const slow = setTimeout(() => { say("Loading the query"); article.classList.add("slow"); }, 150);
+  const says = state.text === null ? "Loading the query" : "Searching";
+  const slow = setTimeout(() => { say(says); article.classList.add("slow"); }, 150);
   try {
-    const query = await source.query(row.place);
+    const query = await (state.text === null ? source.query(row.place) : answer(row));
     if (turn === asked) drawQuery(row, query);
   } finally {
     clearTimeout(slow);
@@ -546,52 +544,52 @@ function drawQuery(row, query) {
   const places = [state.a, state.b].map((name) => index.systems.indexOf(name));
   const sides = places.map((place) => query.rankings[place]), [ofA, ofB] = sides.map((one) => new Set(one));
   const common = sides[0].filter((doc) => ofB.has(doc)).length, place = visible.indexOf(row);
+  const live = query.times, known = row.id !== undefined, text = live ? null : row.text;
+  const now = button(live ? "Stored runs" : "Search now", { onclick: () => go({ text, q: row.id }) });
   document.title = `${row.text.slice(0, 60)}: ${state.a} and ${state.b}, ${index.dataset}`;
   const step = (text, by) => {
     const to = place < 0 ? -1 : place + by;
     return button(text, { disabled: to < 0 || to >= visible.length, onclick: () => choose(to, false) });
   };
-  const body = element("div", { class: "rankings" },
+  const lit = (event) => light(body, event.target.closest(".result")?.dataset.doc);
+  const body = element("div",
+    { class: "rankings", onpointerover: lit, onfocusin: lit, onpointerleave: () => light(body) },
     ranking(0, row, query, sides, ofB),
     drawn("svg", { class: "moves", "aria-hidden": "true" }),
     ranking(1, row, query, sides, ofA));
   const number = (value) => element("b", {}, count(value));
   redraw($("query"),
     element("p", { class: "bar" }, step("← Previous", -1), step("Next →", 1),
+      LIVE && known && row.text.trim() ? now : null,
       button("CSV of both rankings", { onclick: () => downloadRankings(row, query, places) })),
     element("h2", { id: "heading", dir: "auto" }, row.text || "(an empty query)"),
-    element("p", { class: "facts" },
-      element("span", {}, "Query ", element("code", {}, named(row.id))),
+    known && element("p", { class: "facts" },
+      element("span", {}, "Query ", element("code", {}, named(row.id)), live ? ", by the stored runs:" : null),
       element("span", {}, named(state.a, "of-a"), ` ${fixed(row.a)}`),
       element("span", {}, named(state.b, "of-b"), ` ${fixed(row.b)}`),
       element("b", { class: sideOf(row.difference) }, signed(row.difference))),
-    relevantPassages(row, query, places),
+    live ? null : relevantPassages(row, query, places),
     element("p", { class: "quiet summary" },
-      `Of the first ${index.depth} results `, number(common), " are in both, ",
+      `Of the first ${query.depth ?? index.depth} results `, number(common), " are in both, ",
       number(ofA.size - common), " only in ", named(state.a, "of-a"), ", ",
       number(ofB.size - common), " only in ", named(state.b, "of-b"), "."),
     body);
-  const lit = (event) => light(body, event.target.closest(".result")?.dataset.doc);
-  for (const name of ["pointerover", "focusin"]) body.addEventListener(name, lit);
-  body.addEventListener("pointerleave", () => light(body));
   drawMoves();
 }
 
-const rankText = (rank) => (rank ? `rank ${count(rank)}` : "not retrieved");
+const rankText = (rank) => (rank > 0 && rank < Infinity ? `rank ${count(rank)}` : "not retrieved");
+const firstOf = (ranks) => Math.min(...ranks.filter(Boolean), Infinity);
 
 function relevantPassages(row, query, places) {
   if (!query.relevant) return element("p", { class: "quiet" }, "No passage is judged relevant to this query.");
   const ranks = places.map((place) => query.ranks[place]);
-  const best = (doc) => Math.min(...ranks.map((one) => one[doc] || Infinity));
+  const best = (doc) => firstOf(ranks.map((one) => one[doc]));
   const docs = [...Array(query.relevant).keys()].sort((one, other) => best(one) - best(other) || one - other);
   const lines = docs.map((doc) => relevantLine(doc, row, query, ranks));
   const found = table(["Passage", "Grade", state.a, state.b, ""], lines);
   found.prepend(element("caption", {}, `${plural(query.relevant, "relevant passage")}, ranks in the whole runs`));
-  const first = (ranks) => Math.min(...ranks.filter(Boolean), Infinity);
-  const systems = table(["System", "First relevant passage"], index.systems.map((name, place) => {
-    const rank = first(query.ranks[place]);
-    return line(name, rankText(rank === Infinity ? 0 : rank));
-  }));
+  const firsts = index.systems.map((name, place) => line(name, rankText(firstOf(query.ranks[place]))));
+  const systems = table(["System", "First relevant passage"], firsts);
   return element("div", { class: "relevant-passages" },
     element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Relevant passages" }, found),
     element("details", { ontoggle: drawMoves },
@@ -599,17 +597,13 @@ function relevantPassages(row, query, places) {
 }
 
 function relevantLine(doc, row, query, ranks) {
-  const more = button("Text", { "aria-expanded": "false", "aria-label": `Text of ${query.docs[doc]}` });
-  const made = line(query.docs[doc], query.grades[doc], ...ranks.map((one) => rankText(one[doc])), more);
-  more.onclick = () => {
-    const open = more.getAttribute("aria-expanded") === "false";
-    more.setAttribute("aria-expanded", String(open));
+  const more = opener("Text", `Text of ${query.docs[doc]}`, (open) => {
     const passage = element("td", { colspan: 5, class: "passage", dir: "auto" });
     if (open) passage.append(marked(query.texts[doc] ?? "", row.text));
     if (open) made.after(element("tr", {}, passage));
     else made.nextSibling.remove();
-    drawMoves();
-  };
+  });
+  const made = line(query.docs[doc], query.grades[doc], ...ranks.map((one) => rankText(one[doc])), more);
   return made;
 }
 
@@ -621,10 +615,12 @@ function ranking(side, row, query, sides, others) {
     doc, name, other, row, query, rank: place + 1, score: query.scores[mine][place], both: others.has(doc),
     there: where.get(doc) ?? (doc < query.relevant ? query.ranks[known][doc] : 0),
   }));
-  const letter = side ? "B" : "A", nothing = " has no results for this query: it counts 0.";
+  const letter = side ? "B" : "A";
+  const nothing = query.times ? " finds nothing for this query." : " has no results for this query: it counts 0.";
   const attributes = { class: `ranking ${side ? "of-b" : "of-a"}`, "aria-label": `Ranking of ${letter}, ${name}` };
   return element("section", attributes,
     element("h3", {}, `${letter} `, named(name)),
+    query.times && times(query.times, mine),
     items.length ? element("ol", {}, ...items) : element("p", { class: "message" }, named(name), nothing));
 }
 
@@ -632,12 +628,13 @@ function moved({ doc, rank, there, other, query }) {
   const by = there - rank;
   if (there && by === 0) return ["same rank in ", named(other)];
   if (there) return [`${by > 0 ? "▲" : "▼"} ${count(Math.abs(by))}: rank ${count(there)} in `, named(other)];
-  return [doc < query.relevant ? "not retrieved by " : `not in the first ${index.depth} of `, named(other)];
+  const depth = query.depth ?? index.depth;
+  return [doc < query.relevant ? "not retrieved by " : `not in the first ${depth} of `, named(other)];
 }
 
 function result(one) {
   const { doc, rank, row, query, name, score, both } = one, grade = query.grades[doc], id = query.docs[doc];
-  const kind = grade === null ? "unjudged" : doc < query.relevant ? "relevant" : "irrelevant";
+  const kind = grade >= index.relevance_level ? "relevant" : grade === null ? "unjudged" : "irrelevant";
   const judged = kind === "unjudged" ? "not judged" : `${kind === "relevant" ? "" : "not "}relevant, grade ${grade}`;
   const text = query.texts[doc], long = text !== null && text.length > CLIP;
   const passage = element("p", { class: "passage", dir: "auto" });
@@ -648,24 +645,24 @@ function result(one) {
   const left_out = `The text was left out, for the page to stay below ${count(index.cut.megabytes)} MB.`;
   if (text === null) passage.append(element("i", {}, left_out));
   else show(false);
-  const more = button("Whole text", { "aria-expanded": "false", "aria-label": `Whole text of ${id}` });
-  more.onclick = () => {
-    const open = more.getAttribute("aria-expanded") === "false";
-    more.setAttribute("aria-expanded", String(open));
-    more.textContent = open ? "Less text" : "Whole text";
+  const more = opener("Whole text", `Whole text of ${id}`, (open, made) => {
+    made.textContent = open ? "Less text" : "Whole text";
     show(open);
-    drawMoves();
-  };
-  const trec = `${row.id} Q0 ${id} ${rank} ${score} ${name}`;
+  });
+  const trec = `${row.id ?? "query"} Q0 ${id} ${rank} ${score} ${name}`;
+  const why = element("div", { class: "why", role: "region", tabindex: 0, "aria-label": `Why ${id}`, hidden: true });
   return element("li", { class: `result ${kind}${both ? "" : " alone"}`, "data-doc": doc },
     element("div", { class: "line" },
-      element("b", { class: "rank" }, count(rank)), element("span", { class: "badge" }, judged),
+      element("b", { class: "rank" }, count(rank)),
+      grade === undefined ? null : element("span", { class: "badge" }, judged),
       element("span", { class: "move" }, ...moved(one)),
       element("span", { class: "score", title: "Score" }, String(score))),
-    element("div", { class: "doc" }, named(id)),
+    element("div", { class: "doc" }, named(id), query.stored && storedRank(query.stored, id, name)),
     passage,
     element("div", { class: "actions" }, long ? more : null,
-      button("Copy TREC line", { "aria-label": `Copy the TREC line of ${id}`, onclick: () => copy(trec) })));
+      query.times && opener("Why", `Why ${id} has this rank`, (open) => explain(why, open, row.text, name, id)),
+      button("Copy TREC line", { "aria-label": `Copy the TREC line of ${id}`, onclick: () => copy(trec) })),
+    query.times && why);
 }
 
 function light(body, doc) {
@@ -687,6 +684,74 @@ function drawMoves() {
   }));
 }
 
+// Live: what the server answers, as a query that a source gives, with `times` by system and the `stored` one.
+
+let latest = { stop: new AbortController() };
+
+async function ask(path, given, signal) {
+  const address = `api/${path}?${new URLSearchParams(given)}`;
+  const found = await fetch(address, { signal }).catch(() => { throw new Error(`No answer. ${REMEDY}`); });
+  const answer = await found.json();
+  if (!found.ok) throw new Error(answer.error);
+  return answer;
+}
+
+async function answer(row) {
+  const given = { q: state.text, systems: [...new Set([state.a, state.b])], k: state.k }, key = JSON.stringify(given);
+  if (key !== latest.key) {
+    latest.stop.abort();
+    const stop = new AbortController(), made = { key, stop, found: ask("search", given, stop.signal) };
+    made.found.catch(() => { made.key = null; });
+    latest = made;
+  }
+  const stored = row.id === undefined ? undefined : await source.query(row.place), found = await latest.found;
+  const docs = [...new Set(found.systems.flatMap(({ results }) => results.map((one) => one.doc_id)))];
+  const places = new Map(docs.map((doc, place) => [doc, place]));
+  const grades = docs.map((doc) => stored && (stored.grades[stored.docs.indexOf(doc)] ?? null));
+  const query = { docs, grades, stored, relevant: 0, depth: found.k, texts: [], rankings: [], scores: [], times: [] };
+  for (const { system, results, milliseconds } of found.systems) {
+    const place = index.systems.indexOf(system);
+    query.rankings[place] = results.map((one) => places.get(one.doc_id));
+    query.scores[place] = results.map((one) => one.score);
+    query.times[place] = milliseconds;
+    for (const one of results) query.texts[places.get(one.doc_id)] = one.text;
+  }
+  return query;
+}
+
+function storedRank(stored, id, name) {
+  const system = index.systems.indexOf(name), doc = stored.docs.indexOf(id);
+  const rank = stored.rankings[system].indexOf(doc) + 1 || stored.ranks[system][doc];
+  return ` · ${rank ? `rank ${count(rank)} in the stored run` : `not in the stored run's first ${index.depth}`}`;
+}
+
+function times(all, system) {
+  const max = Math.max(...Object.values(all).map((one) => one.total));
+  const bar = ([part, value]) => element("li", {},
+    part, element("meter", { max, value, "aria-label": `Time of ${part}` }), `${value.toFixed(1)} ms`);
+  return element("ul", { class: "times" }, ...Object.entries(all[system]).map(bar));
+}
+
+async function explain(box, open, q, system, id) {
+  box.hidden = !open;
+  if (!open) return;
+  box.textContent = "Loading …";
+  try {
+    box.replaceChildren(reasons(await ask("why", { q, system, doc_id: id })));
+  } catch (error) {
+    box.textContent = error.message;
+  }
+  drawMoves();
+}
+
+function reasons({ system, rank, score, about, columns, rows, parts }) {
+  const cell = (value) => (typeof value !== "number" ? value ?? "none" : String(Number(value.toPrecision(4))));
+  const place = rank === null ? ": not among its results. " : `: rank ${count(rank)}, score ${cell(score)}. `;
+  return element("div", {}, element("p", {}, element("b", {}, named(system)), place, about),
+    rows.length ? table(columns, rows.map(([head, ...cells]) => line(head, ...cells.map(cell)))) : null,
+    ...parts.map(reasons));
+}
+
 // Downloads.
 
 function downloadQueries() {
@@ -701,7 +766,7 @@ function downloadRankings(row, query, places) {
     row.id, row.text, index.systems[system], place + 1, query.docs[doc], query.scores[system][place],
     query.grades[doc], query.texts[doc],
   ]));
-  download(`${index.dataset}.${index.split}.${row.id}.csv`, [head, ...lines]);
+  download(`${index.dataset}.${index.split}.${row.id ?? "search"}.csv`, [head, ...lines]);
 }
 
 // The start.
@@ -719,6 +784,11 @@ function listen() {
     clearTimeout(typed);
     typed = setTimeout(() => go({ find: $("find").value, q: null }, true), 120);
   };
+  $("ask").onsubmit = (event) => {
+    event.preventDefault();
+    go({ text: $("text").value, k: $("k").value, q: null });
+    if (matchMedia(NARROW).matches) $("query").scrollIntoView();
+  };
   $("list").onscroll = drawRows;
   $("list").onkeydown = onListKey;
   $("charts").open = !matchMedia(NARROW).matches;
@@ -727,14 +797,10 @@ function listen() {
 }
 
 async function start() {
-  try {
-    index = await source.index();
-  } catch (error) {
-    complain(error.message);
-    $("loading").hidden = true;
-    return;
-  }
+  index = await source.index();
   $("about").textContent = `${index.dataset}, ${index.split}`;
+  $("links").hidden = LIVE;
+  [$("k").max, $("k").value] = [LIVE, usualCount];
   const { texts, left_out, megabytes, others } = index.cut;
   const kept = `each query has those of its relevant passages and of at least ${count(others)} more, ranked highest.`;
   $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
@@ -744,4 +810,7 @@ async function start() {
   await update();
 }
 
-start();
+start().catch((error) => {
+  complain(error.message);
+  $("loading").hidden = true;
+});

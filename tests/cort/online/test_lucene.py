@@ -136,6 +136,25 @@ def test_a_process_of_its_own_gives_the_same(indexes, world):
 
 
 @pytest.mark.slow
+def test_what_terms_add_is_the_score(indexes, world):
+    process = LuceneProcess(indexes / "cort", 1, 300)
+    for text in (*world.query_texts[:4], "lists lists of files", "near words", "tied"):
+        [ranking] = process.search([text], K1_B, 10)
+        for doc_id, score in zip(ranking.doc_ids, ranking.scores.tolist(), strict=True):
+            terms = process.explain(text, K1_B, doc_id)
+            # Scores are rounded to four decimals, and those of ties lowered.
+            assert sum(one.score for one in terms) == pytest.approx(score, abs=1e-4)
+            assert all(0 < one.score <= one.boost * one.idf for one in terms)
+    [twice] = [one for one in process.explain("lists lists of files", K1_B, "odd,[0]/ö") if one.term == "list"]
+    assert (twice.boost, twice.frequency, twice.passages) == (2, 1, 1)
+    assert process.explain("absent", K1_B, "odd,[0]/ö") == []
+    assert process.explain("tied", K1_B, "no such passage") == []
+    with pytest.raises(InputError, match="query: found too many words"):
+        process.explain(" ".join(f"word{n}" for n in range(2000)), K1_B, "odd,[0]/ö")
+    process.close()
+
+
+@pytest.mark.slow
 def test_the_end_of_the_process_is_told_in_a_line(indexes, tmp_path):
     process = LuceneProcess(indexes / "raw", 1, 300)
     process._process.kill()

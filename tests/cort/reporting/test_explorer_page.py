@@ -1,7 +1,6 @@
 """The explorer's page in a real browser, opened as a file."""
 
 import csv
-import os
 import shutil
 from pathlib import Path
 from urllib.parse import urlencode
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from cort import explorer
+from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle
 from tests.support.common import wait_until
 from tests.support.explorer import (
     ARABIC,
@@ -24,15 +24,8 @@ from tests.support.explorer import (
     write_experiment,
 )
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason=f"no browser (none of {', '.join(NAMES)}): apt-get install chromium"
-)
-READY = "#page[aria-busy=false]"
-# Milliseconds, of a machine that does much else.
-PATIENCE = 20_000
+pytestmark = needs_browser
 
 
 def wait_for(page, expression):
@@ -49,12 +42,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    # The sandbox of Chromium does not start for root, as whom containers run.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as found:
-        browser = found.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    with launched(playwright) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +75,6 @@ def show(page, folder, **wanted):
     """Open the page at an address, as a link from outside does."""
     page.goto("about:blank")
     page.goto(f"{folder.as_uri()}/index.html" + (f"#{urlencode(wanted)}" if wanted else ""))
-    page.wait_for_selector(READY)
-
-
-def settle(page):
-    """Wait until what was asked for is shown; that of an address begins a moment later."""
-    page.wait_for_timeout(30)
     page.wait_for_selector(READY)
 
 
@@ -190,9 +173,11 @@ def test_an_address_shows_what_it_says_and_the_back_button_works(page, folder):
 
 
 def test_what_an_address_asks_for_in_vain_is_said(page, folder):
-    show(page, folder, a="nothing", q="q999")
+    show(page, folder, a="nothing", q="q999", text="a river")
     message = page.locator("#message").inner_text()
     assert "a=nothing, which is not here" in message
+    assert "text=a river, a search: start `python -m cort.explore`" in message
+    assert page.locator("#ask").is_hidden()
     assert "q=q999, a query that this split has no judgements of" in message
     assert len(shown_ids(page, "b")) == 20
 
@@ -398,9 +383,7 @@ def test_axe_finds_no_violation(page, folder, width, scheme):
     for wanted in ({"q": "q5", "a": "short", "b": "bm25"}, {"find": "zzz"}, {"q": "q0", "a": HOSTILE_NAME, "b": "no"}):
         page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
         settle(page)
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")
-        faults = [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
-        assert faults == []
+        assert faults_of(page) == []
 
 
 def test_a_query_is_there_at_once(page, folder):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from cort.system.options import add_options, optional, read_options, required, to_words
+from cort.system.options import add_options, flag, optional, read_options, required, to_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class Options(Shared):
     qrels: str | None = optional(None, metavar="PARQUET")
     part: Literal["held-out", "rest"] | None = optional(None)
     depths: tuple[int, ...] = optional(())
+    open: bool = flag("a page")
 
 
 def parse(*words):
@@ -41,6 +42,13 @@ def test_every_type_is_parsed_and_written_again():
     assert parse(*to_words(options)) == options
     options = Options(runs=("a",), part="rest", seed=1)
     assert parse(*to_words(options)) == options
+
+
+def test_a_flag_is_true_if_it_is_named():
+    assert not parse("--runs", "a").open
+    assert parse("--runs", "a", "--open").open
+    assert parse("--open", "--runs", "a").open
+    assert not parse("--runs", "a", "--open", "False").open
 
 
 @pytest.mark.parametrize("words", [(), ("--qrels",), ("--depths",)])

@@ -1,0 +1,278 @@
+"""The explorer's page as it is served: any query, its answer beside the stored one, and why."""
+
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from cort import explorer
+from cort.online import web
+from cort.online.why import Reason
+from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle
+from tests.support.common import wait_until
+from tests.support.explorer import (
+    HOSTILE,
+    HOSTILE_NAME,
+    SYSTEMS,
+    judgements,
+    rankings,
+    text_of_query,
+    write_experiment,
+)
+from tests.support.live import DEPTH, Scripted, number_of, served
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
+pytestmark = needs_browser
+
+NEW = "Where do rivers run?"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("live")
+    assert explorer.main(write_experiment(folder)) == 0
+    return folder / "page" / "data"
+
+
+@pytest.fixture(scope="module")
+def searcher():
+
+    return Scripted(SYSTEMS[:3])
+
+
+@pytest.fixture(scope="module")
+def address(data, searcher):
+    def explain(_, system, text, doc_id):
+        if system == "short":
+            raise ZeroDivisionError
+        part = Reason(HOSTILE, "bm25", 1, 2.5, HOSTILE, ["term", "adds"], [[HOSTILE, 1.23456], ["city", 1.26544]], True)
+        return Reason(system, "linear", None, None, text, ["part", "rank"], [["bm25", None]], parts=[part])
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(web, "explain", explain)
+    with served(searcher, data) as found:
+        yield found
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def context(address):
+    with launched(playwright) as browser:
+        context = browser.new_context()
+        context.set_default_timeout(PATIENCE)
+        yield context
+
+
+@pytest.fixture
+def page(context, address):
+    """A page whose every request and every error is seen."""
+    page = context.new_page()
+    page.set_viewport_size({"width": 1600, "height": 1000})
+    asked, errors = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield page
+    assert [url for url in asked if not url.startswith((address, "data:,", "blob:", "about:"))] == []
+    assert page.evaluate("window.hit") is None
+    # The console tells of answers that refuse.
+    assert [one for one in errors if "the server responded with a status of" not in one] == []
+    page.close()
+
+
+def show(page, address, **wanted):
+    page.goto("about:blank")
+    page.goto(address + (f"#{urlencode(wanted)}" if wanted else ""))
+    page.wait_for_selector(READY)
+
+
+def shown_ids(page, side):
+    return [line.partition(" ")[0] for line in page.locator(f".ranking.of-{side} .doc").all_text_contents()]
+
+
+def expected_ids(name, text, depth=20):
+    return [f"p{one}" for one in rankings(name)[number_of(text)][:depth]]
+
+
+def test_any_query_is_answered_by_both_systems(page, address):
+    show(page, address, a="bm25", b="short", q="q7")
+    assert page.locator("#links").is_hidden()
+    assert page.get_attribute("#k", "max") == str(DEPTH)
+    page.fill("#text", NEW)
+    page.fill("#k", "10")
+    page.press("#text", "Enter")
+    settle(page)
+    assert page.locator("h2").inner_text() == NEW
+    for side, name in (("a", "bm25"), ("b", "short")):
+        assert shown_ids(page, side) == expected_ids(name, NEW, 10)
+        times = page.locator(f".ranking.of-{side} .times li").all_inner_texts()
+        assert [line.split() for line in times] == [
+            ["bm25", "2.5", "ms"],
+            ["merge", "0.3", "ms"],
+            ["total", "2.8", "ms"],
+        ]
+        bars = page.locator(f".ranking.of-{side} meter").evaluate_all("all => all.map((one) => one.value / one.max)")
+        assert bars == pytest.approx([2.5 / 2.75, 0.25 / 2.75, 1])
+    common = set(expected_ids("bm25", NEW, 10)) & set(expected_ids("short", NEW, 10))
+    assert page.locator(".moves path").count() == len(common)
+    assert page.locator(".badge").count() == 0
+    assert "running" in page.locator("mark").all_text_contents()
+    assert page.locator("#list [aria-selected=true]").count() == 0
+
+
+def test_a_query_of_the_list_is_compared_with_its_stored_run(page, address):
+    text = text_of_query(7)
+    show(page, address, a="bm25", b="short", q="q7", k="22")
+    page.get_by_role("button", name="Search now").click()
+    settle(page)
+    for side, name in (("a", "bm25"), ("b", "short")):
+        assert shown_ids(page, side) == expected_ids(name, text, 22)
+        places = [line.partition(" · ")[2] for line in page.locator(f".ranking.of-{side} .doc").all_text_contents()]
+        relevant = {f"p{doc}" for doc, grade in judgements()[7].items() if grade}
+        # Of relevant passages, the page knows the rank in the whole run.
+        lower = [
+            f"rank {rank} in the stored run" if doc in relevant else "not in the stored run's first 20"
+            for rank, doc in enumerate(expected_ids(name, text, 22)[20:], 21)
+        ]
+        assert places == [*(f"rank {rank} in the stored run" for rank in range(1, 21)), *lower]
+    assert page.locator(".badge").count() == 44
+    assert page.locator("#list [aria-selected=true] .text").inner_text() == text
+    page.get_by_role("button", name="Stored runs").click()
+    settle(page)
+    assert page.locator(".times").count() == 0
+    assert page.locator(".relevant-passages").count() == 1
+
+
+def test_an_address_asks_and_the_back_button_works(page, address):
+    show(page, address, a="short", b="bm25", text=NEW)
+    assert (page.locator("h2").inner_text(), page.input_value("#text")) == (NEW, NEW)
+    page.locator("#list [aria-selected=false]").nth(3).click()
+    settle(page)
+    assert page.locator("h2").inner_text() != NEW
+    page.go_back()
+    settle(page)
+    assert page.locator("h2").inner_text() == NEW
+    page.select_option("#a", HOSTILE_NAME)
+    settle(page)
+    assert shown_ids(page, "a") == expected_ids(HOSTILE_NAME, NEW)
+    page.fill("#text", "another one")
+    page.get_by_role("button", name="Search", exact=True).click()
+    settle(page)
+    assert page.locator("h2").inner_text() == "another one"
+    page.go_back()
+    settle(page)
+    assert (page.locator("h2").inner_text(), page.input_value("#text")) == (NEW, NEW)
+
+
+def test_why_is_told_below_a_result(page, address):
+    show(page, address, a="bm25", b="short", text=NEW)
+    button = page.locator(".ranking.of-a").get_by_role("button", name="Why").nth(1)
+    button.click()
+    page.wait_for_selector(".why table")
+    reason = page.locator(".why:visible")
+    assert reason.locator("p").first.inner_text() == f"bm25: not among its results. {NEW}"
+    assert reason.locator("table").nth(1).locator("tbody tr").last.inner_text().split() == ["city", "1.265"]
+    assert HOSTILE in reason.inner_text()
+    assert page.locator("img").count() == 0
+    button.click()
+    assert page.locator(".why:visible").count() == 0
+    # A reason that cannot be had is told there.
+    page.locator(".ranking.of-b").get_by_role("button", name="Why").first.click()
+    wait_until(lambda: "a defect of the server" in page.locator(".why:visible").inner_text(), "the error", 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(" ", "query: found no word"), ("many words", "found too many words"), ("defect", "a defect of")],
+)
+def test_what_cannot_be_answered_is_said(page, address, text, words):
+    show(page, address, a="bm25", b="short", text=text)
+    assert words in page.locator("#message").inner_text()
+    assert page.locator(".ranking").count() == 0
+    # The next one is answered.
+    page.fill("#text", NEW)
+    page.press("#text", "Enter")
+    settle(page)
+    assert page.locator("#message").is_hidden()
+    assert len(shown_ids(page, "a")) == 20
+
+
+def test_nothing_is_found(page, address):
+    show(page, address, a="bm25", b="short", text="nothing")
+    assert page.locator(".ranking.of-a .message").inner_text() == "bm25 finds nothing for this query."
+
+
+def test_markup_in_queries_texts_and_names_is_only_text(page, address):
+    show(page, address, a=HOSTILE_NAME, b="bm25", text=HOSTILE)
+    assert page.locator("h2").inner_text() == HOSTILE
+    assert HOSTILE_NAME in page.locator(".ranking.of-a h3").inner_text()
+    page.locator(".ranking.of-a").get_by_role("button", name="Why").first.click()
+    page.wait_for_selector(".why table")
+    assert page.locator("img, svg:not(.moves, #scatter, #histogram)").count() == 0
+    assert page.evaluate("document.scripts.length") == 1
+
+
+def test_a_search_takes_the_place_of_the_one_before(page, address, searcher):
+    show(page, address, a="bm25", b="short")
+    del searcher.asked[:]
+    searcher.seconds = 0.3
+    try:
+        for text in ("first", "second", "third"):
+            page.fill("#text", text)
+            page.press("#text", "Enter")
+            page.wait_for_timeout(50)
+        assert page.get_attribute("#page", "aria-busy") == "true"
+        time.sleep(0.1)
+        assert page.locator("#status").inner_text() in ("Searching", "")
+        page.wait_for_selector(READY)
+    finally:
+        searcher.seconds = 0
+    assert page.locator("h2").inner_text() == "third"
+    # The second one was left before its turn came.
+    assert {text for _, text, _ in searcher.asked} == {"first", "third"}
+
+
+def test_the_keyboard_alone_is_enough(page, address):
+    show(page, address, a="bm25", b="short")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "text"
+    page.keyboard.type(NEW)
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.evaluate("document.activeElement.id") == "text"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "Why":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".why table")
+    assert page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+def test_axe_finds_no_violation(page, address, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python", reason="no axe_playwright_python: make test installs it")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    show(page, address, a="bm25", b=HOSTILE_NAME, text=NEW)
+    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
+    page.locator(".ranking.of-a").get_by_role("button", name="Why").first.click()
+    page.wait_for_selector(".why table")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert faults_of(page) == []
+    for wanted in ({"text": text_of_query(7), "a": "short", "b": "bm25"}, {"text": "nothing"}, {"text": " "}):
+        page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
+        settle(page)
+        assert faults_of(page) == []
+
+
+def test_a_server_that_has_ended_is_told(context, data):
+    page = context.new_page()
+    with served(Scripted(), data) as address:
+        show(page, address, a="bm25", b="short")
+    page.fill("#text", NEW)
+    page.press("#text", "Enter")
+    settle(page)
+    assert "start `python -m cort.explore` again" in page.locator("#message").inner_text()
+    page.close()

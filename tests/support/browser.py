@@ -1,0 +1,39 @@
+"""Chromium, and what tests of the explorer's pages do with it."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason=f"no browser (none of {', '.join(NAMES)}): apt-get install chromium"
+)
+READY = "#page[aria-busy=false]"
+# Milliseconds, of a machine that does much else.
+PATIENCE = 20_000
+
+
+@contextmanager
+def launched(playwright):
+    """Start Chromium; `playwright` is the module playwright.sync_api."""
+    # The sandbox of Chromium does not start for root, as whom containers run.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as found:
+        browser = found.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+def settle(page):
+    """Wait until what was asked for is shown; that of an address begins a moment later."""
+    page.wait_for_timeout(30)
+    page.wait_for_selector(READY)
+
+
+def faults_of(page):
+    """Run axe, which the page has loaded, on what is shown."""
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")
+    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
