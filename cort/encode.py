@@ -14,7 +14,6 @@ Usage: python -m cort.encode --model encoders/cort/best --tokens passages.arrow 
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.blocks import FinishedBlocks
+from cort.formats.blocks import FinishedBlocks, shard_blocks
 from cort.formats.embeddings import Storage, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
@@ -44,17 +43,6 @@ log = logging.getLogger(__name__)
 BLOCK = 4_096
 # Vectors of unit length are that far from it at most; half precision would move them by 0.0005.
 TOLERANCE = 1e-3
-
-
-def shard_blocks(rows: int, shard: str) -> list[tuple[int, int]]:
-    """Return the row ranges of the blocks of shard "i-of-n": whole blocks, in order, as even as possible."""
-    match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
-    number, shards = (int(part) for part in match.groups()) if match else (0, 0)
-    if not 1 <= number <= shards:
-        raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "fix it")
-    starts = range(0, rows, BLOCK)
-    first, last = len(starts) * (number - 1) // shards, len(starts) * number // shards
-    return [(start, min(start + BLOCK, rows)) for start in starts[first:last]]
 
 
 def encode_block(
@@ -101,7 +89,7 @@ def stage(options: Options) -> None:
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     texts = texts_of(tokens, template, encoder.settings, options.kind)
-    blocks = shard_blocks(len(tokens), options.shard)
+    blocks = shard_blocks(len(tokens), options.shard, BLOCK)
     count = sum(end - start for start, end in blocks)
     with lease() as leased:
         device = choose_device(options.threads, leased)

@@ -7,6 +7,7 @@ another one is never taken. Several processes may use one folder at once.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -16,7 +17,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cort.formats.tables import arrow_writer, open_arrow
-from cort.system.errors import InputError
+from cort.system.errors import InputError, input_error
 from cort.system.files import remove_leftovers
 from cort.system.progress import Counter
 
@@ -24,6 +25,17 @@ log = logging.getLogger(__name__)
 
 IDENTITY = b"identity"
 Block = TypeVar("Block")
+
+
+def shard_blocks(rows: int, shard: str, size: int) -> list[tuple[int, int]]:
+    """Return the row ranges of the blocks of shard "i-of-n": whole blocks, in order, as even as possible."""
+    match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
+    number, shards = (int(part) for part in match.groups()) if match else (0, 0)
+    if not 1 <= number <= shards:
+        raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "fix it")
+    starts = range(0, rows, size)
+    first, last = len(starts) * (number - 1) // shards, len(starts) * number // shards
+    return [(start, min(start + size, rows)) for start in starts[first:last]]
 
 
 class FinishedBlocks:

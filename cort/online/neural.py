@@ -22,6 +22,7 @@ from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
+from cort.online.token_vectors import TokenSearch
 from cort.retrieval.audits import audited_width
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
@@ -124,7 +125,9 @@ class Reranker:
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
 
 
-Opened = tuple[dict[str, QueryEncoder], dict[str, ExactSearch], dict[str, GraphSearch], dict[str, Reranker]]
+Opened = tuple[
+    dict[str, QueryEncoder], dict[str, ExactSearch], dict[str, GraphSearch], dict[str, Reranker], dict[str, TokenSearch]
+]
 
 
 def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Opened:
@@ -137,7 +140,8 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
     torch.set_num_threads(threads)
     device = torch.device(devices[0])
     systems = needed.values()
-    named = {key: {one[key]: None for one in systems if key in one} for key in ("encoder", "reranker")}
+    keys = ("encoder", "reranker", "token_encoder")
+    named = {key: {one[key]: None for one in systems if key in one} for key in keys}
     encoders = {name: QueryEncoder(manifest.encoders[name], device) for name in named["encoder"]}
     exact = {one["encoder"]: encoders[one["encoder"]].shards for one in systems if one["kind"] == "exact"}
     open_once = cache(open_index)
@@ -158,4 +162,6 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
 
     searches = {name: ExactSearch(shards, devices, threads) for name, shards in exact.items()}
     graphs = {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS}
-    return encoders, searches, graphs, {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}
+    rerankers = {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}
+    tokens = {name: TokenSearch(manifest.token_encoders[name], Tokenizer, device) for name in named["token_encoder"]}
+    return encoders, searches, graphs, rerankers, tokens

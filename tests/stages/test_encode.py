@@ -11,7 +11,6 @@ from cort.formats.tokens import Tokens, write_tokens
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
-from cort.system.errors import InputError
 
 CPU = torch.device("cpu")
 
@@ -78,23 +77,6 @@ def test_the_shards_are_the_whole_byte_for_byte(model, caches, tmp_path, monkeyp
 def test_the_same_run_gives_the_same_bytes(model, caches, tmp_path):
     one, two = (run(model, caches, tmp_path / name) for name in ("one.arrow", "two.arrow"))
     assert one.read_bytes() == two.read_bytes()
-
-
-@pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 95, 100])
-@pytest.mark.parametrize("shards", [1, 2, 3, 7, 20])
-def test_shards_are_whole_blocks_in_order_and_even(monkeypatch, rows, shards):
-    monkeypatch.setattr(encode, "BLOCK", 10)
-    parts = [encode.shard_blocks(rows, f"{number}-of-{shards}") for number in range(1, shards + 1)]
-    blocks = [block for part in parts for block in part]
-    assert blocks == [(start, min(start + 10, rows)) for start in range(0, rows, 10)]
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.mark.parametrize("shard", ["0-of-3", "4-of-3", "1-of-0", "1of3", "a-of-b", "1-of-3-of-5", "-1-of-3", ""])
-def test_a_wrong_shard_is_refused(shard):
-    with pytest.raises(InputError, match=r"^--shard: found '.*', expected i-of-n with 1 <= i <= n; fix it$"):
-        encode.shard_blocks(10, shard)
 
 
 def test_a_wrong_shard_leaves_no_output(model, caches, tmp_path, complaint):

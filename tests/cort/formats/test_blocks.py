@@ -10,7 +10,24 @@ import time
 import pyarrow as pa
 import pytest
 
-from cort.formats.blocks import FinishedBlocks
+from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.system.errors import InputError
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 95, 100])
+@pytest.mark.parametrize("shards", [1, 2, 3, 7, 20])
+def test_shards_are_whole_blocks_in_order_and_even(rows, shards):
+    parts = [shard_blocks(rows, f"{number}-of-{shards}", 10) for number in range(1, shards + 1)]
+    blocks = [block for part in parts for block in part]
+    assert blocks == [(start, min(start + 10, rows)) for start in range(0, rows, 10)]
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("shard", ["0-of-3", "4-of-3", "1-of-0", "1of3", "a-of-b", "1-of-3-of-5", "-1-of-3", ""])
+def test_a_wrong_shard_is_refused(shard):
+    with pytest.raises(InputError, match=r"^--shard: found '.*', expected i-of-n with 1 <= i <= n; fix it$"):
+        shard_blocks(10, shard, 4)
 
 
 def square(number):
