@@ -1,8 +1,11 @@
 import itertools
+import string
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from cort import encode_tokens, retrieve_tokens
 from cort.formats.runs import read_run
@@ -57,7 +60,7 @@ def test_the_scores_are_the_rerankers_up_to_half_precision(make_reranker, caches
     scores, query_ids, ids = scores_of_pairs(model, caches)
     run = read_run(tmp_path / "run.trec")
     assert run.query_ids == query_ids
-    allowed = 2e-3 * np.abs(scores).max()
+    allowed = 2e-3 * float(np.abs(scores).max())
     for row, ranking in zip(scores, run, strict=True):
         assert len(ranking.doc_ids) == min(30, len(ids))
         own = row[[ids.index(name) for name in ranking.doc_ids]]
@@ -115,3 +118,39 @@ def test_bad_input_is_refused(make_reranker, caches, tmp_path, complaint):
     )
     path.write_bytes(path.read_bytes()[:-9])
     assert refused().startswith(f"{path}: found ")
+
+
+def write_without_segments(folder):
+    """Make a model of which the segment says nothing, as in sentence-transformers."""
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [name for name in weights if name.endswith("token_type_embeddings.weight")]
+    weights[name][1] = weights[name][0]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_the_scores_are_those_of_sentence_transformers(make_reranker, world, caches, tmp_path, fill):
+    peer = pytest.importorskip("sentence_transformers", "6.2")
+    modules = pytest.importorskip("sentence_transformers.base.modules")
+    mask = pytest.importorskip("sentence_transformers.multi_vector_encoder.modules").MultiVectorMask
+    folder = make_reranker(kind="late_interaction", dimension=6, fill_queries=fill, skip_punctuation=True)
+    write_without_segments(folder)
+    expansion = {"strategy": "fixed", "length": 8, "attend": False, "token": "[MASK]"} if fill else None
+    lengths = {"query_length": 8, "document_length": 24, "query_expansion": expansion}
+    layer = load_file(folder / "head.safetensors")["vectors.weight"]
+    dense = modules.Dense(
+        32, 6, bias=False, activation_function=None, init_weight=layer, module_input_name="token_embeddings"
+    )
+    parts = [modules.Transformer(str(folder), **lengths), dense, mask(list(string.punctuation))]
+    model = peer.MultiVectorEncoder(modules=parts, device="cpu")
+    texts = [pq.read_table(world.path(f"{name}.parquet"))["text"].to_pylist() for name in ("queries.train", "passages")]
+    queries = model.encode_query(texts[0], normalize_embeddings=True)
+    passages = model.encode_document(texts[1], normalize_embeddings=True)
+    expected = model.similarity(queries, passages).numpy()
+    scores, query_ids, ids = scores_of_pairs(folder, caches)
+    assert np.abs(scores - expected).max() < 1e-5
+    assert retrieve_tokens.main(options(folder, caches, encode(folder, caches, tmp_path), tmp_path / "run.trec")) == 0
+    for ranking in read_run(tmp_path / "run.trec"):
+        row = expected[query_ids.index(ranking.query_id)]
+        found = [float(row[ids.index(name)]) for name in ranking.doc_ids]
+        assert ranking.scores == pytest.approx(found, abs=0.01)

@@ -921,7 +921,7 @@ def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name
     assert used_models(config, "rerankers") == ["cross", "late"]
     assert systems_with(config, "late") == ["late"]
     assert describe(config, "late") == "late interaction late, exact search"
-    renamed = {"rerankers encoder": LATE["rerankers late"]}
+    renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
     config = complete(changed(renamed), "tiny.yaml")
     assert kind_of(config, config["systems"]["cort"]) == "exact"
     assert used_models(config, "rerankers") == ["cross"]
