@@ -145,8 +145,12 @@ class _Asked:
         for start in range(0, self._count, size):
             some = queries[start : start + size]
             vectors = torch.from_numpy(np.concatenate([query.vectors for query in some])).to(device)
-            weights = torch.block_diag(*[torch.from_numpy(query.weights)[:, None] for query in some]).to(device)
-            yield slice(start, start + len(some)), vectors.T.contiguous(), weights
+            counts = [len(query.weights) for query in some]
+            weights = np.zeros((sum(counts), len(some)), dtype=np.float32)
+            weights[np.arange(sum(counts)), np.repeat(np.arange(len(some)), counts)] = np.concatenate(
+                [query.weights for query in some]
+            )
+            yield slice(start, start + len(some)), vectors.T.contiguous(), torch.from_numpy(weights).to(device)
 
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).

@@ -48,10 +48,9 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
 
 def own_models(config: Config, system: Config) -> list[tuple[str, str]]:
     """List the models that a system retrieves or re-ranks with, as (section, name): one or none."""
-    named = {"encoders": [system.get("retrieve")], "rerankers": [system.get("reranker")]}
-    if system.get("retrieve") in token_encoders(config):
-        named["rerankers"] = named.pop("encoders")
-    return [(section, name) for section, names in named.items() for name in names if name in config[section]]
+    retrieves = "rerankers" if system.get("retrieve") in token_encoders(config) else "encoders"
+    named = [(retrieves, system.get("retrieve", "")), ("rerankers", system.get("reranker", ""))]
+    return [(section, name) for section, name in named if name in config[section]]
 
 
 def sources(examples: Config) -> list[str]:

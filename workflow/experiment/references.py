@@ -109,8 +109,8 @@ def _sound_system(system: Config | None, config: Config) -> Config:
     if system is None or len(kinds) != 1:
         return PLAIN
     if kinds == ["retrieve"]:
-        known = {*config["encoders"], *config["lexical"], *token_encoders(config)}
-        return system if system["retrieve"] in known else PLAIN
+        retrieving = [*config["encoders"], *config["lexical"], *token_encoders(config)]
+        return system if system["retrieve"] in retrieving else PLAIN
     if kinds == ["rerank"] and system["rerank"] in config["systems"] and system.get("reranker") in config["rerankers"]:
         return system
     known = [part for part in parts_of(system) if part in config["systems"]]
