@@ -48,9 +48,10 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
 
 def own_models(config: Config, system: Config) -> list[tuple[str, str]]:
     """List the models that a system retrieves or re-ranks with, as (section, name): one or none."""
-    retrieves = "rerankers" if system.get("retrieve") in token_encoders(config) else "encoders"
-    named = [(retrieves, system.get("retrieve", "")), ("rerankers", system.get("reranker", ""))]
-    return [(section, name) for section, name in named if name in config[section]]
+    named: dict[str, str] = {section: system.get(key, "") for section, (key, _) in LEARNERS.items()}
+    if named["encoders"] in token_encoders(config):
+        named = {"rerankers": named["encoders"]}
+    return [(section, name) for section, name in named.items() if name in config[section]]
 
 
 def sources(examples: Config) -> list[str]:
