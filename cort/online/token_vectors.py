@@ -14,7 +14,8 @@ from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import QUERY, load_token_encoder, origin_of
 from cort.online.manifest import Model
-from cort.retrieval.max_similarity import QueryVectors, TokenIndex, by_query
+from cort.retrieval.max_similarity import TokenIndex
+from cort.retrieval.token_scores import QueryVectors, by_query
 
 TokenIds = npt.NDArray[np.int32]
 Tokenize = Callable[[Sequence[str]], list[TokenIds]]

@@ -2,9 +2,9 @@
 
 As in `cort/retrieval/exact.py` there are two passes. The first one multiplies all tokens of some queries with those of
 a block of passages in single precision, and keeps every passage that can be among the best, with a margin for its
-rounding errors. What is left is scored again on the CPU, in double precision and in a way in which products are exact:
-the vectors of queries are rounded to so many bits that no sum of products has more than 53. The result therefore
-depends neither on how the passages are divided into shards and blocks, nor on threads or devices; ties go by id.
+rounding errors. What is left is scored again on the CPU, exactly (`cort/retrieval/token_scores.py`). The result
+therefore depends neither on how the passages are divided into shards and blocks, nor on threads or devices; ties go by
+id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from cort.formats.records import Ranking
 from cort.formats.token_embeddings import TokenBlock, TokenShard, all_ids
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import TokenVectors
+from cort.retrieval.token_scores import ExactScores, QueryVectors, by_query
 from cort.retrieval.topk import Alphabet, Sieve
 from cort.retrieval.vectors import as_tensor
 from cort.system.errors import input_error
@@ -39,25 +41,8 @@ TOKENS_AT_ONCE = 512
 CANDIDATES_AT_ONCE = 256
 # All passages are read once per this many queries of a run; part of the result, as padding changes the last bits.
 QUERIES_AT_ONCE = 512
-# Bits below the greatest number of passages, and below the greatest sum of a query's: 52 in all.
-PASSAGE_BITS, QUERY_BITS = 24, 28
 # Products of longer vectors could exceed single precision.
 LONGEST = 1e18
-
-
-@dataclass(frozen=True)
-class QueryVectors:
-    """Vectors of the tokens of one query that count, (tokens, dimension), and their weights."""
-
-    vectors: Vectors
-    weights: Vectors
-
-
-def by_query(found: TokenVectors) -> list[QueryVectors]:
-    """Take the vectors of queries apart."""
-    ends = np.cumsum(found.counts)[:-1]
-    parts = zip(np.split(found.vectors, ends), np.split(found.weights, ends), strict=True)
-    return [QueryVectors(np.ascontiguousarray(vectors), np.ascontiguousarray(weights)) for vectors, weights in parts]
 
 
 class TokenIndex:
@@ -94,17 +79,24 @@ class TokenIndex:
         """
         if not len(self) or not queries:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-        found = self._candidates(_Asked(queries, self._device, distance=self._distance), depth)
+        asked = _Asked(queries, self._device, distance=self._distance)
+        found = self._candidates(asked, depth)
         return [self._rank(query, rows[rows >= 0], depth) for query, rows in zip(queries, found, strict=True)]
+
+    @cached_property
+    def _extent(self) -> _Extent:
+        """Read all vectors once: what rounding depends on must be the same for all passages."""
+        found = [block.extent(self._device) for block in self._blocks]
+        return _Extent(max(one.longest for one in found), max(one.greatest for one in found))
 
     def _candidates(self, asked: _Asked, depth: int) -> Rows:
         """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
-        sieve = Sieve(len(asked), depth, self._device)
+        sieve, margins = Sieve(len(asked), depth, self._device), asked.margins(self._extent.longest)
         for block in self._blocks:
             size = sieve.group_size(len(block))
             scores = torch.full((-(-len(block) // size) * size, len(asked)), -math.inf, device=self._device)
             block.score(asked, scores)
-            sieve.add(scores.view(size, -1, len(asked)), block.first, asked.margins(block.longest))
+            sieve.add(scores.view(size, -1, len(asked)), block.first, margins)
         rows: Rows = sieve.left().cpu().numpy()
         return rows
 
@@ -112,7 +104,7 @@ class TokenIndex:
         """Score some rows exactly, rounded to single precision, and order them."""
         rows = np.sort(rows)
         blocks = np.searchsorted(self._first, rows, side="right") - 1
-        exact = _Exact(query, max(block.greatest for block in self._blocks), distance=self._distance)
+        exact = ExactScores(query, self._extent.greatest, distance=self._distance)
         scores = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), CANDIDATES_AT_ONCE):
             part = slice(start, start + CANDIDATES_AT_ONCE)
@@ -156,7 +148,9 @@ class _Asked:
         """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).
 
         A product errs as in `exact._margins`; m weighted ones are summed, and the exact pass rounds the query's and
-        the passage's numbers by less than e + 8 of the same units in all. `longest` is the length of a passage's.
+        the passage's numbers by less than e + 8 of the same units in all.
+
+        :param longest: length of any vector of a passage.
         """
         zero, one, two = self._sums
         greatest = two + 2 * longest * one + longest**2 * zero if self.distance else longest * one
@@ -167,13 +161,18 @@ class _Asked:
         return torch.from_numpy(numbers.astype(np.float32)).to(self._device)
 
 
+class _Extent(NamedTuple):
+    """The length of the longest of some vectors, and the greatest number in any."""
+
+    longest: float
+    greatest: float
+
+
 class _Block:
-    """Some passages, and what is known of their vectors once they were read."""
+    """Some passages."""
 
     def __init__(self, block: TokenBlock, first: int, source: str) -> None:
         self._block, self._source, self.first = block, source, first
-        #: the length of the longest vector, and the greatest number in any
-        self.longest = self.greatest = math.nan
 
     def __len__(self) -> int:
         return len(self._block)
@@ -186,8 +185,6 @@ class _Block:
         """Write the scores of all passages for all queries to scores of shape (passages or more, queries)."""
         device, counts = scores.device, np.diff(self._block.offsets)
         stored = as_tensor(self._block.vectors).to(device)
-        if math.isnan(self.longest):
-            self._measure(stored)
         most = max(1, *(len(weights) for _, _, weights in asked.parts))
         for places in _by_count(counts, PRODUCTS_AT_ONCE[device.type] // most):
             count, where = int(counts[places[0]]), torch.from_numpy(places).to(device)
@@ -198,13 +195,19 @@ class _Block:
             vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
             scores[where] = _sums_of_best(asked, vectors, count)
 
-    def _measure(self, stored: Tensor) -> None:
-        vectors = stored.float()
-        self.longest = float(vectors.norm(dim=1).max()) if len(vectors) else 0.0
-        if not self.longest < LONGEST:
-            found = "a vector with numbers that are not finite"
-            raise input_error(self._source, found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
-        self.greatest = float(vectors.abs().max()) if len(vectors) else 0.0
+    def extent(self, device: str) -> _Extent:
+        """Measure the vectors.
+
+        :raises InputError: one with numbers that are not finite.
+        """
+        vectors = as_tensor(self._block.vectors).to(device).float()
+        if not len(vectors):
+            return _Extent(0.0, 0.0)
+        found = _Extent(float(vectors.norm(dim=1).max()), float(vectors.abs().max()))
+        if not found.longest < LONGEST:
+            wrong = "a vector with numbers that are not finite"
+            raise input_error(self._source, wrong, f"finite numbers, length below {LONGEST:g}", "train or encode again")
+        return found
 
 
 def _sums_of_best(asked: _Asked, vectors: Tensor, count: int) -> Tensor:
@@ -225,48 +228,6 @@ def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
     for some in np.split(order, edges):
         size = max(tokens // max(int(counts[some[0]]), 1), 1)
         yield from (some[start : start + size] for start in range(0, len(some), size))
-
-
-class _Exact:
-    """Scores of one query in double precision, the same in whatever company passages are scored.
-
-    :param greatest: number in any vector of all passages.
-    """
-
-    def __init__(self, query: QueryVectors, greatest: float, *, distance: bool) -> None:
-        vectors = query.vectors.astype(np.float64)
-        sums = float(np.abs(vectors).sum(1).max(initial=0))
-        # Half precision has no number between two that are 2^-24 apart: those up to 1 need no rounding.
-        self._exponent = math.frexp(greatest)[1]
-        self._vectors = _round(vectors, math.frexp(sums)[1] - QUERY_BITS)
-        self._weights, self._distance = query.weights.astype(np.float64), distance
-
-    def scores(self, passages: Sequence[npt.NDArray[np.float16]]) -> Double:
-        """Score passages by the vectors of their tokens."""
-        counts = np.array([len(one) for one in passages])
-        scores = np.zeros(len(passages))
-        if not counts.any() or not len(self._weights):
-            return scores
-        vectors = np.concatenate(passages).astype(np.float64)
-        if self._exponent > 0:
-            vectors = _round(vectors, self._exponent - PASSAGE_BITS)
-        found = vectors @ self._vectors.T  # (tokens, tokens of the query), exact
-        if self._distance:
-            # Each vector's by itself, in an order that depends on the dimension alone.
-            own, other = (np.vecdot(one, one) for one in (vectors, self._vectors))
-            found = 2 * found - other - own[:, None]
-        some = np.flatnonzero(counts)
-        starts = np.cumsum(counts[some]) - counts[some]
-        best = np.maximum.reduceat(found, starts, axis=0)  # (passages, tokens of the query)
-        scores[some] = np.vecdot(best, self._weights)
-        return scores
-
-
-def _round(numbers: Double, exponent: int) -> Double:
-    """Round to multiples of a power of 2."""
-    step = math.ldexp(1.0, exponent)
-    rounded: Double = np.rint(numbers / step) * step
-    return rounded
 
 
 def retrieve(

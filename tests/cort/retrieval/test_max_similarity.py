@@ -8,7 +8,8 @@ import pytest
 
 from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
 from cort.retrieval import max_similarity
-from cort.retrieval.max_similarity import QueryVectors, TokenIndex
+from cort.retrieval.max_similarity import TokenIndex
+from cort.retrieval.token_scores import ExactScores, QueryVectors
 from cort.system.errors import InputError
 
 ORIGIN = Origin(dimension=6, passage_length=24, similarity="cosine", model="m")
@@ -106,10 +107,11 @@ def results(index, queries, depth=15):
 
 
 @pytest.mark.parametrize("kind", ["cosine", "l2"])
-@pytest.mark.parametrize("scale", [1, 50])
+@pytest.mark.parametrize("scale", [1, 50, np.geomspace(1e-3, 1e3, 90)])
 def test_nothing_depends_on_shards_blocks_or_company(tmp_path, generator, monkeypatch, kind, scale):
-    passages, queries = make_passages(generator, scale=scale), make_queries(generator, scale=scale)
-    ids = names(len(passages))
+    scales = np.broadcast_to(scale, 90)
+    passages = [(one * scale).astype(np.float16) for one, scale in zip(make_passages(generator), scales, strict=True)]
+    queries, ids = make_queries(generator, scale=float(scales.max())), names(len(passages))
     expected = results(TokenIndex(write(tmp_path, passages, ids), kind), queries)
     for bounds in ((40,), (11, 12, 64)):
         assert results(TokenIndex(write(tmp_path, passages, ids, bounds, 9), kind), queries) == expected
@@ -126,8 +128,8 @@ def test_only_what_may_be_among_the_best_is_scored_again(tmp_path, generator, mo
     passages, queries = make_passages(generator, 400), make_queries(generator, 3)
     index = TokenIndex(write(tmp_path, passages, names(400)), "cosine")
     seen = []
-    score = max_similarity._Exact.scores
-    monkeypatch.setattr(max_similarity._Exact, "scores", lambda self, some: seen.append(len(some)) or score(self, some))
+    score = ExactScores.scores
+    monkeypatch.setattr(ExactScores, "scores", lambda self, some: seen.append(len(some)) or score(self, some))
     index.search(queries, 20)
     assert sum(seen) < 3 * 30
 
