@@ -133,16 +133,17 @@ class _Asked:
 
     def _parts(self, queries: Sequence[QueryVectors], device: str) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield queries, the vectors of their tokens (e, tokens), and the weights of these (tokens, queries)."""
-        size = max(TOKENS_AT_ONCE // max(self._most, 1), 1) if device == "cpu" else self._count
-        for start in range(0, self._count, size):
-            some = queries[start : start + size]
+        ends = np.cumsum([len(query.weights) for query in queries])
+        cuts = np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1 if device == "cpu" else []
+        for start, end in itertools.pairwise([0, *cuts, self._count]):
+            some = queries[start:end]
             vectors = torch.from_numpy(np.concatenate([query.vectors for query in some])).to(device)
             counts = [len(query.weights) for query in some]
             weights = np.zeros((sum(counts), len(some)), dtype=np.float32)
             weights[np.arange(sum(counts)), np.repeat(np.arange(len(some)), counts)] = np.concatenate(
                 [query.weights for query in some]
             )
-            yield slice(start, start + len(some)), vectors.T.contiguous(), torch.from_numpy(weights).to(device)
+            yield slice(start, end), vectors.T.contiguous(), torch.from_numpy(weights).to(device)
 
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).

@@ -38,8 +38,9 @@ def kind_of(config: Config, system: Config) -> str:
 
 def token_encoders(config: Config) -> list[str]:
     """List the re-rankers that can retrieve; a name that an encoder has, too, means the encoder."""
-    rerankers = {name: one or {} for name, one in config["rerankers"].items() if name not in config["encoders"]}
-    return [name for name, one in rerankers.items() if one.get("kind") == LATE_INTERACTION]
+    rerankers = {name: one or {} for name, one in config.get("rerankers", {}).items()}
+    late = [name for name, one in rerankers.items() if one.get("kind") == LATE_INTERACTION]
+    return [name for name in late if name not in config["encoders"]]
 
 
 def any_of(names: Iterable[str]) -> str:
