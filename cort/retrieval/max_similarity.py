@@ -134,8 +134,8 @@ class _Asked:
     def _parts(self, queries: Sequence[QueryVectors], device: str) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield queries, the vectors of their tokens (e, tokens), and the weights of these (tokens, queries)."""
         ends = np.cumsum([len(query.weights) for query in queries])
-        cuts = np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1 if device == "cpu" else []
-        for start, end in itertools.pairwise([0, *cuts, self._count]):
+        cuts = np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1
+        for start, end in itertools.pairwise([0, *(cuts.tolist() if device == "cpu" else ()), self._count]):
             some = queries[start:end]
             vectors = torch.from_numpy(np.concatenate([query.vectors for query in some])).to(device)
             counts = [len(query.weights) for query in some]
