@@ -36,6 +36,7 @@ class Options:
     lexical: str = optional("{}", "index (what `bm25_index` writes) and cleaning of its texts and of queries", "JSON")
     encoders: str = optional("{}", "model, cleaning, precision, files (shards of the passages)", "JSON")
     rerankers: str = optional("{}", "model, cleaning, precision, files (tokens of the passages)", "JSON")
+    token_encoders: str = optional("{}", "the same of late interaction, with shards of token vectors", "JSON")
     systems: str = required("JSON", "kind and parts of each")
     output: str = required("JSON")
 
@@ -43,9 +44,9 @@ class Options:
 def stage(options: Options) -> None:
     """Check, write."""
     check_positive(options, "depth")
-    lexical, encoders, rerankers, systems = (
-        Node(f"--{name}", json_option(f"--{name}", getattr(options, name)))
-        for name in ("lexical", "encoders", "rerankers", "systems")
+    lexical, encoders, rerankers, token_encoders, systems = (
+        Node(f"--{name.replace('_', '-')}", json_option(f"--{name.replace('_', '-')}", getattr(options, name)))
+        for name in ("lexical", "encoders", "rerankers", "token_encoders", "systems")
     )
     manifest = Manifest(
         dataset=options.dataset,
@@ -55,6 +56,7 @@ def stage(options: Options) -> None:
         encoders=models_of(encoders, Path()),
         rerankers=models_of(rerankers, Path()),
         systems=systems_of(systems, Path()),
+        token_encoders=models_of(token_encoders, Path()),
     )
     check_systems(manifest, "--systems")
     write_manifest(options.output, manifest)

@@ -22,6 +22,7 @@ from workflow.machine import existing_shards
 
 CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".snakemake/log", ".snakemake/slurm_logs", ".snakemake/shadow")
 SOURCES = ("cort", "workflow", "scripts", "tests")
+ENCODINGS = ("embeddings", "token_embeddings")
 SHARD = re.compile(r"passages\.\d+-of-(\d+)\.arrow")
 
 
@@ -47,7 +48,7 @@ def clean(root: Path) -> Iterator[tuple[Path, int]]:
 
 def old_shards(dataset: Path) -> Iterator[Path]:
     """Find the shards that no plan reads: those of another number than the one whose shards are all there."""
-    folders = sorted((dataset / "embeddings").glob("*"))
+    folders = sorted(path for name in ENCODINGS for path in (dataset / name).glob("*"))
     current = existing_shards(folders)
     for folder in folders:
         counts = {path: int(match[1]) for path in sorted(folder.iterdir()) if (match := SHARD.fullmatch(path.name))}

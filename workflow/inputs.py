@@ -163,6 +163,17 @@ def start(config: Config, wildcards: Wildcards) -> list[str]:
     return [weights(config, "encoders", name)] if name else []
 
 
+def token_encoder(config: Config, wildcards: Wildcards) -> str:
+    """Weights of the late-interaction model that a system retrieves with."""
+    return weights(config, "rerankers", config["systems"][wildcards.system]["retrieve"])
+
+
+def query_tokens(config: Config, wildcards: Wildcards) -> str:
+    """Token cache of the queries for the late-interaction model that a system retrieves with."""
+    model = config["rerankers"][config["systems"][wildcards.system]["retrieve"]]
+    return paths.at(paths.TOKENS, config, base_model=model["base_model"], text=f"queries.{wildcards.split}")
+
+
 def graph(config: Config, wildcards: Wildcards) -> str:
     """Graph index of the encoder a system retrieves with."""
     system = config["systems"][wildcards.system]

@@ -130,6 +130,12 @@ def base_model(config: Config, wildcards: Wildcards) -> Words:
     return found + Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
 
 
+def token_precision(config: Config, wildcards: Wildcards) -> Words:
+    """Precision of the late-interaction model that a system retrieves with."""
+    name = config["systems"][wildcards.system]["retrieve"]
+    return among("rerankers.{reranker}", "precision")(config, {"reranker": name})
+
+
 def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config, config["systems"][wildcards.system])

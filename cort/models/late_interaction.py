@@ -13,7 +13,7 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cort.formats.token_embeddings import Origin
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_text
 from cort.models.loading import load_tensors, load_transformer, read_settings
 from cort.models.settings import HEAD, PairSettings
 from cort.models.tokenizer import Template, load_template, load_tokenizer, read_special_tokens
-from cort.models.transformer import accepted_inputs, check_length, count_tokens, forward_by_length, place, single
+from cort.models.transformer import (
+    accepted_inputs,
+    check_length,
+    count_tokens,
+    forward_by_length,
+    model_fingerprint,
+    place,
+    single,
+)
 from cort.system.errors import input_error
 
 Rows = npt.NDArray[np.int64]
@@ -83,6 +92,10 @@ class LateInteraction(nn.Module):
         """Pairs of texts to be scored."""
         return InteractingPairs(queries, passages, template, self.settings, self._fill)
 
+    def texts(self, tokens: Tokens, template: Template, kind: int) -> InteractingTexts:
+        """Texts of a kind (`QUERY` or `PASSAGE`) to be encoded."""
+        return InteractingTexts(tokens, template, self.settings, kind, self._fill)
+
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
         """Take apart: the transformer, and the weights of what follows it."""
         return self.transformer, self.head.state_dict()
@@ -94,6 +107,55 @@ class SpecialTokens:
 
     fill: int = -1
     punctuation: tuple[int, ...] = ()
+
+
+class TokenVectors(NamedTuple):
+    """Vectors of the tokens of some texts that count, one text after the other, in single precision.
+
+    `vectors` is (tokens, dimension), `weights` (tokens,), `counts` (texts,) the number of tokens of each.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32]
+    counts: Rows
+
+
+@dataclass(frozen=True)
+class InteractingTexts:
+    """Token ids of texts of one kind, and how they are framed."""
+
+    tokens: Tokens
+    template: Template
+    settings: PairSettings
+    kind: int
+    fill: int = -1
+
+    def vectors(self, model: nn.Module, rows: Rows, device: torch.device) -> TokenVectors:
+        """Encode the texts of some rows, those of similar length together."""
+        with torch.inference_mode():
+            together = forward_by_length(model, self.sequences(rows), device)  # (rows, width, dimension + 1)
+            counting = together[..., -1] != 0  # (rows, width)
+            kept = together[counting].float().cpu().numpy()  # (tokens, dimension + 1)
+        return TokenVectors(kept[:, :-1], kept[:, -1], counting.sum(1).cpu().numpy())
+
+    def sequences(self, rows: Rows) -> Sequences:
+        """Frame the texts of some rows."""
+
+        def frame(row: int) -> Frame:
+            if self.kind == PASSAGE:
+                return frame_text(self.tokens[rows[row]], self.template, self.settings.max_length, PASSAGE)
+            ids, segments = frame_text(self.tokens[rows[row]], self.template, self.settings.query_length, QUERY)
+            missing = self.settings.query_length - len(ids) if self.fill >= 0 else 0
+            return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
+
+        return Sequences(self.lengths(rows), frame, self.template, str(self.tokens.path))
+
+    def lengths(self, rows: Rows) -> npt.NDArray[np.integer]:
+        """Count the tokens of framed texts."""
+        most = self.settings.max_length if self.kind == PASSAGE else self.settings.query_length
+        if self.kind == QUERY and self.fill >= 0:
+            return np.full(len(rows), most)
+        return np.minimum(self.tokens.lengths[rows] + self.template.extra, most)
 
 
 @dataclass(frozen=True)
@@ -121,7 +183,8 @@ class InteractingPairs:
     def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
         """Encode texts by `forward` and score pairs of their rows; returns (pairs,)."""
         (first, query_of), (second, passage_of) = (np.unique(rows, return_inverse=True) for rows in (queries, passages))
-        query_vectors, passage_vectors = forward(self._texts(first, QUERY)), forward(self._texts(second, PASSAGE))
+        query_vectors = forward(self._of(QUERY).sequences(first))
+        passage_vectors = forward(self._of(PASSAGE).sequences(second))
         places = (
             torch.split(torch.from_numpy(of).to(query_vectors.device), PAIRS_AT_ONCE) for of in (query_of, passage_of)
         )
@@ -139,29 +202,14 @@ class InteractingPairs:
     def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
         """Count the tokens that each pair adds to those before it."""
         total = np.zeros(len(queries), dtype=np.int64)
-        for rows, lengths in ((queries, self._lengths(queries, QUERY)), (passages, self._lengths(passages, PASSAGE))):
+        for kind, rows in ((QUERY, queries), (PASSAGE, passages)):
             new = np.unique(rows, return_index=True)[1]
-            total[new] += lengths[new]
+            total[new] += self._of(kind).lengths(rows[new])
         return total
 
-    def _texts(self, rows: Rows, kind: int) -> Sequences:
-        def frame(row: int) -> Frame:
-            if kind == PASSAGE:
-                return frame_text(self.passages[rows[row]], self.template, self.settings.max_length, PASSAGE)
-            ids, segments = frame_text(self.queries[rows[row]], self.template, self.settings.query_length, QUERY)
-            missing = self.settings.query_length - len(ids) if self.fill >= 0 else 0
-            return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
-
-        source = self.queries if kind == QUERY else self.passages
-        return Sequences(self._lengths(rows, kind), frame, self.template, str(source.path))
-
-    def _lengths(self, rows: Rows, kind: int) -> npt.NDArray[np.integer]:
-        tokens, most = self.passages, self.settings.max_length
-        if kind == QUERY:
-            tokens, most = self.queries, self.settings.query_length
-            if self.fill >= 0:
-                return np.full(len(rows), most)
-        return np.minimum(tokens.lengths[rows] + self.template.extra, most)
+    def _of(self, kind: int) -> InteractingTexts:
+        tokens = self.queries if kind == QUERY else self.passages
+        return InteractingTexts(tokens, self.template, self.settings, kind, self.fill)
 
 
 def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
@@ -198,6 +246,23 @@ def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template
     model = LateInteraction(transformer, settings, find_special_tokens(folder, settings))
     load_tensors(folder, HEAD, model.head, PairSettings)
     return model.eval(), template
+
+
+def load_token_encoder(folder: str | Path) -> tuple[LateInteraction, Template]:
+    """Load a model folder to encode texts apart.
+
+    :raises InputError: a re-ranker of another kind.
+    """
+    kind = read_settings(folder, PairSettings).kind
+    if kind != "late_interaction":
+        expected = "one of the kind late_interaction"
+        raise input_error(Path(folder) / PairSettings.FILE, f"a re-ranker of the kind {kind}", expected, "name another")
+    return load_late_interaction(folder)
+
+
+def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
+    """Say what a model's token vectors are made with."""
+    return Origin(settings.dimension, settings.max_length, settings.similarity, model_fingerprint(folder))
 
 
 def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTokens:

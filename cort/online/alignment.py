@@ -15,8 +15,11 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import Sequences
 from cort.models.encoder import texts_of
 from cort.models.kernel_pooling import PASSAGE, QUERY, KernelPooling, pool_kernels
+from cort.models.rerankers import PairsToScore
 from cort.models.transformer import single
-from cort.online.neural import QueryEncoder, Reranker, TokenIds
+from cort.online.neural import QueryEncoder, Reranker
+from cort.online.token_vectors import TokenSearch
+from cort.online.tokenizer import TokenIds
 
 ONE = np.zeros(1, np.int64)
 
@@ -63,7 +66,7 @@ def _token_vectors(encoder: QueryEncoder, ids: TokenIds, kind: str) -> tuple[lis
     return encoder.tokenize.names(kept), functional.normalize(vectors, dim=-1)
 
 
-def best_matches(reranker: Reranker, query: str, row: int) -> list[Match]:
+def best_matches(reranker: Reranker | TokenSearch, pairs: PairsToScore, row: int) -> list[Match]:
     """Find what late interaction adds up: of each token of a query the best match, which counts `weight` times.
 
     Special tokens are among them, and what fills a query up; tokens that count nothing are not.
@@ -75,7 +78,7 @@ def best_matches(reranker: Reranker, query: str, row: int) -> list[Match]:
         seen.append((batch["input_ids"][0], found[0]))
         return found
 
-    _score(reranker, query, row, forward)
+    _score(pairs, row, reranker.device, forward)
     (query_ids, queries), (passage_ids, passages) = seen
     (vectors, weights), (known, counts) = ((one[..., :-1], one[..., -1]) for one in (queries, passages))
     if not counts.any():
@@ -122,16 +125,14 @@ def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, flo
         found.extend(zip(tokens, scores.tolist(), strict=True))
         return score
 
-    _score(reranker, query, row, forward)
+    _score(reranker.pairs(query), row, reranker.device, forward)
     return [*found, ("", model.weigh.bias.item())]
 
 
-def _score(reranker: Reranker, query: str, row: int, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:
+def _score(pairs: PairsToScore, row: int, device: torch.device, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:
     """Score a pair by `forward`, which is given all that goes through the model."""
     with torch.inference_mode():
-        reranker.pairs(query).scores(
-            lambda sequences: forward(_on(sequences, reranker.device)), ONE, np.array([row], np.int64)
-        )
+        pairs.scores(lambda sequences: forward(_on(sequences, device)), ONE, np.array([row], np.int64))
 
 
 def _on(sequences: Sequences, device: torch.device) -> dict[str, Tensor]:

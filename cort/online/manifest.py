@@ -4,6 +4,7 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 
 * bm25: `lexical`, the name of an index, and `k1` and `b`, or `parameters`, a file with both
 * exact: `encoder`
+* late_interaction: `token_encoder`
 * one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
   is to show
 * one of `FUSIONS`: `parts`, names of systems, the first-named first; with rrf `k`; with linear `normalization`, and
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -38,6 +39,7 @@ System: TypeAlias = Mapping[str, Any]
 KEYS: Mapping[str, set[tuple[str, ...]]] = {
     "bm25": {("lexical", "k1", "b"), ("lexical", "parameters")},
     "exact": {("encoder",)},
+    "late_interaction": {("token_encoder",)},
     **{kind: {("encoder", "index", "width"), ("encoder", "index", "audit", "recall")} for kind in GRAPHS},
     **{method: {("parts",)} for method in FUSIONS},
     "rrf": {("parts",), ("parts", "k")},
@@ -47,7 +49,12 @@ KEYS: Mapping[str, set[tuple[str, ...]]] = {
 #: keys whose value is a path
 PATHS = ("index", "parameters", "audit", "tuned")
 #: keys whose value is the name of a model or of a term-based index, and where that is
-SECTIONS = (("encoders", "encoder"), ("rerankers", "reranker"), ("lexical", "lexical"))
+SECTIONS = (
+    ("encoders", "encoder"),
+    ("rerankers", "reranker"),
+    ("token_encoders", "token_encoder"),
+    ("lexical", "lexical"),
+)
 DEEPEST, LARGEST = 100_000, 1_000_000
 #: keys whose value is a number, its kind and its bounds
 NUMBERS: Mapping[str, tuple[type, float, float]] = {
@@ -66,7 +73,8 @@ REMEDY = "run `snakemake` again"
 class Model:
     """A model folder, how its texts are cleaned, the precision of its products, and its `files`.
 
-    Of an encoder these are the shards of the passages' vectors, of a re-ranker the token cache of the passages.
+    Of an encoder, also one of tokens, these are the shards of the passages' vectors; of a re-ranker, the token cache of
+    the passages.
     """
 
     model: Path
@@ -104,6 +112,7 @@ class Manifest:
     encoders: Mapping[str, Model]
     rerankers: Mapping[str, Model]
     systems: Mapping[str, System]
+    token_encoders: Mapping[str, Model] = field(default_factory=dict)
 
     def parts_of(self, name: str) -> list[str]:
         """Systems whose results a system is made from."""
@@ -159,6 +168,8 @@ def read_manifest(path: str | Path) -> Manifest:
         encoders=models_of(found["encoders"], path.parent),
         rerankers=models_of(found["rerankers"], path.parent),
         systems=systems_of(found["systems"], path.parent),
+        # Manifests that are older than these have none.
+        token_encoders=models_of(found["token_encoders"], path.parent) if "token_encoders" in found.value else {},
     )
     check_systems(manifest, path)
     return manifest

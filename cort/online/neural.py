@@ -3,53 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
-from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.records import Ranking
 from cort.formats.tokens import Tokens
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import PairsToScore, load_reranker
-from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
+from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
+from cort.online.token_vectors import TokenSearch
+from cort.online.tokenizer import TokenIds, Tokenizer
 from cort.retrieval.audits import audited_width
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error
 
-TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
 # Vectors are held in memory if they take one of so many parts of it.
 PART_OF_MEMORY = 4
-
-
-class Tokenizer:
-    """Token ids of texts as the stage `tokenize` makes them."""
-
-    def __init__(self, folder: Path, form: str) -> None:
-        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
-
-    def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
-        """Convert texts to the form of the model's and tokenize, without special tokens."""
-        prompt = self._prompts[kind]
-        converted = [f"{prompt}{text}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
-        encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-
-    def names(self, tokens: Iterable[int]) -> list[str]:
-        """Tokens as the vocabulary has them."""
-        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
 
 
 class QueryEncoder:
@@ -132,7 +112,9 @@ class Reranker:
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
 
 
-Opened = tuple[dict[str, QueryEncoder], dict[str, ExactSearch], dict[str, GraphSearch], dict[str, Reranker]]
+Opened = tuple[
+    dict[str, QueryEncoder], dict[str, ExactSearch], dict[str, GraphSearch], dict[str, Reranker], dict[str, TokenSearch]
+]
 
 
 def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Opened:
@@ -145,7 +127,8 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
     torch.set_num_threads(threads)
     device = torch.device(devices[0])
     systems = needed.values()
-    named = {key: {one[key]: None for one in systems if key in one} for key in ("encoder", "reranker")}
+    keys = ("encoder", "reranker", "token_encoder")
+    named = {key: {one[key]: None for one in systems if key in one} for key in keys}
     encoders = {name: QueryEncoder(manifest.encoders[name], device) for name in named["encoder"]}
     exact = {one["encoder"]: encoders[one["encoder"]].shards for one in systems if one["kind"] == "exact"}
     open_once = cache(open_index)
@@ -166,4 +149,6 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
 
     searches = {name: ExactSearch(shards, devices, threads) for name, shards in exact.items()}
     graphs = {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS}
-    return encoders, searches, graphs, {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}
+    rerankers = {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}
+    tokens = {name: TokenSearch(manifest.token_encoders[name], device) for name in named["token_encoder"]}
+    return encoders, searches, graphs, rerankers, tokens

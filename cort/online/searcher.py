@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
 from cort.online.lucene import LuceneProcess
 from cort.online.manifest import REMEDY, LexicalIndex, Manifest, System
+from cort.online.models import Models
 from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
@@ -27,9 +25,6 @@ from cort.retrieval.rerank import mix, rerank
 from cort.retrieval.weights import read_weights, weight_of
 from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
-
-if TYPE_CHECKING:
-    from cort.online.neural import ExactSearch, GraphSearch, QueryEncoder, Reranker
 
 # Seconds. A thread that waits for Python's lock gets it after this: the one that takes BM25's answer.
 SWITCH = 0.0005
@@ -57,16 +52,6 @@ class Answer:
     system: str
     results: list[Result]
     milliseconds: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Models:
-    """What computes: by name of the encoder or re-ranker; graphs by name of the system."""
-
-    encoders: Mapping[str, QueryEncoder] = field(default_factory=dict)
-    exact: Mapping[str, ExactSearch] = field(default_factory=dict)
-    graphs: Mapping[str, GraphSearch] = field(default_factory=dict)
-    rerankers: Mapping[str, Reranker] = field(default_factory=dict)
 
 
 class Searcher:
@@ -181,18 +166,18 @@ class Searcher:
         self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float]
     ) -> dict[str, list[Ranking]]:
         found = {}
-        vectors: dict[str, npt.NDArray[np.float32]] = {}
+        vectors: dict[int, Any] = {}
         for name, depth in leaves.items():
-            encoder = self._known[name]["encoder"]
-            if encoder not in vectors:
-                model = self.models.encoders[encoder]
+            encoder, opened = self.models.retriever(name, self._known[name])
+            if id(encoder) not in vectors:
                 with timed(times, "tokenize"):
-                    tokens = model.tokenize(texts)
+                    tokens = encoder.tokenize(texts)
                 with timed(times, "encode"):
-                    vectors[encoder] = model.encode(tokens)
-            opened = self.models.graphs.get(name) or self.models.exact[encoder]
+                    vectors[id(encoder)] = encoder.encode(tokens)
+            # Vectors are of the kind that is searched, as both are of one encoder.
+            search: Callable[[Any, int], list[Ranking]] = opened.search
             with timed(times, "search"):
-                found[name] = opened.search(vectors[encoder], depth)
+                found[name] = search(vectors[id(encoder)], depth)
         return found
 
     def _combine(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
 from cort.retrieval.fusion import FUSIONS, Settings
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.normalization import normalize
+
+if TYPE_CHECKING:
+    from cort.online.alignment import Match
 
 Cell: TypeAlias = str | float | int | None
 
@@ -115,6 +118,29 @@ def _by_vectors(case: Case) -> Reason:
     return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
 
 
+#: what is said of late interaction, and of the columns of its matches
+MATCHES = (
+    "Each token of the query adds its weight times its similarity to the nearest token of the passage.",
+    ["token", "nearest in the passage", "similarity", "weight", "adds"],
+)
+
+
+def matches_of(matches: Sequence[Match]) -> list[list[Cell]]:
+    """Rows of a table of matches."""
+    return [[one.token, one.match, one.similarity, one.weight, one.weight * one.similarity] for one in matches]
+
+
+def _by_tokens(case: Case) -> Reason:
+    from cort.online.alignment import best_matches
+
+    searcher = case.searcher
+    model = searcher.models.token_encoders[searcher.manifest.systems[case.name]["token_encoder"]]
+    [passage] = searcher.passages.texts([case.doc_id])
+    about, columns = MATCHES
+    rows = matches_of(best_matches(model, model.pairs(case.text, passage), 0))
+    return case.reason(about, columns=columns, rows=rows, total=True)
+
+
 def _in_turns(_: Settings, parts: Sequence[Case]) -> tuple[str, list[str], list[list[Cell]]]:
     return "The parts take turns, the first-named first; the score is 1 / rank.", [], [[] for _ in parts]
 
@@ -194,12 +220,8 @@ def _of_model(case: Case, name: str, rank: int, score: float) -> Reason:
     columns: list[str] = []
     rows: list[list[Cell]] = []
     if kind == "late_interaction":
-        about = "Each token of the query adds its weight times its similarity to the nearest token of the passage."
-        columns = ["token", "nearest in the passage", "similarity", "weight", "adds"]
-        rows = [
-            [one.token, one.match, one.similarity, one.weight, one.weight * one.similarity]
-            for one in alignment.best_matches(model, case.text, row)
-        ]
+        about, columns = MATCHES
+        rows = matches_of(alignment.best_matches(model, model.pairs(case.text), row))
     elif kind in ("knrm", "conv_knrm"):
         about = "What its kernels count for each token of the query, weighed; the last row is the bias of the layer."
         columns = ["token", "adds"]
@@ -212,6 +234,7 @@ REASONS: Mapping[str, Callable[[Case], Reason]] = {
     "bm25": _by_terms,
     "exact": _by_vectors,
     **dict.fromkeys(GRAPHS, _by_vectors),
+    "late_interaction": _by_tokens,
     **dict.fromkeys(FUSIONS, _by_fusion),
     "rerank": _by_reranking,
 }

@@ -15,15 +15,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
-from cort.retrieval.topk import FEW, Sieve
+from cort.retrieval.topk import FEW, Alphabet, Sieve
 from cort.retrieval.vectors import Block, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
 from cort.system.errors import input_error
 
@@ -56,12 +54,8 @@ class ExactIndex:
     ) -> None:
         # Other settings multiply with fewer bits than the margin allows for.
         torch.set_float32_matmul_precision("highest")
-        ids = all_ids(passages).combine_chunks()
-        by_id = pc.sort_indices(ids).to_numpy()
-        self._places = np.empty(len(ids), dtype=np.int64)
-        self._places[by_id] = np.arange(len(ids))
-        self._sorted_ids = ids.take(pa.array(by_id))
-        fits = 4 * len(ids) * passages[0].dimension <= memory_mb << 20
+        self._order = Alphabet(all_ids(passages))
+        fits = 4 * len(self._order) * passages[0].dimension <= memory_mb << 20
         by_dimension = fits and one_by_one and set(devices) == {"cpu"}
         self._stored: Sequence[MappedVectors | HeldVectors]
         if fits:
@@ -73,12 +67,11 @@ class ExactIndex:
         self._parts = self._divide(devices, _Few(threads, by_dimension=by_dimension))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._order)
 
     def ids(self, places: Rows) -> list[str]:
         """Document ids by their alphabetical places."""
-        found: list[str] = self._sorted_ids.take(pa.array(places)).to_pylist()
-        return found
+        return self._order.ids(places)
 
     def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries of shape (queries, dimension).
@@ -113,11 +106,7 @@ class ExactIndex:
         for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
             vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
             scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
-        # Adding 0 makes -0 into 0, which is its equal but looks different.
-        scores += 0.0
-        places = self._places[rows]
-        best = np.lexsort((places, -scores))[:depth]
-        return scores[best], places[best]
+        return self._order.best(scores, rows, depth)
 
     def _divide(self, devices: Sequence[str], few: _Few) -> list[_Part]:
         stored = zip(self._stored, self._first[:-1].tolist(), strict=True)

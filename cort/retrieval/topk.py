@@ -1,9 +1,18 @@
-"""The passages that can be among the best of a query, out of scores that come in batches."""
+"""The passages that can be among the best of a query, out of scores that come in batches; and the best of them."""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
+
+Scores: TypeAlias = npt.NDArray[np.float32]
+Places: TypeAlias = npt.NDArray[np.int64]
 
 # With so few queries at once a processor waits for memory: each product by itself, in threads, is the fastest.
 FEW = 3
@@ -11,6 +20,32 @@ FEW = 3
 FEW_GROUP, GROUP = 32, 8
 # Candidates are sifted when a query may have this many times `depth`; a few spare ones come cheaper than a second look.
 SIFTED_AT, SPARE = 2, 32
+
+
+class Alphabet:
+    """Ids of all passages by their places in alphabetical order, which decides between equal scores."""
+
+    def __init__(self, ids: pa.ChunkedArray) -> None:
+        by_id = pc.sort_indices(ids).to_numpy()
+        self._places = np.empty(len(ids), dtype=np.int64)
+        self._places[by_id] = np.arange(len(ids))
+        self._sorted = ids.combine_chunks().take(pa.array(by_id))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def ids(self, places: Places) -> list[str]:
+        """Document ids by their places."""
+        found: list[str] = self._sorted.take(pa.array(places)).to_pylist()
+        return found
+
+    def best(self, scores: Scores, rows: Places, depth: int) -> tuple[Scores, Places]:
+        """Order passages of some rows by (-score, doc_id); the first `depth` scores and places."""
+        # Adding 0 makes -0 into 0, which is its equal but looks different.
+        scores = scores + np.float32(0)
+        places = self._places[rows]
+        best = np.lexsort((places, -scores))[:depth]
+        return scores[best], places[best]
 
 
 class Sieve:

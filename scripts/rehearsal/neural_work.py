@@ -21,7 +21,7 @@ from workflow.planning.flops import HEAVY, work
 
 EXA, HOUR = 1e18, 3600.0
 GPUS = (1, 4, 8)
-SHARDED = {"encode"}
+SHARDED = {"encode", "encode_tokens"}
 # Models of the hub that are known without asking it: what their config.json says.
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096}
 KNOWN: Mapping[str, Model] = {

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from contextlib import closing
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ import yaml
 from safetensors.torch import load_file
 
 from cort.formats.runs import read_run
-from cort.formats.tables import EXPANSIONS, PASSAGES, TRIPLES, read_table
+from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
+from cort.online.manifest import read_manifest
+from cort.online.searcher import open_searcher
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
 from tests.support.released import write_modules, write_transformer
-from tests.support.workflow import T5, planned, released_config
+from tests.support.workflow import T5, late_config, planned, released_config
 
 pytestmark = pytest.mark.slow
 
@@ -194,3 +197,32 @@ def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path
     assert plan.main(["--configfile", "released.yaml"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")
+
+
+@pytest.mark.exhaustive
+def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
+    folder = copy_with_tiny(tmp_path / "tree")
+    config = late_config(yaml.safe_load((folder / TINY).read_text("utf-8")))
+    (folder / "late.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "late.yaml", "--set-scatter", "encode=2")
+    assert status == 0, output[-10_000:]
+    jobs, results = planned(output), folder / "results/late"
+    assert (jobs["encode_tokens"], jobs["retrieve_tokens"], jobs["score"], jobs["rerank"]) == (2, 1, 1, 1)
+    page = (results / "report/index.html").read_text("utf-8")
+    assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
+    first, second = (read_run(results / f"runs/test/{name}.trec") for name in ("late", "bm25-late"))
+    for one, other in zip(first, second, strict=True):
+        scores = dict(zip(one.doc_ids, one.scores, strict=True))
+        reranked = dict(zip(other.doc_ids[:20], other.scores, strict=False))
+        shared = [(scores[name], score) for name, score in reranked.items() if name in scores]
+        assert shared
+        # Those that re-ranking scored have the same scores, but for half precision.
+        assert all(own == pytest.approx(score, rel=5e-3) for own, score in shared)
+    manifest = read_manifest(results / "manifest.json")
+    with closing(open_searcher(manifest, ["late", "late+bm25", "bm25-late"])) as searcher:
+        queries = read_table(results / "collection/queries.test.parquet", QUERIES)["text"].to_pylist()
+        for ranking, text in zip(first, queries, strict=True):
+            answer = searcher.search("late", text, searcher.manifest.depth)
+            assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
+            assert answer.milliseconds.keys() == {"tokenize", "encode", "search", "total"}
+        assert searcher.search("late+bm25", queries[0], 5).results[0].doc_id == first[0].doc_ids[0]

@@ -32,8 +32,10 @@ SUBMITTED = RULES.keys() - LOCAL - UNUSED
 ON_GPUS = {
     "encode",
     "encode_queries",
+    "encode_tokens",
     "latency",
     "retrieve",
+    "retrieve_tokens",
     "score",
     "train",
     "train_reranker",

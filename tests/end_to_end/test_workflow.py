@@ -21,6 +21,7 @@ from tests.support.workflow import (
     RULES,
     SYSTEMS,
     UNUSED,
+    late_config,
     module_of,
     parser_of,
     planned,
@@ -101,6 +102,7 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
         write_released(tree),
         write_ready(tree),
         write_weighed(tree),
+        write_late(tree),
         write_public(tree),
     ):
         status, output = snakemake(tree, "--dry-run", "--configfile", configfile)
@@ -170,11 +172,18 @@ def write_weighed(tree):
     return "weighed.yaml"
 
 
+def write_late(tree):
+    """Write an experiment of late interaction."""
+    config = late_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")))
+    (tree / "late.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "late.yaml"
+
+
 def test_every_command_is_one_the_stage_takes(tree):
     commands = set()
     configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
     configfiles += [write_pretrained(tree), write_public(tree), write_released(tree), write_ready(tree)]
-    configfiles += [write_weighed(tree)]
+    configfiles += [write_weighed(tree), write_late(tree)]
     for configfile in configfiles:
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
         assert status == 0, output

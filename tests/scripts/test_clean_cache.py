@@ -36,7 +36,7 @@ def test_caches_and_logs_go_with_their_size(root):
 
 
 def test_shards_of_another_number_go_if_the_present_ones_are_all_there(root):
-    whole, part = (root / "results" / "d" / "embeddings" / name for name in ("whole", "part"))
+    whole, part = (root / "results" / "d" / name for name in ("embeddings/whole", "token_embeddings/part"))
     kept = [shard(whole, number, 2) for number in (1, 2)] + [shard(part, 1, 2), shard(part, 1, 3)]
     old = shard(whole, 2, 3)
     assert list(clean(root)) == [(old, 4)]

@@ -1,6 +1,6 @@
 """What the tests of plans share: a machine, benchmark files."""
 
-from workflow.planning.flops import Machine
+from workflow.planning.speed import Machine
 
 REFERENCE = Machine(cores=8, flops={"fp32": 7.0e10})
 

@@ -43,7 +43,7 @@ UNUSED = RAW | {
     "latency",
     "score_triples",
 }
-UNUSED |= {"fuse_tune", "rerank_tune"}
+UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens"}
 
 
 def module_of(rule):
@@ -122,4 +122,22 @@ def weighed_config(tiny, model, revision):
         "expanders": expanders,
         "lexical": lexical,
         "systems": {name: {"retrieve": name} for name in ("bm25", *lexical)},
+    }
+
+
+def late_config(tiny):
+    """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's."""
+    config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
+    cross = tiny["rerankers"]["cross"]
+    late = {key: cross[key] for key in ("base_model", "query_length", "depth", "training")}
+    late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
+    return config | {
+        "dataset": "late",
+        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], "negatives": 1}}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "late": {"retrieve": "late"},
+            "late+bm25": {"interleave": ["late", "bm25"]},
+            "bm25-late": {"rerank": "bm25", "reranker": "late", "depth": 20},
+        },
     }

@@ -253,7 +253,7 @@ def test_without_latency_and_consistency_there_is_none():
 
 def test_names_of_latencies_are_those_that_are_written(configs):
     config = configs[MSMARCO]
-    words = manifest_options(config, lambda _: ["shard"])
+    words = manifest_options(config, lambda *_: ["shard"])
     systems = json.loads(words[words.index("--systems") + 1])
     manifest = Manifest("msmarco", 1000, Path("p"), {}, {}, {}, systems)
     rows = []

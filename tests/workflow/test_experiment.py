@@ -34,6 +34,11 @@ from workflow.report_inputs import exports, of_trainings
 SYSTEMS = ", ".join(changed({})["systems"])
 CROSS = "reranker: cross"
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
+# A re-ranker that can retrieve.
+LATE = {
+    "rerankers late": {"base_model": "small", "kind": "late_interaction", "depth": 20, "max_length": 60},
+    "rerankers late pairs": {"first_rank": 1, "last_rank": 20, "minimum_results": 5},
+}
 MISTAKES = {
     # The shape.
     "unknown key": (
@@ -365,6 +370,29 @@ MISTAKES = {
     "hnsw with bm25": (
         {"systems bm25 hnsw": {}},
         "systems.bm25.hnsw: found hnsw with bm25, expected it with an encoder; name an encoder or remove it",
+    ),
+    "a re-ranker that cannot retrieve": (
+        {"systems cort retrieve": "cross"},
+        "systems.cort.retrieve: found 'cross', a cross_encoder, expected a re-ranker of the kind late_interaction, "
+        "which alone retrieves; name an encoder or change the kind",
+    ),
+    "onng with late interaction": (
+        {**LATE, "systems late": {"retrieve": "late", "onng": {}}},
+        "systems.late.onng: found onng with late interaction, expected it with an encoder; remove it",
+    ),
+    "bm25 with late interaction": (
+        {**LATE, "systems late": {"retrieve": "late", "bm25": {"k1": 1, "b": 0.5}}},
+        "systems.late.bm25: found bm25 with late interaction, expected it with an index under lexical; remove it",
+    ),
+    "an unknown late interaction": (
+        {**LATE, "systems late": {"retrieve": "lat"}},
+        "systems.late.retrieve: found 'lat', expected one of bm25, expanded, weighed, encoder, late; did you mean "
+        "late?",
+    ),
+    "late interaction that learns from itself": (
+        {**LATE, "systems late": {"retrieve": "late"}, "rerankers late pairs system": "late"},
+        "systems.late: found the circle late -> late, expected no system to wait for itself; break it, or give a "
+        "re-ranker of several of them a copy under another name",
     ),
     "two indexes": (
         {"systems cort-onng hnsw": {}},
@@ -927,6 +955,18 @@ def test_kinds_and_names():
     for kind in set(kinds.values()):
         matched = {name for name in kinds if re.fullmatch(names_of_kind(config, kind), name)}
         assert matched == {name for name in kinds if kinds[name] == kind}
+
+
+def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name():
+    config = complete(changed({**LATE, "systems late": {"retrieve": "late"}}), "tiny.yaml")
+    assert kind_of(config, config["systems"]["late"]) == "late_interaction"
+    assert used_models(config, "rerankers") == ["cross", "late"]
+    assert systems_with(config, "late") == ["late"]
+    assert describe(config, "late") == "late interaction late, exact search"
+    renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
+    config = complete(changed(renamed), "tiny.yaml")
+    assert kind_of(config, config["systems"]["cort"]) == "exact"
+    assert used_models(config, "rerankers") == ["cross"]
 
 
 def test_names_of_no_system_match_nothing():

@@ -28,7 +28,8 @@ from workflow.planning.costs import (
 )
 from workflow.planning.dryrun import DryRun
 from workflow.planning.facts import Texts, gather, model_from, read_table, read_texts
-from workflow.planning.flops import measure, work
+from workflow.planning.flops import work
+from workflow.planning.speed import measure
 
 RULES = Path(__file__).parents[2] / "workflow" / "rules"
 BERT = model_from({})
@@ -192,6 +193,20 @@ def test_late_interaction_scores_with_the_vectors_of_many_passages_in_memory(con
     assert 6_000 * 64 * 64 * 4 < more.memory - less.memory < 8_192 * 64 * 64 * 4
     few, many = (reranking(config, docstrings, 8, "score", **kind, depth=depth).flops for depth in (32, 64))
     assert many == pytest.approx(2 * few, rel=0.1)
+
+
+def test_late_interaction_retrieves_with_all_tokens_of_all_passages(config, docstrings):
+    kind = {"kind": "late_interaction", "max_length": 64, "base_model": "small"}
+    config["systems"]["late"] = {"retrieve": "cross"}
+    whole = reranking(config, docstrings, 8, "encode_tokens", **kind, dimension=128)
+    length = docstrings.passages.tokens(64)
+    assert whole.disk == pytest.approx(docstrings.passages.count * (length * 128 * 2 + 50 + 8))
+    part = work(job("encode_tokens", reranker="cross", scatteritem="2-of-4"), config, docstrings)
+    assert (part.disk, part.flops) == (whole.disk / 4, whole.flops / 4)
+    search = job("retrieve_tokens", system="late", split="test")
+    less = work(search, config, docstrings).flops
+    config["rerankers"]["cross"]["dimension"] = 64
+    assert less / work(search, config, docstrings).flops == pytest.approx(2, rel=0.05)
 
 
 def test_kernel_pooling_has_the_word_vectors_alone(config, docstrings):

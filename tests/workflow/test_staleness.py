@@ -1,6 +1,6 @@
 """What runs again after a change: the table in staleness.yaml against Snakemake's plan, exactly, job by job.
 
-The tiny experiment is really built. Six more, for the settings it cannot have, are marked as built instead: empty
+The tiny experiment is really built. Others, for the settings it cannot have, are marked as built instead: empty
 files in the place of results, and `snakemake --touch` to record how they would have been made.
 
 `make test` plans the keys that the table calls representative, and checks of all others that a rule's params name them;
@@ -20,7 +20,7 @@ from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.common import COMMIT
 from tests.support.imports import MODULES, program
-from tests.support.workflow import RULES, module_of, ready_config, released_config, weighed_config
+from tests.support.workflow import RULES, late_config, module_of, ready_config, released_config, weighed_config
 from workflow import why
 from workflow.planning.dryrun import dry_run
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
-EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings", "weighed")
+EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings", "weighed", "late")
 
 
 def leaves(schema, path=""):
@@ -75,7 +75,7 @@ def params():
 
 @pytest.fixture(scope="module")
 def tree(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and six more are marked as built."""
+    """A copy of the project in which the tiny experiment is built and others are marked as built."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
@@ -95,6 +95,7 @@ def tree(built, tmp_path_factory):
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
     pretend(folder, weighed_config(config, "tiny/model", COMMIT))
+    pretend(folder, late_config(config))
     pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25})
     return folder
 

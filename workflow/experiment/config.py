@@ -17,6 +17,8 @@ TRAINING_SPLITS = ("train", "validation")
 KINDS = ("retrieve", "interleave", "fuse", "rerank", "run")
 # The index that is always there.
 BM25 = "bm25"
+# Of re-rankers that retrieve as well, and of systems that retrieve with one.
+LATE_INTERACTION = "late_interaction"
 # Kinds of systems that merge the runs of others.
 FUSION_KINDS = ("interleave", "fuse")
 # Section of what changes an index's texts -> the key of an index that names one.
@@ -24,12 +26,21 @@ CHANGES = {"expanders": "expand", "weighers": "weigh"}
 
 
 def kind_of(config: Config, system: Config) -> str:
-    """Tell how a system's run is made: bm25, exact, onng, hnsw, interleave, fuse, rerank or run."""
+    """Tell how a system's run is made: bm25, late_interaction, exact, onng, hnsw, interleave, fuse, rerank or run."""
     if "retrieve" not in system:
         return next(kind for kind in KINDS if kind in system)
     if system["retrieve"] in config["lexical"]:
         return "bm25"
+    if system["retrieve"] in token_encoders(config):
+        return LATE_INTERACTION
     return next((kind for kind in GRAPHS if kind in system), "exact")
+
+
+def token_encoders(config: Config) -> list[str]:
+    """List the re-rankers that can retrieve; a name that an encoder has, too, means the encoder."""
+    rerankers = {name: one or {} for name, one in config.get("rerankers", {}).items()}
+    late = [name for name, one in rerankers.items() if one.get("kind") == LATE_INTERACTION]
+    return [name for name in late if name not in config["encoders"]]
 
 
 def any_of(names: Iterable[str]) -> str:

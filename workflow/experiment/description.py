@@ -18,6 +18,8 @@ def describe(config: Config, name: str) -> str:
             own, index = system.get("bm25"), config["lexical"][system["retrieve"]]
             made = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
             return f"BM25, Anserini{made}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
+        case "late_interaction":
+            return f"late interaction {system['retrieve']}, exact search"
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng" | "hnsw" as kind:

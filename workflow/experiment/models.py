@@ -12,6 +12,7 @@ from workflow.experiment.config import (
     kind_of,
     one_or_more,
     splits_of,
+    token_encoders,
     tuned_systems,
     used_by_indexes,
     with_parts,
@@ -41,9 +42,17 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
             visit("encoders", model.get("start"))
             visit("rerankers", model.get("teacher"))
 
-    for section, (key, _) in LEARNERS.items():
-        visit(section, system.get(key))
+    for section, name in own_models(config, system):
+        visit(section, name)
     return list(found)
+
+
+def own_models(config: Config, system: Config) -> list[tuple[str, str]]:
+    """List the models that a system retrieves or re-ranks with, as (section, name): one or none."""
+    named: dict[str, str] = {section: system.get(key, "") for section, (key, _) in LEARNERS.items()}
+    if named["encoders"] in token_encoders(config):
+        named = {"rerankers": named["encoders"]}
+    return [(section, name) for section, name in named.items() if name in config[section]]
 
 
 def sources(examples: Config) -> list[str]:
@@ -131,10 +140,9 @@ def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
 
 
 def systems_with(config: Config, model: str) -> list[str]:
-    """List the systems that retrieve with an encoder, or re-rank with a re-ranker."""
-    section, model = named_models(config)[model]
-    key = LEARNERS[section][0]
-    return [name for name, system in config["systems"].items() if system.get(key) == model]
+    """List the systems that retrieve or re-rank with a model."""
+    wanted = named_models(config)[model]
+    return [name for name, system in config["systems"].items() if wanted in own_models(config, system)]
 
 
 def teachers(config: Config) -> list[str]:

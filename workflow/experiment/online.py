@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS
@@ -19,24 +19,28 @@ from workflow.experiment.config import (
     tuned_by,
     tuned_index,
 )
-from workflow.experiment.models import LEARNERS, used_models
+from workflow.experiment.models import own_models, used_models
 from workflow.params import Words, flat, option
 
+Shards: TypeAlias = Callable[[str, str], Sequence[str]]
+# Models as a manifest has them: the section of the config. A re-ranker that retrieves is an encoder of tokens, too.
+OPENED = {"encoders": "encoders", "rerankers": "rerankers", "token_encoders": "rerankers"}
 
-def manifest_options(config: Config, shards: Callable[[str], Sequence[str]]) -> Words:
+
+def manifest_options(config: Config, shards: Shards) -> Words:
     """Options of the stage `manifest`; paths are those of the workflow.
 
     :param config: with defaults.
-    :param shards: files of the passages' vectors, by name of the encoder.
+    :param shards: files of the passages' vectors, by section and name of the model.
     """
     systems = searchable(config)
     models = {
-        section: {
-            name: _model(config, section, name, shards)
+        one: {
+            name: _model(config, one, name, shards)
             for name in used_models(config, section)
-            if any(config["systems"][system].get(key) == name for system in systems)
+            if any(_opens(config, config["systems"][system], one, name) for system in systems)
         }
-        for section, (key, _) in LEARNERS.items()
+        for one, section in OPENED.items()
     }
     searched = dict.fromkeys(config["systems"][name].get("retrieve") for name in systems)
     indexes = {name: _index(config, name) for name in searched if name in config["lexical"]}
@@ -47,10 +51,10 @@ def manifest_options(config: Config, shards: Callable[[str], Sequence[str]]) -> 
     return Words(words, {**flat(found), "depth": config["depth"], "systems": systems})
 
 
-def searched_files(config: Config, shards: Callable[[str], Sequence[str]]) -> list[str]:
+def searched_files(config: Config, shards: Shards) -> list[str]:
     """List what is opened to measure latencies: models, vectors, indexes, passages.
 
-    :param shards: files of the passages' vectors, by name of the encoder.
+    :param shards: files of the passages' vectors, by section and name of the model.
     """
 
     def visit(name: str) -> Iterator[str]:
@@ -62,13 +66,12 @@ def searched_files(config: Config, shards: Callable[[str], Sequence[str]]) -> li
     return [paths.at(paths.PASSAGES, config), *dict.fromkeys(found)]
 
 
-def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -> Iterator[str]:
+def _opened(config: Config, name: str, shards: Shards) -> Iterator[str]:
     """Yield the files of one system, without those of its parts."""
     system = config["systems"][name]
     kind = kind_of(config, system)
-    for section, (key, _) in LEARNERS.items():
-        if system.get(key) in config[section]:
-            yield inputs.weights(config, section, system[key])
+    for section, model in own_models(config, system):
+        yield inputs.weights(config, section, model)
     if tuned_by(system):
         yield paths.at(paths.WEIGHTS, config, system=name)
     if kind == "bm25":
@@ -78,7 +81,8 @@ def _opened(config: Config, name: str, shards: Callable[[str], Sequence[str]]) -
     elif kind == "rerank":
         yield _passage_tokens(config, system["reranker"])
     elif "retrieve" in system:
-        yield from shards(system["retrieve"])
+        for section, model in own_models(config, system):
+            yield from shards(section, model)
         if kind in GRAPHS:
             yield paths.at(paths.GRAPH, config, index=kind, encoder=system["retrieve"]) + "meta.json"
             if system[kind][GRAPHS[kind].parameter] == "auto":
@@ -95,13 +99,20 @@ def _index(config: Config, name: str) -> dict[str, str]:
     return {"index": str(folder), "cleaning": config["lexical"][name]["cleaning"]}
 
 
-def _model(config: Config, section: str, name: str, shards: Callable[[str], Sequence[str]]) -> dict[str, Any]:
+def _opens(config: Config, system: Config, opened: str, name: str) -> bool:
+    """Tell whether a system needs a model of a section of the manifest."""
+    retrieves = "retrieve" in system
+    return (OPENED[opened], name) in own_models(config, system) and retrieves == (opened != "rerankers")
+
+
+def _model(config: Config, opened: str, name: str, shards: Shards) -> dict[str, Any]:
+    section = OPENED[opened]
     model = config[section][name]
     return {
         "model": str(Path(inputs.weights(config, section, name)).parent),
         "cleaning": config["base_models"][model["base_model"]]["cleaning"],
         "precision": model["precision"],
-        "files": list(shards(name)) if section == "encoders" else [_passage_tokens(config, name)],
+        "files": [_passage_tokens(config, name)] if opened == "rerankers" else list(shards(section, name)),
     }
 
 
@@ -126,6 +137,8 @@ def _system(config: Config, name: str) -> dict[str, Any]:
             auto = {"audit": inputs.audit_of(config, name), "recall": system[kind].get("recall")}
             index = paths.at(paths.GRAPH, config, index=kind, encoder=encoder).rstrip("/")
             return {"kind": kind, "encoder": encoder, "index": index} | (auto if width == "auto" else {"width": width})
+        case "late_interaction":
+            return {"kind": "late_interaction", "token_encoder": system["retrieve"]}
         case kind:
             return {"kind": kind, "encoder": system["retrieve"]}
 

@@ -20,12 +20,21 @@ from workflow.experiment.config import (
     ranked_splits,
     searchable,
     splits_of,
+    token_encoders,
     tuned_by,
     tuned_systems,
 )
 from workflow.experiment.downloads import check_names
 from workflow.experiment.lexical import check_lexical
-from workflow.experiment.models import LEARNERS, is_trained, models_of, named_models, sources, validated
+from workflow.experiment.models import (
+    LEARNERS,
+    is_trained,
+    models_of,
+    named_models,
+    own_models,
+    sources,
+    validated,
+)
 from workflow.experiment.splits import check_collection, check_measures_of_splits
 from workflow.experiment.systems import (
     check_base_models,
@@ -100,7 +109,8 @@ def _sound_system(system: Config | None, config: Config) -> Config:
     if system is None or len(kinds) != 1:
         return PLAIN
     if kinds == ["retrieve"]:
-        return system if system["retrieve"] in {*config["encoders"], *config["lexical"]} else PLAIN
+        retrieving = [*config["encoders"], *config["lexical"], *token_encoders(config)]
+        return system if system["retrieve"] in retrieving else PLAIN
     if kinds == ["rerank"] and system["rerank"] in config["systems"] and system.get("reranker") in config["rerankers"]:
         return system
     known = [part for part in parts_of(system) if part in config["systems"]]
@@ -191,9 +201,7 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
 def _check_exports(config: Config, sound: Config) -> Iterator[str]:
     """Check which models are exported."""
     known = named_models(config)
-    used = {
-        (section, system.get(key)) for system in sound["systems"].values() for section, (key, _) in LEARNERS.items()
-    }
+    used = {model for system in sound["systems"].values() for model in own_models(sound, system)}
     for name in config["exports"] or []:
         yield from check_name("exports", name, known)
         if name not in known:

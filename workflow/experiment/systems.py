@@ -13,7 +13,16 @@ from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import shorten
 from cort.training.settings import leaves_out, needs_teacher
-from workflow.experiment.config import KINDS, TRAINING_SPLITS, Config, parts_of, ranked_splits, tuned_by
+from workflow.experiment.config import (
+    KINDS,
+    LATE_INTERACTION,
+    TRAINING_SPLITS,
+    Config,
+    parts_of,
+    ranked_splits,
+    token_encoders,
+    tuned_by,
+)
 from workflow.experiment.models import LEARNERS, MODELS, is_trained, place_of_base_model, released_model, sources
 
 # As cort/evaluation/measures.py knows them.
@@ -234,7 +243,11 @@ def _check_retrieve(place: str, name: str, system: Config, config: Config) -> It
             found, fix = f"found {kind} with {index}", "name an encoder or remove it"
             yield f"{place}.{kind}: {found}, expected it with an encoder; {fix}"
         return
-    yield from check_name(f"{place}.retrieve", index, [*config["lexical"], *config["encoders"]])
+    if index in config["rerankers"] and index not in config["encoders"]:
+        yield from _check_late(place, index, system, config["rerankers"][index])
+        return
+    known = [*config["lexical"], *config["encoders"], *token_encoders(config)]
+    yield from check_name(f"{place}.retrieve", index, known)
     if "bm25" in system:
         yield f"{place}.bm25: found bm25 with an encoder, expected it with an index under lexical; remove it"
     if len(kinds) > 1:
@@ -245,6 +258,16 @@ def _check_retrieve(place: str, name: str, system: Config, config: Config) -> It
             yield f"{place}.{kind}: found an encoder of inner products, expected one of angles; remove {kind}"
     if "hnsw" in system:
         yield from _check_ef(place, name, system["hnsw"]["ef"], config)
+
+
+def _check_late(place: str, name: str, system: Config, reranker: Config | None) -> Iterator[str]:
+    """Check that a re-ranker can retrieve, and without an index of another kind."""
+    if reranker is not None and (kind := reranker["kind"]) != LATE_INTERACTION:
+        expected = f"a re-ranker of the kind {LATE_INTERACTION}, which alone retrieves"
+        yield f"{place}.retrieve: found {name!r}, a {kind}, expected {expected}; name an encoder or change the kind"
+    for key in sorted(system.keys() & {"bm25", *GRAPHS}):
+        expected = "it with an index under lexical" if key == "bm25" else "it with an encoder"
+        yield f"{place}.{key}: found {key} with late interaction, expected {expected}; remove it"
 
 
 def _check_ef(place: str, name: str, ef: int | str, config: Config) -> Iterator[str]:

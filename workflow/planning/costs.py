@@ -17,7 +17,8 @@ from cort.retrieval.graphs import GRAPHS
 from workflow.experiment.config import TRAINING_SPLITS, Config
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
-from workflow.planning.flops import HEAVY, PROVIDERS, Machine, base_model_of, examples, settings_of, work
+from workflow.planning.flops import HEAVY, PROVIDERS, base_model_of, examples, settings_of, work
+from workflow.planning.speed import Machine
 
 MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
@@ -30,7 +31,7 @@ EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 CHECKPOINT_SECONDS, THREADS = 600, 8
 # Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
 QUERY, LINE = 65, 22
-RANKERS = ("bm25", "retrieve", "retrieve_graph", "import_run")
+RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "import_run")
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 

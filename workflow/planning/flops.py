@@ -1,13 +1,12 @@
-"""Count the arithmetic of the stages that run a transformer, and measure how fast this machine is at it."""
+"""Count the arithmetic of the stages that run a transformer."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from cort.encode_tokens import BLOCK as TOKENS_ENCODED
 from cort.expand import TOKEN_BUDGETS as EXPANDED
 from cort.score import BLOCK as PAIRS_AT_ONCE
 from cort.training.settings import RERANKING_OBJECTIVES
@@ -21,7 +20,7 @@ HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
     **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
     **dict.fromkeys(("train_expander", "expand"), "expanders"),
-    **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
+    **dict.fromkeys(("train_reranker", "score", "score_triples", "encode_tokens", "retrieve_tokens"), "rerankers"),
 }
 TRAININGS = ("train", "train_reranker", "train_weigher", "train_expander")
 KERNEL_POOLING, LONGEST_NGRAM = ("knrm", "conv_knrm"), 3
@@ -47,19 +46,10 @@ PACKED = 0.3
 TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
 # Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most.
 PRODUCT = 7
+# The same where all passages are searched: of larger matrices, and without the copies.
+SEARCHED = 1.5
 # Operations of a transformer in the time in which all kernels count one cosine of two words or n-grams.
 POOLING = 15_000
-# Of a measurement: seconds at least, and rows of the matrices.
-SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
-
-    cores: int
-    flops: Mapping[str, float]
-    gpus: int = 0
 
 
 class Work(NamedTuple):
@@ -90,10 +80,16 @@ def base_model_of(job: Job) -> str | None:
     return name if name is None or section == "base_models" else released_name(section, name)
 
 
+def model_of(job: Job, config: Config) -> str:
+    """Name the model that a heavy job runs."""
+    if job.rule == "retrieve_tokens":
+        return str(config["systems"][job.wildcards["system"]]["retrieve"])
+    return job.wildcards[HEAVY[job.rule][:-1]]
+
+
 def settings_of(job: Job, config: Config) -> Config:
     """Find a heavy job's settings that have its precision."""
-    section = HEAVY[job.rule]
-    settings: Config = config[section][job.wildcards[section[:-1]]]
+    settings: Config = config[HEAVY[job.rule]][model_of(job, config)]
     return settings["training"] if job.rule in TRAININGS else settings
 
 
@@ -109,7 +105,7 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
 def work(job: Job, config: Config, facts: Facts) -> Work:
     """Count a heavy job's work."""
     section, split = HEAVY[job.rule], job.wildcards.get("split", "train")
-    name = job.wildcards[section[:-1]]
+    name = model_of(job, config)
     settings, passages = config[section][name], facts.passages
     model = _read_by(settings, facts.models[settings["base_model"]])
     queries = facts.queries.get(split, facts.passages)
@@ -141,6 +137,8 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
             settings.get("dimension", model.hidden) * BYTES[settings["storage"]] + texts.id_characters + 8
         )
         return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
+    if job.rule in ("encode_tokens", "retrieve_tokens"):
+        return _late_retrieval(job, settings, model, queries, passages, memory)
     if job.rule == "score":
         # Candidates of one run are partly those of another.
         runs = max(len(reranked_by(config, name, split)), 1)
@@ -180,6 +178,21 @@ def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Fa
     kept = min(EXPANDED["cpu"], count * searched * length) * model.layers * 2 * model.hidden * 4
     disk = count * (asked.mean * settings["queries"] * PACKED + facts.passages.id_characters + 8)
     return Work(count * (reading + searched * writing), model.hidden, 4 * both.weights + 2 * kept, disk, disk / PACKED)
+
+
+def _late_retrieval(job: Job, settings: Config, model: Model, queries: Texts, passages: Texts, memory: float) -> Work:
+    """Encode the tokens of passages, or compare those of queries with all of them."""
+    length = passages.tokens(settings["max_length"])
+    if job.rule == "encode_tokens":
+        count = passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+        disk = count * (length * settings["dimension"] * BYTES["fp16"] + passages.id_characters + 8)
+        filled = min(count, TOKENS_ENCODED) * settings["max_length"] * 4 * (settings["dimension"] + 1)
+        # Finished blocks are kept until the shard is whole.
+        return Work(_texts(model, count, length).flops, model.hidden, memory + 2 * filled, disk, disk)
+    query = settings["query_length"] if settings["fill_queries"] else queries.tokens(settings["query_length"])
+    products = 2 * queries.count * query * passages.count * length * settings["dimension"]
+    encoded = _texts(model, queries.count, query).flops
+    return Work(encoded + SEARCHED * products, model.hidden, memory, 0)
 
 
 def is_late(settings: Config) -> bool:
@@ -273,23 +286,3 @@ def _training(training: Config, model: Model, example: Pass, seen: float, valida
         disk=2 * 4 * model.weights,
         checkpoints=CHECKPOINTS * model.weights,
     )
-
-
-def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
-    """Measure this machine for a second: products of matrices in fp32 and other precisions.
-
-    With `gpus` they run on one if torch can use it; else the machine has none.
-    """
-    import torch
-    from torch.utils.benchmark import Timer, timer
-
-    device = "cuda" if gpus and torch.cuda.is_available() else "cpu"
-    # A CPU's is the time of one core's processor: other work on the machine does not change the result.
-    rows, clock = ROWS[device], timer if device == "cuda" else time.thread_time
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    flops = {}
-    for precision in {"fp32", *precisions}:
-        matrix = torch.rand(rows, rows, device=device).to(kinds[precision])
-        product = Timer("matrix @ matrix", timer=clock, globals={"matrix": matrix})
-        flops[precision] = 2 * rows**3 / product.blocked_autorange(min_run_time=SECONDS).mean
-    return Machine(cores, flops, gpus if device == "cuda" else 0)

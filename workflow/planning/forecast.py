@@ -17,7 +17,8 @@ from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import gather
-from workflow.planning.flops import HEAVY, Machine, measure, settings_of
+from workflow.planning.flops import HEAVY, settings_of
+from workflow.planning.speed import Machine, measure
 
 # Seconds that are worth a note, MB of disk that are not worth a word.
 LONG, LITTLE = 24 * 3600, 0.5

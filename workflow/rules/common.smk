@@ -13,10 +13,12 @@ from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import (
     FUSION_KINDS,
+    LATE_INTERACTION,
     any_of,
     names_of_kind,
     names_with_file,
     published_run,
+    token_encoders,
     used_by_indexes,
 )
 from workflow.experiment.models import encoders_pattern, pretrained_pattern, released_model, used_models
@@ -58,7 +60,10 @@ MACHINE = survey(workflow)
 SHARDS = fix_shards(
     workflow,
     "encode",
-    folders=[paths.at(paths.VECTORS_FOLDER, config, encoder=name) for name in used_models(config, "encoders")],
+    folders=[
+        *(paths.at(paths.VECTORS_FOLDER, config, encoder=name) for name in used_models(config, "encoders")),
+        *(paths.at(paths.LATE_VECTORS_FOLDER, config, reranker=name) for name in token_encoders(config)),
+    ],
     default=max(MACHINE.gpus or 0, 1),
 )
 EXPANSION_SHARDS = fix_shards(
@@ -131,9 +136,15 @@ def guarded(files):
     return protected(files) if config["protect"] else files
 
 
-def shards_of(encoder):
-    """All passage shards of an encoder."""
-    return gather.encode(paths.at(paths.VECTORS, config, encoder=encoder, scatteritem="{scatteritem}"))
+def shards_of(section, name):
+    """All passage shards of an encoder's vectors, or of the token vectors of a re-ranker."""
+    path = paths.VECTORS if section == "encoders" else paths.LATE_VECTORS
+    return gather.encode(paths.at(path, config, **{section.removesuffix("s"): name, "scatteritem": "{scatteritem}"}))
+
+
+def shards_for(section):
+    """All passage shards that a system searches without a graph index."""
+    return lambda wildcards: shards_of(section, setting("systems.{system}.retrieve")(wildcards))
 
 
 def expansions(wildcards):

@@ -1,4 +1,4 @@
-"""The cross-encoder: pairs, training, scores, re-ranked runs."""
+"""Re-rankers: pairs, training, scores, re-ranked runs; token vectors of those that retrieve, too."""
 
 
 rule pairs:
@@ -64,6 +64,30 @@ rule train_reranker:
         " --output-selection {output.selection:q}"
         " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
         " --events logs/{wildcards.dataset:q}/events/rerankers/{wildcards.reranker:q} --log {log:q}"
+
+
+rule encode_tokens:
+    input:
+        model=weights("rerankers"),
+        tokens=tokens("rerankers.{reranker}", "passages"),
+    output:
+        paths.LATE_VECTORS,
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(1440),
+    params:
+        model=subpath(input.model, parent=True),
+        options=options(among("rerankers.{reranker}", "precision")),
+        # All shards in one folder: blocks are the same however many shards there are.
+        checkpoints=f"{paths.CHECKPOINTS}/token_embeddings/{{reranker}}",
+    message:
+        "Encode the tokens of the passages with {wildcards.reranker}, shard {wildcards.scatteritem}"
+    shell:
+        "python -m cort.encode_tokens --model {params.model:q} --tokens {input.tokens:q}"
+        " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule score:

@@ -67,7 +67,7 @@ rule audit:
 rule retrieve:
     input:
         queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
-        passages=lambda wildcards: shards_of(setting("systems.{system}.retrieve")(wildcards)),
+        passages=shards_for("encoders"),
     output:
         paths.RUN,
     wildcard_constraints:
@@ -86,6 +86,31 @@ rule retrieve:
     shell:
         "python -m cort.retrieve --queries {input.queries:q} --passages {input.passages:q} {params.options:q}"
         " --threads {threads} --gpus {resources.devices} --memory-mb {resources.mem_mb} --tag {wildcards.system:q}"
+        " --output {output:q} --log {log:q}"
+
+
+rule retrieve_tokens:
+    input:
+        model=partial(inputs.token_encoder, config),
+        queries=partial(inputs.query_tokens, config),
+        passages=shards_for("rerankers"),
+    output:
+        paths.RUN,
+    wildcard_constraints:
+        system=names_of_kind(config, LATE_INTERACTION),
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000, per_mb=1),
+        runtime=growing(720),
+    params:
+        model=subpath(input.model, parent=True),
+        options=options(settings.token_precision, settings.depth),
+    message:
+        "Retrieve {wildcards.split} with {wildcards.system}, exactly by late interaction"
+    shell:
+        "python -m cort.retrieve_tokens --model {params.model:q} --queries {input.queries:q}"
+        " --passages {input.passages:q} {params.options:q} --threads {threads} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cort.downloads.archives import extract
 from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
-from cort.formats import embeddings, lines, raw, tables, tokens
+from cort.formats import embeddings, lines, raw, tables, token_embeddings, tokens
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.lines import iter_lines
@@ -30,7 +30,7 @@ from cort.reporting.inputs import read_curve, read_origin, read_stages
 from cort.reporting.reproduction.fidelity import read_latencies
 from cort.retrieval.bm25 import read_parameters
 from cort.system.errors import InputError
-from tests.support.fuzz import Part, Whole, all_tokens, all_vectors, fuzzed
+from tests.support.fuzz import TOKEN_ORIGIN, Part, Whole, all_token_vectors, all_tokens, all_vectors, fuzzed
 
 WHOLE = Whole("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
 PASSAGES = [("d1", "one two"), ("d2", "é\u2028 x"), ("d3", '"')]
@@ -51,6 +51,11 @@ def _curve(path):
 
 def _shard(path):
     embeddings.write_shard(path, [(IDS, VECTORS)], model="m", dimension=2, count=3, storage="fp16")
+
+
+def _token_shard(path):
+    batch = token_embeddings.to_batch(IDS, VECTORS, np.array([1, 0, 2]))
+    token_embeddings.write_token_shard(path, [batch], TOKEN_ORIGIN, 3)
 
 
 def _json(value):
@@ -211,6 +216,7 @@ READERS = {
         all_tokens,
     ),
     "embeddings": ("e.arrow", _shard, all_vectors),
+    "token embeddings": ("e.arrow", _token_shard, all_token_vectors),
     "block": ("block-0.arrow", _keep_block, _read_block),
     "artifact": ("a.json", lambda path: write_artifact(path, WHOLE), lambda path: read_artifact(path, Whole)),
     "JSON": ("a.json", _json([1, {"a": None}]), lambda path: read_json(path).items()),

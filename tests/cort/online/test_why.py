@@ -75,7 +75,7 @@ def test_best_matches_add_up_to_the_score_of_late_interaction(reranker_of, world
     for query in (world.query_texts[0], "baluko neriga, baluko", "ba"):
         expected = reranker.score(query, range(6))
         for row in range(6):
-            matches = best_matches(reranker, query, row)
+            matches = best_matches(reranker, reranker.pairs(query), row)
             assert sum(one.similarity * one.weight for one in matches) == pytest.approx(expected[row], abs=1e-4)
             assert len(matches) <= reranker.model.settings.query_length
             passage = reranker.tokenize.names(Tokens(reranker._passages.path)[row])

@@ -1,0 +1,249 @@
+"""Exact search by late interaction: of each query the passages whose tokens match its tokens best (ColBERT's MaxSim).
+
+As in `cort/retrieval/exact.py` there are two passes. The first one multiplies all tokens of some queries with those of
+a block of passages in single precision, and keeps every passage that can be among the best, with a margin for its
+rounding errors. What is left is scored again on the CPU, exactly (`cort/retrieval/token_scores.py`). The result
+therefore depends neither on how the passages are divided into shards and blocks, nor on threads or devices; ties go by
+id.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cort.formats.records import Ranking
+from cort.formats.token_embeddings import TokenBlock, TokenShard, all_ids
+from cort.formats.tokens import Tokens
+from cort.models.late_interaction import TokenVectors
+from cort.retrieval.token_scores import ExactScores, QueryVectors, by_query
+from cort.retrieval.topk import Alphabet, Sieve
+from cort.retrieval.vectors import as_tensor
+from cort.system.errors import input_error
+
+Vectors = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+Double = npt.NDArray[np.float64]
+
+# Products held at once, by device: those of a CPU stay in its cache.
+PRODUCTS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 27}
+# Tokens of queries that are multiplied at once, on a CPU.
+TOKENS_AT_ONCE = 512
+# Candidates whose tokens are compared in double precision at once.
+CANDIDATES_AT_ONCE = 256
+# All passages are read once per this many queries of a run; part of the result, as padding changes the last bits.
+QUERIES_AT_ONCE = 512
+# Products of longer vectors could exceed single precision.
+LONGEST = 1e18
+
+
+class TokenIndex:
+    """All passages, memory-mapped.
+
+    :param similarity: cosine or dot, or l2 for the negative squared distance.
+    :param device: of the first pass.
+    """
+
+    def __init__(self, passages: Sequence[TokenShard], similarity: str, device: str = "cpu") -> None:
+        # Other settings multiply with fewer bits than the margin allows for.
+        torch.set_float32_matmul_precision("highest")
+        self._order = Alphabet(all_ids(passages))
+        self._distance, self._device = similarity == "l2", device
+        stored = [(block, shard) for shard in passages for block in shard.blocks()]
+        first = [0, *itertools.accumulate(len(block) for block, _ in stored)]
+        self._first = np.array(first)
+        self._blocks = [
+            _Block(block, number, str(shard.path)) for (block, shard), number in zip(stored, first, strict=False)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def ids(self, places: Rows) -> list[str]:
+        """Document ids by their alphabetical places."""
+        return self._order.ids(places)
+
+    def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
+        """Rank all passages for some queries.
+
+        :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
+        :raises InputError: passages with numbers that are not finite.
+        """
+        if not len(self) or not queries:
+            return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+        asked = _Asked(queries, self._device, distance=self._distance)
+        found = self._candidates(asked, depth)
+        return [self._rank(query, rows[rows >= 0], depth) for query, rows in zip(queries, found, strict=True)]
+
+    @cached_property
+    def _extent(self) -> _Extent:
+        """Read all vectors once: what rounding depends on must be the same for all passages."""
+        found = [block.extent(self._device) for block in self._blocks]
+        return _Extent(max(one.longest for one in found), max(one.greatest for one in found))
+
+    def _candidates(self, asked: _Asked, depth: int) -> Rows:
+        """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
+        sieve, margins = Sieve(len(asked), depth, self._device), asked.margins(self._extent.longest)
+        for block in self._blocks:
+            size = sieve.group_size(len(block))
+            scores = torch.full((-(-len(block) // size) * size, len(asked)), -math.inf, device=self._device)
+            block.score(asked, scores)
+            sieve.add(scores.view(size, -1, len(asked)), block.first, margins)
+        rows: Rows = sieve.left().cpu().numpy()
+        return rows
+
+    def _rank(self, query: QueryVectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Score some rows exactly, rounded to single precision, and order them."""
+        rows = np.sort(rows)
+        blocks = np.searchsorted(self._first, rows, side="right") - 1
+        exact = ExactScores(query, self._extent.greatest, distance=self._distance)
+        scores = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), CANDIDATES_AT_ONCE):
+            part = slice(start, start + CANDIDATES_AT_ONCE)
+            found = zip(rows[part].tolist(), blocks[part].tolist(), strict=True)
+            scores[part] = exact.scores([self._blocks[number].of(row) for row, number in found])
+        return self._order.best(scores, rows, depth)
+
+
+class _Asked:
+    """Tokens of some queries, one after the other, in parts that are multiplied at once."""
+
+    def __init__(self, queries: Sequence[QueryVectors], device: str, *, distance: bool) -> None:
+        self.distance, self._count, self._device = distance, len(queries), device
+        self._most = max(len(query.weights) for query in queries)
+        self._dimension = queries[0].vectors.shape[1]
+        norms = [np.linalg.norm(query.vectors.astype(np.float64), axis=1) for query in queries]
+        weighted = list(zip(norms, [query.weights for query in queries], strict=True))
+        # Weighted sums, by query, of the 0th, 1st and 2nd power of the lengths; shape (3, queries).
+        self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(3)])
+        #: of each query what its distances have more than its inner products; shape (queries,)
+        self.constants = self._tensor(np.array([(w * n**2).sum() for n, w in weighted]))
+        self.parts = list(self._parts(queries, device))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _parts(self, queries: Sequence[QueryVectors], device: str) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield queries, the vectors of their tokens (e, tokens), and the weights of these (tokens, queries)."""
+        ends = np.cumsum([len(query.weights) for query in queries])
+        cuts = np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1
+        for start, end in itertools.pairwise([0, *(cuts.tolist() if device == "cpu" else ()), self._count]):
+            some = queries[start:end]
+            vectors = torch.from_numpy(np.concatenate([query.vectors for query in some])).to(device)
+            counts = [len(query.weights) for query in some]
+            weights = np.zeros((sum(counts), len(some)), dtype=np.float32)
+            weights[np.arange(sum(counts)), np.repeat(np.arange(len(some)), counts)] = np.concatenate(
+                [query.weights for query in some]
+            )
+            yield slice(start, end), vectors.T.contiguous(), torch.from_numpy(weights).to(device)
+
+    def margins(self, longest: float) -> Tensor:
+        """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).
+
+        A product errs as in `exact._margins`; m weighted ones are summed, and the exact pass rounds the query's and
+        the passage's numbers by less than e + 8 of the same units in all.
+
+        :param longest: length of any vector of a passage.
+        """
+        zero, one, two = self._sums
+        greatest = two + 2 * longest * one + longest**2 * zero if self.distance else longest * one
+        unit: float = 2.0**-24
+        return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * unit * greatest)[None]
+
+    def _tensor(self, numbers: Double) -> Tensor:
+        return torch.from_numpy(numbers.astype(np.float32)).to(self._device)
+
+
+class _Extent(NamedTuple):
+    """The length of the longest of some vectors, and the greatest number in any."""
+
+    longest: float
+    greatest: float
+
+
+class _Block:
+    """Some passages."""
+
+    def __init__(self, block: TokenBlock, first: int, source: str) -> None:
+        self._block, self._source, self.first = block, source, first
+
+    def __len__(self) -> int:
+        return len(self._block)
+
+    def of(self, row: int) -> npt.NDArray[np.float16]:
+        """Vectors of the passage of a row of the collection."""
+        return self._block.of(row - self.first)
+
+    def score(self, asked: _Asked, scores: Tensor) -> None:
+        """Write the scores of all passages for all queries to scores of shape (passages or more, queries)."""
+        device, counts = scores.device, np.diff(self._block.offsets)
+        stored = as_tensor(self._block.vectors).to(device)
+        most = max(1, *(len(weights) for _, _, weights in asked.parts))
+        for places in _by_count(counts, PRODUCTS_AT_ONCE[device.type] // most):
+            count, where = int(counts[places[0]]), torch.from_numpy(places).to(device)
+            if not count:
+                scores[where] = 0.0
+                continue
+            tokens = self._block.offsets[places][:, None] + np.arange(count)  # (passages, count)
+            vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
+            scores[where] = _sums_of_best(asked, vectors, count)
+
+    def extent(self, device: str) -> _Extent:
+        """Measure the vectors.
+
+        :raises InputError: one with numbers that are not finite.
+        """
+        vectors = as_tensor(self._block.vectors).to(device).float()
+        if not len(vectors):
+            return _Extent(0.0, 0.0)
+        found = _Extent(float(vectors.norm(dim=1).max()), float(vectors.abs().max()))
+        if not found.longest < LONGEST:
+            wrong = "a vector with numbers that are not finite"
+            raise input_error(self._source, wrong, f"finite numbers, length below {LONGEST:g}", "train or encode again")
+        return found
+
+
+def _sums_of_best(asked: _Asked, vectors: Tensor, count: int) -> Tensor:
+    """Score passages of `count` tokens each, whose vectors are (passages * count, e); shape (passages, queries)."""
+    found = torch.empty(len(vectors) // count, len(asked), device=vectors.device)
+    squares = -vectors.square().sum(1, keepdim=True) if asked.distance else None  # (passages * count, 1)
+    for queries, tokens, weights in asked.parts:
+        products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
+        best = products.view(-1, count, len(weights)).amax(1)  # (passages, tokens of queries)
+        found[:, queries] = best @ weights
+    return found - asked.constants if asked.distance else found
+
+
+def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
+    """Divide passages into batches with the same number of tokens each, of at most so many tokens or one passage."""
+    order = np.argsort(counts, kind="stable")
+    edges = np.flatnonzero(np.diff(counts[order])) + 1
+    for some in np.split(order, edges):
+        size = max(tokens // max(int(counts[some[0]]), 1), 1)
+        yield from (some[start : start + size] for start in range(0, len(some), size))
+
+
+def retrieve(
+    index: TokenIndex, encode: Callable[[Rows], TokenVectors], queries: Tokens, depth: int
+) -> Iterator[Ranking]:
+    """Rank all passages for each query; yield the first `depth`, in the order of the queries.
+
+    :param encode: encodes the queries of some rows.
+    :raises InputError: for vectors with numbers that are not finite.
+    """
+    ids = queries.ids.to_pylist()
+    for start in range(0, len(ids), QUERIES_AT_ONCE):
+        rows = np.arange(start, min(start + QUERIES_AT_ONCE, len(ids)))
+        found = encode(rows)
+        if not (np.isfinite(found.vectors).all() and np.isfinite(found.weights).all()):
+            raise input_error(queries.path, "a query with numbers that are not finite", "numbers", "train again")
+        for row, (scores, places) in zip(rows, index.search(by_query(found), depth), strict=True):
+            yield Ranking(ids[row], index.ids(places), scores)

@@ -1,0 +1,150 @@
+"""Exact search by late interaction against loops over queries, passages and tokens."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
+from cort.retrieval import max_similarity
+from cort.retrieval.max_similarity import TokenIndex
+from cort.retrieval.token_scores import ExactScores, QueryVectors
+from cort.system.errors import InputError
+
+ORIGIN = Origin(dimension=6, passage_length=24, similarity="cosine", model="m")
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(5)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def make_passages(generator, count=90, scale=1.0):
+    """Vectors of the tokens of passages; some have none, and every fifth is like the one before."""
+    found = []
+    for number in range(count):
+        tokens = int(generator.integers(0, 9)) if number % 7 else 0
+        found.append((unit(generator.standard_normal((tokens, 6))) * scale).astype(np.float16))
+        if number % 5 == 4:
+            found[-1] = found[-2]
+    return found
+
+
+def make_queries(generator, count=7, scale=1.0):
+    sizes = generator.integers(1, 6, count)
+    vectors = [(unit(generator.standard_normal((size, 6))) * scale).astype(np.float32) for size in sizes]
+    return [QueryVectors(one, generator.uniform(0.1, 2, len(one)).astype(np.float32)) for one in vectors]
+
+
+def write(folder, passages, ids, bounds=(), batch=32):
+    """Write passages between `bounds` as a shard each; the open shards."""
+    paths = []
+    for number, (start, end) in enumerate(itertools.pairwise([0, *bounds, len(passages)])):
+        batches = []
+        for at in range(start, end, batch):
+            some = passages[at : min(at + batch, end)]
+            names = pa.array(ids[at : at + len(some)], pa.string())
+            batches.append(to_batch(names, np.concatenate(some), np.array([len(one) for one in some])))
+        paths.append(folder / f"{number}-{batch}-{len(bounds)}.arrow")
+        write_token_shard(paths[-1], batches, ORIGIN, end - start)
+    return open_token_shards(paths, ORIGIN)
+
+
+def similarity_of(query, passage, kind):
+    if kind == "l2":
+        return -sum((a - b) ** 2 for a, b in zip(query, passage, strict=True))
+    return sum(a * b for a, b in zip(query, passage, strict=True))
+
+
+def score_alone(query, passage, kind):
+    """The sum over tokens of the query of its weight times its best match."""
+    tokens, others = query.vectors.astype(float).tolist(), passage.astype(float).tolist()
+    best = [max(similarity_of(token, other, kind) for other in others) if others else 0.0 for token in tokens]
+    return sum(weight * one for weight, one in zip(query.weights.tolist(), best, strict=True))
+
+
+def names(count):
+    return [f"d{number * 37 % count}" for number in range(count)]
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("cosine", 1), ("dot", 1), ("dot", 300), ("l2", 1), ("l2", 40)])
+def test_the_scores_are_those_of_a_triple_loop(tmp_path, generator, kind, scale):
+    passages, queries = make_passages(generator, scale=scale), make_queries(generator, 4, scale)
+    ids = names(len(passages))
+    index = TokenIndex(write(tmp_path, passages, ids), kind)
+    for depth in (1, 10, 200):
+        for query, (scores, places) in zip(queries, index.search(queries, depth), strict=True):
+            expected = {one: score_alone(query, passage, kind) for one, passage in zip(ids, passages, strict=True)}
+            found = index.ids(places)
+            assert len(found) == min(depth, len(passages))
+            largest = max(map(abs, expected.values()))
+            assert scores == pytest.approx([expected[one] for one in found], abs=3e-7 * largest)
+            assert scores[0] == pytest.approx(max(expected.values()), abs=3e-7 * largest)
+            cut = sorted(expected.values(), reverse=True)[len(found) - 1]
+            assert scores[-1] == pytest.approx(cut, abs=3e-7 * largest)
+            # The first by (-score, doc_id).
+            order = list(zip(-scores, found, strict=True))
+            assert order == sorted(order)
+
+
+def test_passages_of_equal_vectors_have_equal_scores(tmp_path, generator):
+    passages, queries = make_passages(generator, scale=77), make_queries(generator)
+    ids = names(len(passages))
+    index = TokenIndex(write(tmp_path, passages, ids), "l2")
+    for scores, places in index.search(queries, 90):
+        found = dict(zip(index.ids(places), scores.tolist(), strict=True))
+        for number in range(4, 90, 5):
+            assert found[ids[number]] == found[ids[number - 1]]
+
+
+def results(index, queries, depth=15):
+    return [(scores.tobytes(), places.tobytes()) for scores, places in index.search(queries, depth)]
+
+
+@pytest.mark.parametrize("kind", ["cosine", "l2"])
+@pytest.mark.parametrize("scale", [1, 50, np.geomspace(1e-3, 1e3, 90)])
+def test_nothing_depends_on_shards_blocks_or_company(tmp_path, generator, monkeypatch, kind, scale):
+    scales = np.broadcast_to(scale, 90)
+    passages = [(one * scale).astype(np.float16) for one, scale in zip(make_passages(generator), scales, strict=True)]
+    queries, ids = make_queries(generator, scale=float(scales.max())), names(len(passages))
+    expected = results(TokenIndex(write(tmp_path, passages, ids), kind), queries)
+    for bounds in ((40,), (11, 12, 64)):
+        assert results(TokenIndex(write(tmp_path, passages, ids, bounds, 9), kind), queries) == expected
+    for products, tokens, candidates in ((1, 1, 1), (50, 6, 7), (1 << 20, 512, 256)):
+        monkeypatch.setitem(max_similarity.PRODUCTS_AT_ONCE, "cpu", products)
+        monkeypatch.setattr(max_similarity, "TOKENS_AT_ONCE", tokens)
+        monkeypatch.setattr(max_similarity, "CANDIDATES_AT_ONCE", candidates)
+        index = TokenIndex(write(tmp_path, passages, ids, batch=13), kind)
+        assert results(index, queries) == expected
+        assert [results(index, [query])[0] for query in queries] == expected
+
+
+def test_only_what_may_be_among_the_best_is_scored_again(tmp_path, generator, monkeypatch):
+    passages, queries = make_passages(generator, 400), make_queries(generator, 3)
+    index = TokenIndex(write(tmp_path, passages, names(400)), "cosine")
+    seen = []
+    score = ExactScores.scores
+    monkeypatch.setattr(ExactScores, "scores", lambda self, some: seen.append(len(some)) or score(self, some))
+    index.search(queries, 20)
+    assert sum(seen) < 3 * 30
+
+
+def test_no_passages_and_no_queries(tmp_path, generator):
+    queries = make_queries(generator, 2)
+    write_token_shard(tmp_path / "x.arrow", [], ORIGIN, 0)
+    index = TokenIndex(open_token_shards([tmp_path / "x.arrow"], ORIGIN), "cosine")
+    assert [len(scores) for scores, _ in index.search(queries, 5)] == [0, 0]
+    assert TokenIndex(write(tmp_path, make_passages(generator), names(90)), "dot").search([], 5) == []
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path, generator):
+    passages = make_passages(generator)
+    passages[50] = np.full((2, 6), np.nan, np.float16)
+    index = TokenIndex(write(tmp_path, passages, names(90)), "cosine")
+    with pytest.raises(InputError, match=r"0-32-0.arrow: found a vector with numbers that are not finite, expected"):
+        index.search(make_queries(generator), 5)

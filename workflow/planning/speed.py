@@ -1,0 +1,39 @@
+"""Measure how fast this machine multiplies, which is what transformers mostly do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# Of a measurement: seconds at least, and rows of the matrices.
+SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where jobs run; `flops` are those of a product per second by precision, of one core, or of a GPU if any."""
+
+    cores: int
+    flops: Mapping[str, float]
+    gpus: int = 0
+
+
+def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:
+    """Measure this machine for a second: products of matrices in fp32 and other precisions.
+
+    With `gpus` they run on one if torch can use it; else the machine has none.
+    """
+    import torch
+    from torch.utils.benchmark import Timer, timer
+
+    device = "cuda" if gpus and torch.cuda.is_available() else "cpu"
+    # A CPU's is the time of one core's processor: other work on the machine does not change the result.
+    rows, clock = ROWS[device], timer if device == "cuda" else time.thread_time
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    flops = {}
+    for precision in {"fp32", *precisions}:
+        matrix = torch.rand(rows, rows, device=device).to(kinds[precision])
+        product = Timer("matrix @ matrix", timer=clock, globals={"matrix": matrix})
+        flops[precision] = 2 * rows**3 / product.blocked_autorange(min_run_time=SECONDS).mean
+    return Machine(cores, flops, gpus if device == "cuda" else 0)
