@@ -19,10 +19,9 @@ from workflow.planning import coverage
 
 ROOT = Path(__file__).parents[2]
 MSMARCO = ROOT / "config" / "msmarco.yaml"
-LEAST = 280
+LEAST = 282
 # Every number that no shipped experiment computes, by the name of its reason in the paper's file.
 NOT_COMPUTED = {
-    ("cort-2021", "other-system"): {"table-5: ColBERT-L2, MRR@10", "table-5: ColBERT-L2, latency (ms)"},
     ("repbert-2020", "test"): {
         f"table-1: {system}, MRR@10 test"
         for system in (
@@ -94,6 +93,7 @@ def test_numbers_of_other_experiments_are_computed_where_they_are_said_to_be(cov
         (one.paper, one.by, one.number.where) for one in covered if one.by not in (None, "config/msmarco.yaml")
     }
     assert elsewhere == {
+        ("cort-2021", "config/ablations/colbert.yaml", "table-5"),
         ("cort-2021", "config/ablations/table-6.yaml", "table-6"),
         ("bert-reranking-2019", "config/trec-car.yaml", "table-1"),
     }
@@ -295,7 +295,7 @@ def test_lines_have_one_per_paper_and_the_total(covered):
     assert [line[0] for line in lines[1:]] == [
         "cort-2021", "cort-trec-2020", "repbert-2020", "bert-reranking-2019", "all"
     ]  # fmt: skip
-    assert lines[-1] == ["all", "297", "271", "9", "17"]
+    assert lines[-1] == ["all", "297", "271", "11", "15"]
     assert lines[4][-1] == "config/trec-car.yaml"
     assert [*coverage.lines([], "x.yaml")] == []
 
