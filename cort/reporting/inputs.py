@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,10 @@ from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, read_json
 from cort.formats.fields import NUMBER
 from cort.formats.lines import iter_lines
-from cort.system.errors import input_error, shorten
+from cort.system.errors import InputError, input_error, shorten
 
 Measured = TypeVar("Measured", Measures, Depths, Consistency)
+log = logging.getLogger(__name__)
 
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
@@ -163,11 +165,17 @@ def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
 
 
 def read_stages(folder: str | Path) -> list[Stage]:
-    """Sum up time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; nothing without a folder."""
+    """Sum up time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; nothing without a folder.
+
+    A damaged file is left out with a warning: two jobs may have written it, one of a workflow that was killed.
+    """
     jobs: dict[str, list[tuple[float, float | None]]] = {}
     for path in sorted(Path(folder).rglob("*.tsv")):
         rule = path.relative_to(folder).parts[0].removesuffix(".tsv")
-        jobs.setdefault(rule, []).extend(_jobs(path))
+        try:
+            jobs.setdefault(rule, []).extend(list(_jobs(path)))
+        except InputError as error:
+            log.warning("%s (left out)", error)
     stages = []
     for rule, found in jobs.items():
         if found:

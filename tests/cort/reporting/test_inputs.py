@@ -261,14 +261,16 @@ def test_a_missing_benchmark_folder_gives_nothing(tmp_path) -> None:
     assert read_stages(tmp_path / "none") == []
 
 
-def test_a_damaged_benchmark_is_refused(tmp_path) -> None:
-    benchmark(tmp_path / "a/b.tsv", ("x", 1))
-    with pytest.raises(InputError, match=r"b\.tsv: row 2: found 'x', expected a number"):
-        read_stages(tmp_path)
-    for wrong in ("inf", "-5", "1e999", "1_0"):
+def test_a_damaged_benchmark_is_left_out_and_named(tmp_path, caplog) -> None:
+    benchmark(tmp_path / "a/good.tsv", (1.5, 100))
+    for wrong in ("x", "inf", "-5", "1e999", "1_0"):
         benchmark(tmp_path / "a/b.tsv", (wrong, 1))
-        with pytest.raises(InputError, match=r"b\.tsv: row 2: found '.*', expected a number from 0"):
-            read_stages(tmp_path)
-    (tmp_path / "a/b.tsv").write_text("seconds\n1\n")
-    with pytest.raises(InputError, match=r"b\.tsv: row 1: found the header 'seconds'"):
-        read_stages(tmp_path)
+        assert read_stages(tmp_path) == [Stage("a", 1, 1.5, 1.5, 100)]
+        assert f"b.tsv: row 2: found {wrong!r}, expected a number from 0" in caplog.text
+    for damaged, found in (
+        ("seconds\n1\n", "row 1: found the header 'seconds'"),
+        ("s\tmax_rss\n9\t9\n1\n", "row 2: found 1 cells"),
+    ):
+        (tmp_path / "a/b.tsv").write_text(damaged)
+        assert [one.jobs for one in read_stages(tmp_path)] == [1]
+        assert found in caplog.text
