@@ -269,7 +269,7 @@ def test_a_damaged_benchmark_is_left_out_and_named(tmp_path, caplog) -> None:
         assert f"b.tsv: row 2: found {wrong!r}, expected a number from 0" in caplog.text
     for damaged, found in (
         ("seconds\n1\n", "row 1: found the header 'seconds'"),
-        ("s\tmax_rss\n9\t9\n1\n", "row 2: found 1 cells"),
+        ("s\tmax_rss\n9\t9\n1\n", "row 3: found 1 cells"),
     ):
         (tmp_path / "a/b.tsv").write_text(damaged)
         assert [one.jobs for one in read_stages(tmp_path)] == [1]
