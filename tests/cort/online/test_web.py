@@ -3,6 +3,7 @@
 import asyncio
 import json
 import resource
+import socket
 import threading
 from functools import partial
 
@@ -328,3 +329,11 @@ def test_too_many_waiting_is_an_error_of_its_own():
 def test_all_systems_are_open_here(client):
     for name in SYSTEMS:
         assert client.get("/api/search", params={"q": "a", "systems": name}).status_code == 200
+
+
+def test_connections_send_what_they_have_at_once():
+    # asyncio sets TCP_NODELAY where the socket names its protocol; else the second part of an answer waits for 40 ms.
+    with listening(0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
