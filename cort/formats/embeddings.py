@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cort.formats.ids import are_ids
-from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
+from cort.formats.tables import open_arrow, refuse_damage
+from cort.formats.vector_files import AGAIN, check_ids, read_metadata, refuse_twice, write_batches
 from cort.system.errors import input_error
 
 Storage: TypeAlias = Literal["fp32", "fp16"]
@@ -70,14 +69,7 @@ def write_shard(
     """
     metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
     schema = _schema(dimension, storage).with_metadata(metadata)
-    written = 0
-    with arrow_writer(path, schema) as file:
-        for ids, vectors in blocks:
-            batch = to_batch(ids, vectors, storage)
-            file.write_batch(batch.cast(schema))
-            written += batch.num_rows
-        if written != count:
-            raise RuntimeError(f"{path}: {written} vectors written where {count} were announced")
+    write_batches(path, schema, (to_batch(ids, vectors, storage) for ids, vectors in blocks), count, "vectors")
 
 
 def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[Shard]:
@@ -92,16 +84,8 @@ def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[S
             found = f"{shard.dimension} dimensions in {shard.storage}"
             same = f"{expected.dimension} in {expected.storage} as in {expected.path}"
             raise input_error(shard.path, found, same, "delete the file and encode again")
-    ids = all_ids(shards)
-    if pc.count_distinct(ids).as_py() != len(ids):
-        source = ", ".join(map(str, paths))
-        raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")
+    refuse_twice(paths, shards)
     return shards
-
-
-def all_ids(shards: Sequence[Shard]) -> pa.ChunkedArray:
-    """Chain the ids of all shards, in order."""
-    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
 
 
 def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
@@ -111,22 +95,20 @@ def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
 
 
 def _open(path: Path) -> Shard:
-    with refuse_damage(path, "embedding shard", "delete it and encode again"):
-        return _check(path, open_arrow(path, "embedding shard", "delete it and encode again"))
+    with refuse_damage(path, "embedding shard", AGAIN):
+        return _check(path, open_arrow(path, "embedding shard", AGAIN))
 
 
 def _check(path: Path, table: pa.Table) -> Shard:
-    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    metadata = read_metadata(table)
     if not metadata.keys() >= {"model", "count", "dimension", "storage"} or table.column_names != ["id", "embedding"]:
         raise input_error(path, "another Arrow file", "an embedding shard", "name the file that `encode` wrote")
     dimension, count = int(metadata["dimension"]), int(metadata["count"])
     kind = table.schema.field("embedding").type
     if table.num_rows != count or kind != pa.list_(STORAGE[metadata["storage"]], dimension):
         found, expected = f"{table.num_rows} vectors of type {kind}", f"{count} of {dimension} x {metadata['storage']}"
-        raise input_error(path, found, expected, "delete it and encode again")
-    if not are_ids(table["id"]):
-        found = "an id that is empty or has whitespace or invisible characters"
-        raise input_error(path, found, "ids", "delete it and encode again")
+        raise input_error(path, found, expected, AGAIN)
+    check_ids(path, table)
     return Shard(path, table, metadata["model"], dimension, metadata["storage"])
 
 

@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cort.formats.ids import are_ids
-from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
+from cort.formats.tables import open_arrow, refuse_damage
+from cort.formats.vector_files import AGAIN, check_ids, read_metadata, refuse_twice, write_batches
 from cort.system.errors import input_error
 
 Half = npt.NDArray[np.float16]
-AGAIN = "delete the file and encode again"
-DAMAGED = "token vectors", "delete it and encode again"
+DAMAGED = "token vectors", AGAIN
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,9 @@ class Origin:
             found, wanted = (getattr(one, field.name) for one in (self, expected))
             if found != wanted:
                 name = field.name.replace("_", " ")
-                raise input_error(path, f"token vectors of {name} {found}", f"{name} {wanted}", AGAIN)
+                raise input_error(
+                    path, f"token vectors of {name} {found}", f"{name} {wanted}", "delete the file and encode again"
+                )
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,7 @@ def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origi
     """
     metadata = {"count": str(count)} | {name: str(value) for name, value in dataclasses.asdict(origin).items()}
     schema = _schema(origin.dimension).with_metadata(metadata)
-    written = 0
-    with arrow_writer(path, schema) as file:
-        for batch in batches:
-            file.write_batch(batch.cast(schema))
-            written += batch.num_rows
-        if written != count:
-            raise RuntimeError(f"{path}: {written} passages written where {count} were announced")
+    write_batches(path, schema, batches, count, "passages")
 
 
 def open_token_shards(paths: Sequence[str | Path], expected: Origin) -> list[TokenShard]:
@@ -116,16 +110,8 @@ def open_token_shards(paths: Sequence[str | Path], expected: Origin) -> list[Tok
     shards = [_open(Path(path)) for path in paths]
     for shard in shards:
         shard.origin.check(shard.path, expected)
-    ids = all_ids(shards)
-    if pc.count_distinct(ids).as_py() != len(ids):
-        source = ", ".join(map(str, paths))
-        raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")
+    refuse_twice(paths, shards)
     return shards
-
-
-def all_ids(shards: Sequence[TokenShard]) -> pa.ChunkedArray:
-    """Chain the ids of all shards, in order."""
-    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
 
 
 def _open(path: Path) -> TokenShard:
@@ -134,7 +120,7 @@ def _open(path: Path) -> TokenShard:
 
 
 def _check(path: Path, table: pa.Table) -> TokenShard:
-    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    metadata = read_metadata(table)
     fields: dict[str, Any] = {field.name: metadata.get(field.name) for field in dataclasses.fields(Origin)}
     if None in fields.values() or "count" not in metadata or table.column_names != ["id", "vectors"]:
         raise input_error(path, "another Arrow file", "token vectors", "name the file that `encode_tokens` wrote")
@@ -143,10 +129,8 @@ def _check(path: Path, table: pa.Table) -> TokenShard:
     kind, wanted = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
     if table.num_rows != count or kind != wanted:
         found, expected = f"{table.num_rows} passages of {kind}", f"{count} of {wanted}"
-        raise input_error(path, found, expected, "delete it and encode again")
-    if not are_ids(table["id"]):
-        found = "an id that is empty or has whitespace or invisible characters"
-        raise input_error(path, found, "ids", "delete it and encode again")
+        raise input_error(path, found, expected, AGAIN)
+    check_ids(path, table)
     return TokenShard(path, table, origin)
 
 

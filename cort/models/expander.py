@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Ids, Sequences, frame_text
+from cort.models.generation import end_tokens
 from cort.models.loading import SEQ2SEQ, load_transformer
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import check_length, count_tokens, single
@@ -39,8 +40,7 @@ class Expander(nn.Module):
     @property
     def end(self) -> int:
         """Token that ends a query."""
-        ends: int | list[int] = self.transformer.config.eos_token_id
-        return ends if isinstance(ends, int) else ends[0]
+        return end_tokens(self.transformer.config)[0]
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum the negative logarithms of the probabilities of a query's tokens, with its end; returns (batch,).

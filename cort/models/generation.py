@@ -47,6 +47,12 @@ def draw(logits: Tensor, numbers: Tensor, k: int) -> Tensor:
     return tokens.gather(1, place.clamp(max=tokens.shape[1] - 1)).squeeze(1)
 
 
+def end_tokens(config: Any) -> list[int]:
+    """Tokens that end a query, by the model's config."""
+    ends = config.eos_token_id
+    return [ends] if isinstance(ends, int) else list(ends)
+
+
 class Generator:
     """Generates with an encoder-decoder of transformers, for passages of a batch."""
 
@@ -56,8 +62,7 @@ class Generator:
         self.transformer, config = transformer, transformer.config
         # What a folder advises, such as no word twice, is for other tasks.
         transformer.generation_config = GenerationConfig()
-        ends = config.eos_token_id
-        self.ends = [ends] if isinstance(ends, int) else list(ends)
+        self.ends = end_tokens(config)
         self.start, self.pad = config.decoder_start_token_id, config.pad_token_id
 
     def encode(self, batch: Mapping[str, Tensor]) -> Tensor:

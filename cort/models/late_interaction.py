@@ -220,13 +220,20 @@ def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor
     :param similarity: dot, or l2 for the negative squared distance.
     :returns: (pairs,).
     """
-    (query, weight), (passage, counts) = ((one[..., :-1], one[..., -1]) for one in (queries, passages))
-    found = query @ passage.mT  # (pairs, m, n)
+    best = token_similarities(queries, passages, similarity).amax(-1)  # (pairs, m)
+    return torch.where(passages[..., -1].any(-1), (queries[..., -1] * best).sum(-1), 0.0)
+
+
+def token_similarities(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
+    """Compare all tokens of queries (..., m, e + 1) and passages (..., n, e + 1), as `max_similarity` has them.
+
+    :returns: (..., m, n), the least number there is for tokens of passages that do not count.
+    """
+    query, (passage, counts) = queries[..., :-1], (passages[..., :-1], passages[..., -1])
+    found = query @ passage.mT
     if similarity == "l2":
         found = 2 * found - query.square().sum(-1).unsqueeze(-1) - passage.square().sum(-1).unsqueeze(-2)
-    found = found.masked_fill(counts.unsqueeze(-2) == 0, torch.finfo(found.dtype).min)
-    best = found.amax(-1)  # (pairs, m)
-    return torch.where(counts.any(-1), (weight * best).sum(-1), 0.0)
+    return found.masked_fill(counts.unsqueeze(-2) == 0, torch.finfo(found.dtype).min)
 
 
 def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: int) -> LateInteraction:

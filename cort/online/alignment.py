@@ -15,6 +15,7 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import Sequences
 from cort.models.encoder import texts_of
 from cort.models.kernel_pooling import PASSAGE, QUERY, KernelPooling, pool_kernels
+from cort.models.late_interaction import token_similarities
 from cort.models.rerankers import PairsToScore
 from cort.models.transformer import single
 from cort.online.neural import QueryEncoder, Reranker
@@ -80,15 +81,11 @@ def best_matches(reranker: Reranker | TokenSearch, pairs: PairsToScore, row: int
 
     _score(pairs, row, reranker.device, forward)
     (query_ids, queries), (passage_ids, passages) = seen
-    (vectors, weights), (known, counts) = ((one[..., :-1], one[..., -1]) for one in (queries, passages))
-    if not counts.any():
+    if not passages[:, -1].any():
         return []
-    found = vectors @ known.mT  # (m, n)
-    if reranker.model.settings.similarity == "l2":
-        found = 2 * found - vectors.square().sum(-1).unsqueeze(-1) - known.square().sum(-1)
-    best, at = found.masked_fill(counts == 0, torch.finfo(found.dtype).min).max(-1)  # (m,)
+    best, at = token_similarities(queries, passages, reranker.model.settings.similarity).max(-1)  # (m,)
     tokens, others = reranker.tokenize.names(query_ids), reranker.tokenize.names(passage_ids)
-    numbers = zip(at.tolist(), best.tolist(), weights.tolist(), strict=True)
+    numbers = zip(at.tolist(), best.tolist(), queries[:, -1].tolist(), strict=True)
     # Behind its tokens, a query is padded with what counts nothing.
     listed = [(token, *rest) for token, rest in zip(tokens, numbers, strict=False)]
     return [Match(token, others[place], value, weight) for token, place, value, weight in listed if weight]

@@ -19,8 +19,9 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from cort.formats.embeddings import Shard, all_ids, from_batch
+from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Ranking
+from cort.formats.vector_files import all_ids
 from cort.retrieval.topk import FEW, Alphabet, Sieve
 from cort.retrieval.vectors import Block, HeldVectors, MappedVectors, Rows, Vectors, as_tensor
 from cort.system.errors import input_error
@@ -135,7 +136,7 @@ class _Part:
         :returns: their rows, and -1 where there are fewer; shape (queries, candidates).
         """
         queries = queries.to(self._device)
-        norms = _norms(queries, "the queries' embeddings").T  # (1, queries)
+        norms = vector_norms(queries, "the queries' embeddings").T  # (1, queries)
         sieve = Sieve(len(queries), depth, self._device)
         for batch in _batches(self._blocks, SCORES_AT_ONCE // len(queries)):
             first = self._blocks[batch.start][0]
@@ -155,7 +156,7 @@ class _Part:
         for number in batch:
             vectors = self._blocks[number][1]
             if number not in self._longest:
-                self._longest[number] = float(_norms(vectors.to(self._device, torch.float32), self._source).max())
+                self._longest[number] = float(vector_norms(vectors.to(self._device, torch.float32), self._source).max())
             if not few:
                 part = scores[start : start + len(vectors)]  # (rows, queries)
                 torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
@@ -210,7 +211,8 @@ def _margins(norms: Tensor, longest: float, dimension: int) -> Tensor:
     return margins
 
 
-def _norms(vectors: Tensor, source: str) -> Tensor:
+def vector_norms(vectors: Tensor, source: str) -> Tensor:
+    """Return the lengths of vectors, (rows, 1); refuse such as are not finite, or too long."""
     norms: Tensor = vectors.norm(dim=1, keepdim=True)
     if not bool((norms < LONGEST).all()):
         found = "a vector with numbers that are not finite"

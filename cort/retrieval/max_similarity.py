@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 
 from cort.formats.records import Ranking
-from cort.formats.token_embeddings import TokenBlock, TokenShard, all_ids
+from cort.formats.token_embeddings import TokenBlock, TokenShard
 from cort.formats.tokens import Tokens
+from cort.formats.vector_files import all_ids
 from cort.models.late_interaction import TokenVectors
+from cort.retrieval.exact import vector_norms
 from cort.retrieval.token_scores import ExactScores, QueryVectors, by_query
 from cort.retrieval.topk import Alphabet, Sieve
 from cort.retrieval.vectors import as_tensor
@@ -41,8 +43,6 @@ TOKENS_AT_ONCE = 512
 CANDIDATES_AT_ONCE = 256
 # All passages are read once per this many queries of a run; part of the result, as padding changes the last bits.
 QUERIES_AT_ONCE = 512
-# Products of longer vectors could exceed single precision.
-LONGEST = 1e18
 
 
 class TokenIndex:
@@ -204,11 +204,7 @@ class _Block:
         vectors = as_tensor(self._block.vectors).to(device).float()
         if not len(vectors):
             return _Extent(0.0, 0.0)
-        found = _Extent(float(vectors.norm(dim=1).max()), float(vectors.abs().max()))
-        if not found.longest < LONGEST:
-            wrong = "a vector with numbers that are not finite"
-            raise input_error(self._source, wrong, f"finite numbers, length below {LONGEST:g}", "train or encode again")
-        return found
+        return _Extent(float(vector_norms(vectors, self._source).max()), float(vectors.abs().max()))
 
 
 def _sums_of_best(asked: _Asked, vectors: Tensor, count: int) -> Tensor:

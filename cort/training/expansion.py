@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +15,10 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.expander import Asked, Passages, frame_query, load_expander
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import TOKENIZER_FILES, counted
+from cort.models.transformer import counted
 from cort.system.errors import input_error
-from cort.system.files import atomic_folder
 from cort.system.progress import Counter
+from cort.training.examples import in_epochs, mean_loss, task_of
 from cort.training.loop import Task
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
 from cort.training.selection import Validation
@@ -85,8 +83,8 @@ def read_examples(
     if not len(table):
         raise input_error(qrels, "no relevant passage", "at least one", "lower relevance_level or name other qrels")
     rows = passages.tokens.rows_of(table["doc_id"], qrels), queries.rows_of(table["query_id"], qrels)
-    order = [np.random.default_rng([options.seed, epoch]).permutation(len(table)) for epoch in range(epochs)]
-    return Examples(passages, queries, *rows, np.concatenate(order), end, options.query_length)
+    order = in_epochs(len(table), epochs, options.seed)
+    return Examples(passages, queries, *rows, order, end, options.query_length)
 
 
 def make_task(options: ExpanderTraining) -> Task:
@@ -107,15 +105,7 @@ def make_task(options: ExpanderTraining) -> Task:
     )
 
     def validate(forward: Forward) -> Validation:
-        parts = validation.split(np.arange(len(validation.order)), 1, options.tokens_at_once)
         with Counter(len(validation.order), "queries in validation") as counter, counted(model, counter):
-            return Validation(torch.cat([validation.losses(part, forward) for part in parts]).mean().item())
+            return mean_loss(validation, forward, options.tokens_at_once)
 
-    def save(name: str) -> None:
-        with atomic_folder(Path(options.output) / name) as folder:
-            model.transformer.save_pretrained(folder)
-            for file in TOKENIZER_FILES:
-                shutil.copyfile(Path(options.base_model) / file, folder / file)
-
-    examples = len(training.order)
-    return Task(model, examples, examples // options.epochs, training.split, training.losses, validate, save)
+    return task_of(model, training, validate, model.transformer.save_pretrained, options)

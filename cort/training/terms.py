@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import TOKENIZER_FILES
 from cort.models.weigher import Words, load_vocabulary, load_weigher
 from cort.system.errors import input_error
-from cort.system.files import atomic_folder
+from cort.training.examples import in_epochs, mean_loss, task_of
 from cort.training.loop import Task
 from cort.training.losses import term_recall_loss
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
@@ -61,10 +57,7 @@ def read_examples(path: str, words: Words, epochs: int, seed: int) -> Examples:
         dict(zip(terms, values, strict=True))
         for terms, values in zip(table["terms"].to_pylist(), table["recall"].to_pylist(), strict=True)
     ]
-    order: list[npt.NDArray[np.int64]] = [
-        np.random.default_rng([seed, epoch]).permutation(len(table)) for epoch in range(epochs)
-    ]
-    return Examples(words, words.tokens.rows_of(table["doc_id"], path), recall, np.concatenate(order))
+    return Examples(words, words.tokens.rows_of(table["doc_id"], path), recall, in_epochs(len(table), epochs, seed))
 
 
 def make_task(options: WeigherTraining) -> Task:
@@ -80,15 +73,7 @@ def make_task(options: WeigherTraining) -> Task:
     validation = read_examples(options.validation_targets, words, 1, options.seed)
 
     def validate(forward: Forward) -> Validation:
-        parts = validation.split(np.arange(len(validation.order)), 1, options.tokens_at_once)
-        return Validation(torch.cat([validation.losses(part, forward) for part in parts]).mean().item())
+        return mean_loss(validation, forward, options.tokens_at_once)
 
-    def save(name: str) -> None:
-        classifier: Any = model.classifier
-        with atomic_folder(Path(options.output) / name) as folder:
-            classifier.save_pretrained(folder)
-            for file in TOKENIZER_FILES:
-                shutil.copyfile(Path(options.base_model) / file, folder / file)
-
-    examples = len(training.order)
-    return Task(model, examples, examples // options.epochs, training.split, training.losses, validate, save)
+    classifier: Any = model.classifier
+    return task_of(model, training, validate, classifier.save_pretrained, options)

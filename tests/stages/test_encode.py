@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cort import encode
-from cort.formats.embeddings import all_ids, all_vectors, open_shards
+from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.tokens import Tokens, write_tokens
+from cort.formats.vector_files import all_ids
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint

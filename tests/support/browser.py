@@ -27,6 +27,25 @@ def launched(playwright):
         browser.close()
 
 
+@contextmanager
+def watched(context, own, *, tolerated=None):
+    """Open a page that asks for nothing but what begins with `own`, is broken into by nobody, and has no errors.
+
+    Errors that the console tells of with the words `tolerated` are expected.
+    """
+    page = context.new_page()
+    page.set_viewport_size({"width": 1600, "height": 1000})
+    asked, errors = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield page
+    assert [url for url in asked if not url.startswith((*own, "data:,", "about:"))] == []
+    assert page.evaluate("window.hit") is None
+    assert [one for one in errors if tolerated is None or tolerated not in one] == []
+    page.close()
+
+
 def settle(page):
     """Wait until what was asked for is shown; that of an address begins a moment later."""
     page.wait_for_timeout(30)

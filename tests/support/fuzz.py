@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, seed, settings
 
-from cort.formats import embeddings, token_embeddings, tokens
+from cort.formats import embeddings, token_embeddings, tokens, vector_files
 
 LONG = "FUZZ_EXAMPLES" in os.environ
 
@@ -46,7 +46,7 @@ def all_tokens(path):
 
 def all_vectors(path):
     shards = embeddings.open_shards([path])
-    return embeddings.all_ids(shards).to_pylist(), embeddings.all_vectors(shards).tolist()
+    return vector_files.all_ids(shards).to_pylist(), embeddings.all_vectors(shards).tolist()
 
 
 TOKEN_ORIGIN = token_embeddings.Origin(dimension=2, passage_length=9, similarity="l2", model="m")
@@ -55,4 +55,4 @@ TOKEN_ORIGIN = token_embeddings.Origin(dimension=2, passage_length=9, similarity
 def all_token_vectors(path):
     shards = token_embeddings.open_token_shards([path], TOKEN_ORIGIN)
     found = [block.of(row).tolist() for shard in shards for block in shard.blocks() for row in range(len(block))]
-    return token_embeddings.all_ids(shards).to_pylist(), found
+    return vector_files.all_ids(shards).to_pylist(), found

@@ -2,7 +2,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats.embeddings import all_ids, all_vectors, open_shards, write_shard
+from cort.formats.embeddings import all_vectors, open_shards, write_shard
+from cort.formats.vector_files import all_ids
 from cort.system.errors import InputError
 
 

@@ -9,7 +9,7 @@ import pytest
 from cort import explorer
 from cort.online import web
 from cort.online.why import Reason
-from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle
+from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
 from tests.support.common import wait_until
 from tests.support.explorer import (
     HOSTILE,
@@ -67,18 +67,9 @@ def context(address):
 @pytest.fixture
 def page(context, address):
     """A page whose every request and every error is seen."""
-    page = context.new_page()
-    page.set_viewport_size({"width": 1600, "height": 1000})
-    asked, errors = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield page
-    assert [url for url in asked if not url.startswith((address, "data:,", "blob:", "about:"))] == []
-    assert page.evaluate("window.hit") is None
     # The console tells of answers that refuse.
-    assert [one for one in errors if "the server responded with a status of" not in one] == []
-    page.close()
+    with watched(context, (address, "blob:"), tolerated="the server responded with a status of") as page:
+        yield page
 
 
 def show(page, address, **wanted):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cort import explorer
-from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle
+from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
 from tests.support.common import wait_until
 from tests.support.explorer import (
     ARABIC,
@@ -57,18 +57,8 @@ def context(browser):
 @pytest.fixture
 def page(context, folder):
     """A page whose every request and every error is seen."""
-    page = context.new_page()
-    page.set_viewport_size({"width": 1600, "height": 1000})
-    asked, errors = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield page
-    root = folder.as_uri() + "/"
-    assert [url for url in asked if not url.startswith((root, "data:,", "blob:null/", "about:"))] == []
-    assert page.evaluate("window.hit") is None
-    assert errors == []
-    page.close()
+    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+        yield page
 
 
 def show(page, folder, **wanted):
