@@ -1,4 +1,4 @@
-"""What `audit` measures of a graph index, as JSON: recall, time and loss for each width of the search and each depth.
+"""What audits measure of an index, as JSON: recall, time and loss for each width of the search and each depth.
 
 `recall` is the part of the exact first `depth` that was found, `loss` what a measure of the exact ranking loses.
 All but `milliseconds` is the same whenever it is measured.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.artifacts import Node, read_artifact
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.system.errors import input_error, shorten
 
 
@@ -44,7 +44,11 @@ class Search:
 
 @dataclass(frozen=True)
 class Audit:
-    """One index on the queries of one split; `model` is the encoder's fingerprint."""
+    """One index on the queries of one split; `model` is the fingerprint of the encoder, or of a re-ranker in its place.
+
+    `storage_bytes` are those of the index's files; `vectors_per_token`, of an index of tokens, are the candidates of each
+    token of a query.
+    """
 
     encoder: str
     exact: list[Exact]
@@ -55,15 +59,17 @@ class Audit:
     queries: int
     searches: list[Search]
     split: str
+    storage_bytes: int | None = None
+    vectors_per_token: int | None = None
 
     def check(self, node: Node) -> None:
         """Refuse an unknown index, and one with the parameter of another."""
-        if self.index not in GRAPHS or GRAPHS[self.index].parameter != self.parameter:
+        if self.index not in INDEXES or INDEXES[self.index].parameter != self.parameter:
             raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
         for search in node["searches"].items():
             search["recall"].within(float, 0, 1)
         if self.searches:
-            GRAPHS[self.index].check(str(node.source), [one.width for one in self.searches], 0)
+            INDEXES[self.index].check(str(node.source), [one.width for one in self.searches], 0)
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:
@@ -83,6 +89,6 @@ def audited_width(path: str | Path, index: str, model: str, recall: float) -> fl
         best = max(deepest, key=lambda one: (one.recall, -one.width), default=None)
         reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
         found = f"as the best {reached} of the exact first {depth}"
-        fix = f"add larger values to audit.{audit.parameter}s or ask for less"
+        fix = f"add larger values to audit.{INDEXES[audit.index].audited} or ask for less"
         raise input_error(path, found, f"a recall of {recall:g}", fix)
     return min(wide_enough)
