@@ -6,8 +6,10 @@ All but `milliseconds` is the same whenever it is measured.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cort.formats.artifacts import Node, read_artifact
 from cort.retrieval.graphs import INDEXES
@@ -46,8 +48,7 @@ class Search:
 class Audit:
     """One index on the queries of one split; `model` is the fingerprint of the encoder, or of a re-ranker in its place.
 
-    `storage_bytes` are those of the index's files; `vectors_per_token`, of an index of tokens, are the candidates of each
-    token of a query.
+    `storage_bytes` are those of the index's files, `vectors_per_token` the candidates of a query's token, if there are.
     """
 
     encoder: str
@@ -70,6 +71,17 @@ class Audit:
             search["recall"].within(float, 0, 1)
         if self.searches:
             INDEXES[self.index].check(str(node.source), [one.width for one in self.searches], 0)
+
+
+def width_of(system: Mapping[str, Any], model: str) -> float:
+    """Width of a system's searches: its own, or the one that its audit shows to reach its recall.
+
+    :param model: fingerprint of what made the vectors.
+    :raises InputError: as `audited_width` does.
+    """
+    if "width" in system:
+        return float(system["width"])
+    return audited_width(system["audit"], system["kind"], model, float(system["recall"]))
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:

@@ -200,9 +200,10 @@ class IvfPqSearch:
             return list(pool.map(one, queries))
 
 
-def one_thread_each() -> AbstractContextManager[object]:
+def one_thread_each() -> AbstractContextManager[None]:
     """Have each product of NumPy and faiss computed by the thread that asks for it."""
-    return threadpool_limits(1, user_api="blas")
+    limits: AbstractContextManager[None] = threadpool_limits(1, user_api="blas")
+    return limits
 
 
 def single_threaded() -> None:

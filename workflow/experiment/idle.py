@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import Config
 from workflow.experiment.models import LEARNERS, MODELS, released_name
 
@@ -32,8 +32,8 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     yield from _of_lexical(sections)
     for name, system in mappings(sections.get("systems", {})).items():
         for kind, part in mappings(system).items():
-            if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
-                found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
+            if kind in INDEXES and "recall" in part and part.get(INDEXES[kind].parameter) != "auto":
+                found = f"found recall without `{INDEXES[kind].parameter}: auto`"
                 yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
         yield from _of_merge(f"systems.{name}", system)
     for section in LEARNERS:

