@@ -11,6 +11,7 @@ An index is a folder with faiss' own file and meta.json.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,8 @@ def library() -> Any:
 
     :raises InputError: it is not there.
     """
+    # Of the builds for other processors that it looks for.
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
         import faiss
     except ImportError as error:

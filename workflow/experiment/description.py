@@ -21,8 +21,7 @@ def describe(config: Config, name: str) -> str:
         case "late_interaction":
             return f"late interaction {system['retrieve']}, exact search"
         case "ivfpq":
-            how = _describe_width(system, "ivfpq")
-            return f"late interaction {system['retrieve']}, candidates by IVF-PQ with {how}, scored exactly"
+            return f"late interaction {system['retrieve']}, IVF-PQ with {_describe_width(system, 'ivfpq')}"
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng" | "hnsw" as kind:

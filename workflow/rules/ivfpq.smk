@@ -66,9 +66,7 @@ rule retrieve_ivfpq:
     params:
         model=subpath(input.model, parent=True),
         index=subpath(input.index, parent=True),
-        options=options(
-            settings.token_precision, settings.width, "systems.{system}.ivfpq.candidates", settings.depth
-        ),
+        options=options(settings.token_precision, settings.width, "systems.{system}.ivfpq.candidates", settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, by late interaction through an index"
     shell:
