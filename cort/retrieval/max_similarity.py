@@ -38,7 +38,7 @@ TOKENS_AT_ONCE = 512
 # Candidates whose tokens are compared in double precision at once.
 CANDIDATES_AT_ONCE = 256
 # Passages of an index's candidates whose tokens are copied and multiplied at once.
-SIFTED_AT_ONCE = 1_024
+SIFTED_AT_ONCE = 256
 
 
 class TokenIndex:
