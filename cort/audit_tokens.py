@@ -96,8 +96,8 @@ def stage(options: Options) -> None:
     best = list(map(name, ids, passages.search(vectors, options.depths[-1])))
     measures, asked = sorted(options.measures), {query_id: judged[query_id] for query_id in ids}
     truth = Truth(vectors, cut(best, options.depths), asked, measures, options.relevance_level)
-    single_threaded()
     with one_thread_each():
+        single_threaded()
         exact = list(audit_exact(lambda query, depth: passages.search([query], depth), truth))
         searches = list(audit_searches(kind, search, name, truth, widths))
     found = Audit(

@@ -15,7 +15,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,10 +203,15 @@ class IvfPqSearch:
             return list(pool.map(one, queries))
 
 
-def one_thread_each() -> AbstractContextManager[None]:
-    """Have each product of NumPy and faiss computed by the thread that asks for it."""
-    limits: AbstractContextManager[None] = threadpool_limits(1, user_api="blas")
-    return limits
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Have each product computed by the thread that asks for it, if that is `single_threaded`."""
+    threads = torch.get_num_threads()
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def single_threaded() -> None:

@@ -8,7 +8,7 @@ rule ivfpq:
         multiext(paths.GRAPH.replace("{index}", "ivfpq"), "meta.json", *TOKEN_INDEXES["ivfpq"].files),
     threads: 8
     resources:
-        mem_mb=growing(4000, per_mb=1),
+        mem_mb=growing(4000, per_mb=0.5),
         runtime=growing(1440),
     params:
         folder=subpath(output[0], parent=True),
@@ -61,7 +61,7 @@ rule retrieve_ivfpq:
         system=names_of_kind(config, *TOKEN_INDEXES),
     threads: 8
     resources:
-        mem_mb=growing(8000, per_mb=1),
+        mem_mb=growing(8000, per_mb=0.5),
         runtime=growing(720),
     params:
         model=subpath(input.model, parent=True),
