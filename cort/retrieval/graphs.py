@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from cort.system.errors import input_error
 
+#: how to get what only indexes of token vectors need
+INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
+
 
 @dataclass(frozen=True)
 class IndexKind:

