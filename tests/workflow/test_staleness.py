@@ -204,6 +204,7 @@ OTHERWISE = {
     ("bm25", "b"),
     # Of a call by hand: no loss, no differences.
     ("audit", "measures"),
+    ("audit_tokens", "measures"),
     ("report", "baseline"),
     # A line of predictions has as many as it has.
     ("import_expansions", "queries"),
