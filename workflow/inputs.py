@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.downloads import rehearsal
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.training.settings import needs_judgements
 from workflow import paths
 from workflow.experiment.config import (
@@ -175,7 +175,7 @@ def query_tokens(config: Config, wildcards: Wildcards) -> str:
 
 
 def graph(config: Config, wildcards: Wildcards) -> str:
-    """Graph index of the encoder a system retrieves with."""
+    """Index of the encoder or re-ranker that a system retrieves with."""
     system = config["systems"][wildcards.system]
     return paths.at(paths.GRAPH, config, index=kind_of(config, system), encoder=system["retrieve"]) + "meta.json"
 
@@ -195,7 +195,7 @@ def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Audit that chooses the width of a system's searches, if it is to be chosen."""
     system = config["systems"][wildcards.system]
     kind = kind_of(config, system)
-    chosen = system[kind][GRAPHS[kind].parameter] == "auto"
+    chosen = system[kind][INDEXES[kind].parameter] == "auto"
     return audit_of(config, wildcards.system, wildcards.split) if chosen else []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import load_schema
 from workflow.experiment.config import (
@@ -44,7 +44,7 @@ FRAMING = {
 # What else a released one can have said.
 ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name")
 # Settings of an encoder or re-ranker that its file is the same without.
-NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
+NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
 
@@ -140,7 +140,7 @@ def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config, config["systems"][wildcards.system])
     searched, place = Words(option("kind", kind)), f"systems.{{system}}.{kind}"
-    own = at(f"{place}.{GRAPHS[kind].parameter}", "width")(config, wildcards)
+    own = at(f"{place}.{INDEXES[kind].parameter}", "width")(config, wildcards)
     audit = inputs.audit(config, wildcards)
     if not audit:
         return searched + own
@@ -193,7 +193,7 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
         measures,
         "splits.{split}.relevance_level",
         "seed",
-        widths=f"audit.{GRAPHS[wildcards.index].parameter}s",
+        widths=f"audit.{INDEXES[wildcards.index].audited}",
         sample="audit.queries",
     )(config, wildcards)
     return found + Words(option("depths", depths), {"audit.depths": depths})

@@ -13,7 +13,7 @@ from tests.support.workflow import stage_modules
 SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
 # Not driven yet: predicted queries, weighed terms and what a browser is shown.
 NOT_YET = {"import_expansions", "import_term_weights", "term_recall", "train_weigher", "weigh", "explorer"}
-NOT_YET |= {"train_expander", "expand", "encode_tokens", "retrieve_tokens"}
+NOT_YET |= {"train_expander", "expand", "encode_tokens", "retrieve_tokens", "ivfpq", "retrieve_ivfpq"}
 # Of the size of a model.
 MODELS = {"import_encoder", "export_model", "pretrained"}
 # As `train` and `encode`: neural, so on a part; the pairs of `score` are drawn at random.
@@ -23,7 +23,7 @@ FETCHING = {"download", "extract"}
 # Searches with what is driven.
 SEARCHING = {"latency"}
 # Repeats `bm25` with more parameters, `retrieve_graph` with other widths, `fuse` with other weights on fewer queries.
-REPEATED = {"bm25_tune", "audit", "fuse_tune"}
+REPEATED = {"bm25_tune", "audit", "audit_tokens", "fuse_tune"}
 
 
 def measured(size, n, seconds, **others):

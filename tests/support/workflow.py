@@ -44,6 +44,7 @@ UNUSED = RAW | {
     "score_triples",
 }
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens"}
+UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 
 def module_of(rule):
@@ -125,18 +126,25 @@ def weighed_config(tiny, model, revision):
     }
 
 
-def late_config(tiny):
-    """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's."""
+def late_config(tiny, indexed=False):
+    """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's.
+
+    If that is asked for, also a first stage through an index, which needs faiss.
+    """
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
     cross = tiny["rerankers"]["cross"]
     late = {key: cross[key] for key in ("base_model", "query_length", "depth", "training")}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
+    late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
+    through = {"late-ivfpq": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 64, "recall": 0.9}}}
+    config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",
         "rerankers": {"late": {**late, "pairs": {**cross["pairs"], "negatives": 1}}},
         "systems": {
             "bm25": {"retrieve": "bm25"},
             "late": {"retrieve": "late"},
+            **(through if indexed else {}),
             "late+bm25": {"interleave": ["late", "bm25"]},
             "bm25-late": {"rerank": "bm25", "reranker": "late", "depth": 20},
         },

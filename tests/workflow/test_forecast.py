@@ -205,6 +205,11 @@ def test_late_interaction_retrieves_with_all_tokens_of_all_passages(config, docs
     assert (part.disk, part.flops) == (whole.disk / 4, whole.flops / 4)
     search = job("retrieve_tokens", system="late", split="test")
     less = work(search, config, docstrings).flops
+    # Of an index, each token of a query has so many candidates at most.
+    config["systems"]["through"] = {"retrieve": "cross", "ivfpq": {"candidates": 10}}
+    assert work(job("retrieve_ivfpq", system="through", split="test"), config, docstrings).flops < less / 10
+    config["systems"]["through"]["ivfpq"]["candidates"] = 10**6
+    assert work(job("retrieve_ivfpq", system="through", split="test"), config, docstrings).flops == less
     config["rerankers"]["cross"]["dimension"] = 64
     assert less / work(search, config, docstrings).flops == pytest.approx(2, rel=0.05)
 

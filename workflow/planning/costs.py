@@ -13,7 +13,7 @@ from typing import NamedTuple
 import yaml
 
 from cort.downloads.catalog import load_catalog
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import TRAINING_SPLITS, Config
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
@@ -31,7 +31,7 @@ EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 CHECKPOINT_SECONDS, THREADS = 600, 8
 # Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
 QUERY, LINE = 65, 22
-RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "import_run")
+RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "retrieve_ivfpq", "import_run")
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 
@@ -153,8 +153,8 @@ def _searches(job: Job, config: Config, facts: Facts) -> float:
         case "bm25_tune":
             tune = config["lexical"][job.wildcards["lexical"]]["tune"]
             return float(min(tune["samples"] * tune["sample_size"], count) * len(tune["k1"]) * len(tune["b"]))
-        case "audit":
-            widths = config["audit"][f"{GRAPHS[job.wildcards['index']].parameter}s"]
+        case "audit" | "audit_tokens":
+            widths = config["audit"][INDEXES[job.wildcards["index"]].audited]
             return float(min(config["audit"]["queries"] or count, count) * len(widths))
         case "latency":
             # Each system is searched twice with single queries and twice in batches.

@@ -15,12 +15,15 @@ from workflow.experiment.models import LEARNERS, released_name, reranked_by
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, Model, Texts
 
+# Those that encode texts to a vector per token, and search these.
+LATE = ("encode_tokens", "retrieve_tokens", "retrieve_ivfpq")
 # Stages that run a transformer: the section of their model.
 HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
     **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
     **dict.fromkeys(("train_expander", "expand"), "expanders"),
-    **dict.fromkeys(("train_reranker", "score", "score_triples", "encode_tokens", "retrieve_tokens"), "rerankers"),
+    **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
+    **dict.fromkeys(LATE, "rerankers"),
 }
 TRAININGS = ("train", "train_reranker", "train_weigher", "train_expander")
 KERNEL_POOLING, LONGEST_NGRAM = ("knrm", "conv_knrm"), 3
@@ -82,7 +85,7 @@ def base_model_of(job: Job) -> str | None:
 
 def model_of(job: Job, config: Config) -> str:
     """Name the model that a heavy job runs."""
-    if job.rule == "retrieve_tokens":
+    if job.rule in ("retrieve_tokens", "retrieve_ivfpq"):
         return str(config["systems"][job.wildcards["system"]]["retrieve"])
     return job.wildcards[HEAVY[job.rule][:-1]]
 
@@ -137,8 +140,10 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
             settings.get("dimension", model.hidden) * BYTES[settings["storage"]] + texts.id_characters + 8
         )
         return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
-    if job.rule in ("encode_tokens", "retrieve_tokens"):
-        return _late_retrieval(job, settings, model, queries, passages, memory)
+    if job.rule in LATE:
+        system = config["systems"].get(job.wildcards.get("system", ""), {})
+        most = system["ivfpq"]["candidates"] if "ivfpq" in system else passages.count
+        return _late_retrieval(job, settings, model, queries, passages, most, memory)
     if job.rule == "score":
         # Candidates of one run are partly those of another.
         runs = max(len(reranked_by(config, name, split)), 1)
@@ -180,8 +185,10 @@ def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Fa
     return Work(count * (reading + searched * writing), model.hidden, 4 * both.weights + 2 * kept, disk, disk / PACKED)
 
 
-def _late_retrieval(job: Job, settings: Config, model: Model, queries: Texts, passages: Texts, memory: float) -> Work:
-    """Encode the tokens of passages, or compare those of queries with all of them."""
+def _late_retrieval(
+    job: Job, settings: Config, model: Model, queries: Texts, passages: Texts, most: float, memory: float
+) -> Work:
+    """Encode the tokens of passages, or compare each of a query with all of them, or of `most` passages."""
     length = passages.tokens(settings["max_length"])
     if job.rule == "encode_tokens":
         count = passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
@@ -190,7 +197,8 @@ def _late_retrieval(job: Job, settings: Config, model: Model, queries: Texts, pa
         # Finished blocks are kept until the shard is whole.
         return Work(_texts(model, count, length).flops, model.hidden, memory + 2 * filled, disk, disk)
     query = settings["query_length"] if settings["fill_queries"] else queries.tokens(settings["query_length"])
-    products = 2 * queries.count * query * passages.count * length * settings["dimension"]
+    compared = min(passages.count, most * query)
+    products = 2 * queries.count * query * compared * length * settings["dimension"]
     encoded = _texts(model, queries.count, query).flops
     return Work(encoded + SEARCHED * products, model.hidden, memory, 0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import (
@@ -86,7 +86,7 @@ wildcard_constraints:
     expander="[^/]+",
     lexical=any_of(config["lexical"]),
     source="[^/]+",
-    index="|".join(GRAPHS),
+    index="|".join(INDEXES),
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
 

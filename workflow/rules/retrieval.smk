@@ -48,6 +48,8 @@ rule audit:
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
+    wildcard_constraints:
+        index="|".join(GRAPHS),
     # What is timed has one thread; the others keep a small machine free of other jobs meanwhile.
     threads: 8
     resources:
