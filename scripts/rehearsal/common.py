@@ -6,8 +6,8 @@ from pathlib import Path
 DEV_QUERIES, TRAIN_QUERIES = 6_980, 808_731
 DIMENSION, DEPTH, TRAINING_DEPTH = 128, 1_000, 100
 # At every size: texts encoded or weighed, passages that queries are written about, examples trained on, queries of
-# train searched, and queries searched by late interaction.
-ENCODED, EXPANDED, EXAMPLES, SEARCHED, LATE_QUERIES = 16_384, 1_024, 240, 3_159, 16
+# train searched, and queries searched in indexes of changed texts and by late interaction.
+ENCODED, EXPANDED, EXAMPLES, SEARCHED, CHANGED_QUERIES, LATE_QUERIES = 16_384, 1_024, 240, 3_159, 1_000, 16
 # One vector in so many is in the graph; of one passage in so many there are token vectors.
 GRAPH, LATE = 256, 16
 Prepare = Callable[[], object] | None

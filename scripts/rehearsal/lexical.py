@@ -47,9 +47,10 @@ def _index(
 
 def _search(split: str, folder: Path, passages: int, threads: int, kind: str = "", done: Path | None = None) -> Step:
     """Search one of the indexes; `done` is removed first."""
-    of_dev = (common.DEV_QUERIES, common.DEPTH)
-    count, depth = of_dev if split == "dev.small" else (common.SEARCHED, common.TRAINING_DEPTH)
-    queries, output = folder / f"all.{split}.parquet", folder / f"bm25.{kind or 'plain'}.{split}.trec"
+    of_train = (common.SEARCHED, common.TRAINING_DEPTH)
+    of_dev = (common.CHANGED_QUERIES if kind else common.DEV_QUERIES, common.DEPTH)
+    count, depth = of_dev if split == "dev.small" else of_train
+    queries, output = folder / f"all.{count}.{split}.parquet", folder / f"bm25.{kind or 'plain'}.{split}.trec"
 
     def prepare() -> None:
         write_queries(queries, folder / f"queries.{split}.parquet", count)

@@ -31,7 +31,7 @@ SEARCHING = {"latency"}
 REPEATED = {"bm25_tune", "audit", "fuse_tune"}
 
 # What does not grow with the size, for a small rehearsal.
-PARTS = {"DEV_QUERIES": 20, "SEARCHED": 10, "EXAMPLES": 12, "ENCODED": 4_096, "DEPTH": 50}
+PARTS = {"DEV_QUERIES": 20, "SEARCHED": 10, "CHANGED_QUERIES": 5, "EXAMPLES": 12, "ENCODED": 4_096, "DEPTH": 50}
 
 
 def measured(size, n, seconds, **others):

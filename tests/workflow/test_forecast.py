@@ -131,6 +131,14 @@ def test_predicting_grows_with_queries_and_is_divided_by_shards(config, large):
     assert trained.checkpoints > 3 * 16 * BERT.weights
 
 
+def test_weighing_is_divided_by_shards(config, large):
+    config["weighers"] = {"deepct": {"base_model": "small", "passage_length": 128, "precision": "fp32"}}
+    whole, third = (
+        work(job("weigh", weigher="deepct", scatteritem=item), config, large) for item in ("1-of-1", "2-of-3")
+    )
+    assert (third.flops, third.disk) == (pytest.approx(whole.flops / 3), pytest.approx(whole.disk / 3))
+
+
 # What follows from a change.
 
 

@@ -71,7 +71,9 @@ SHARDS = fix_shards(
 
 def shards_of_changes(section, folder):
     """Number of shards in which the models of a section change the texts of indexes."""
-    folders = [paths.at(folder, config, **{section.removesuffix("s"): name}) for name in used_by_indexes(config, section)]
+    folders = [
+        paths.at(folder, config, **{section.removesuffix("s"): name}) for name in used_by_indexes(config, section)
+    ]
     return fix_shards(workflow, CHANGES[section], folders, default=max(MACHINE.gpus or 0, 1))
 
 
