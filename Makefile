@@ -104,7 +104,7 @@ bench: environment
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data "$(DATA)" --base-model "$(MODEL)")
 
-# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
+# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 80 GB; STEPS="explorer bm25" for some.
 rehearsal: environment
 	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS)) --report docs/scale.md
 

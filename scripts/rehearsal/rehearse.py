@@ -69,7 +69,7 @@ def make_models(folder: Path, size: Fraction) -> None:
 class Options:
     """Options of this program."""
 
-    folder: str = required("FOLDER", "gets everything; 100 GB for the full size")
+    folder: str = required("FOLDER", "gets everything; 80 GB for the full size")
     sizes: tuple[Fraction, ...] = optional(tuple(Fraction(1, 4**power) for power in (3, 2, 1, 0)))
     threads: int = optional(len(os.sched_getaffinity(0)))
     steps: tuple[str, ...] = optional(

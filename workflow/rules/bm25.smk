@@ -10,7 +10,7 @@ rule import_term_weights:
     wildcard_constraints:
         weigher=names_with_file(config, "weighers"),
     resources:
-        mem_mb=growing(3000, per_mb=1),
+        mem_mb=growing(3000),
         runtime=growing(120),
     message:
         "Take in the weighted documents {wildcards.weigher}"
