@@ -11,7 +11,7 @@ from scripts.rehearsal.common import Step, first_shard, training_outputs
 from scripts.rehearsal.drawn import write_first
 
 # Queries of a passage, and tokens of a query: 40 and up to 64 would take hours without a GPU.
-WRITTEN, LENGTH = 8, 16
+WRITTEN, LENGTH = 2, 8
 
 
 def text_steps(folder: Path, passages: int, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
