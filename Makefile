@@ -104,9 +104,9 @@ bench: environment
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data "$(DATA)" --base-model "$(MODEL)")
 
-# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
+# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 80 GB; STEPS="explorer bm25" for some.
 rehearsal: environment
-	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
+	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS)) --report docs/scale.md
 
 # Shipped experiments, unchanged, with small files and models of this machine. DATA=FOLDER with samples of real data;
 # CONFIGS="..." other experiments; DRESS="--kills 0 --slurm True" more options. Needs cbor2, to make TREC-CAR's files.

@@ -20,6 +20,7 @@ include: "workflow/rules/common.smk"
 scattergather:
     encode=SHARDS,
     expand=EXPANSION_SHARDS,
+    weigh=WEIGHING_SHARDS,
 
 
 include: "workflow/rules/download.smk"

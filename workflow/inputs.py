@@ -94,18 +94,6 @@ def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     return paths.at(paths.LEXICAL_PARAMETERS, config, lexical=lexical) if lexical else []
 
 
-def expander(config: Config, wildcards: Wildcards) -> str | None:
-    """Name the expander whose queries are appended to the passages of an index, if any are."""
-    name: str | None = config["lexical"][wildcards.lexical].get("expand")
-    return name
-
-
-def term_weights(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the weights that take the place of term frequencies in an index, if any do."""
-    weigher = config["lexical"][wildcards.lexical].get("weigh")
-    return paths.at(paths.TERM_WEIGHTS, config, weigher=weigher) if weigher else []
-
-
 def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Files a base model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
     model = config["base_models"][wildcards.base_model]

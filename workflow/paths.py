@@ -36,6 +36,9 @@ EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{scatteritem
 EXPANSIONS_FOLDER = "results/{dataset}/expansions/{expander}"
 TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
+# Of a model's weights, a shard.
+TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{scatteritem}.parquet"
+TERM_WEIGHTS_FOLDER = "results/{dataset}/term_weights/{weigher}"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
 LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 

@@ -112,6 +112,12 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
     searched = (rule.get("search", 0) + rule.get("search_mb", 0) * read) * _searches(job, config, facts) / 1e3
     units = rule.get("mb", 0) * (read + disk) ** rule.get("power", 1) + searched
     memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb", math.inf)
+    # Of many runs, one at a time.
+    memory += (
+        rule["memory_run_mb"] * size_of_run(job.wildcards["split"], config, facts) / MB
+        if "memory_run_mb" in rule
+        else 0
+    )
     return Cost(
         seconds=cost.seconds + rule["seconds"] + units / workers,
         # Java rarely uses its whole heap.
@@ -134,16 +140,21 @@ def _counted(job: Job, config: Config, facts: Facts) -> float:
     """Bytes of files whose lines can be counted: queries, runs, triples and pairs, weights of a base model."""
     split = job.wildcards.get("split", "train")
     if job.rule in RANKERS:
-        queries, passages = facts.queries[split], facts.passages
-        depth = config["training_depth" if split in TRAINING_SPLITS else "depth"]
-        line = queries.id_characters + passages.id_characters + len(job.wildcards["system"]) + LINE
-        return float(queries.count * min(depth, passages.count) * line)
+        return size_of_run(split, config, facts, job.wildcards["system"])
     if job.rule in EXAMPLES:
         section, size = EXAMPLES[job.rule]
         return size * examples(section, job.wildcards[section[:-1]], split, config, facts)
     if job.rule == "split":
         return QUERY * facts.queries[split].count
     return 4 * facts.models[str(base_model_of(job))].weights if job.rule in PROVIDERS else 0
+
+
+def size_of_run(split: str, config: Config, facts: Facts, tag: str = "system") -> float:
+    """Count the bytes of a ranker's run of a split."""
+    queries, passages = facts.queries[split], facts.passages
+    depth = config["training_depth" if split in TRAINING_SPLITS else "depth"]
+    line = queries.id_characters + passages.id_characters + len(tag) + LINE
+    return float(queries.count * min(depth, passages.count) * line)
 
 
 def _searches(job: Job, config: Config, facts: Facts) -> float:

@@ -126,14 +126,15 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
             seen = facts.queries["train"].count * settings["training"]["epochs"]
             training = {**settings["training"], "gradient_checkpointing": False}
             return _training(training, model, _texts(model, 1, length), seen, facts.queries["validation"].count)
-        disk = temporary = count * (TERM_BYTES * length + passages.id_characters + 8)
-        return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
+        share = count / _shards(job)
+        disk = temporary = share * (TERM_BYTES * length + passages.id_characters + 8)
+        return Work(_texts(model, share, length).flops, model.hidden, memory, disk, temporary)
     if section == "expanders":
         asked = facts.queries.get("train") or next(iter(facts.queries.values()), UNKNOWN)
         return _expansion(job, settings, model, asked, facts)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
-        count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+        count = texts.count / _shards(job)
         length = texts.tokens(settings.get(limit, LENGTH))
         # Finished blocks are kept until the shard is whole.
         disk = temporary = count * (
@@ -160,6 +161,11 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     return Work(scored.flops, model.hidden, memory, SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count)
 
 
+def _shards(job: Job) -> int:
+    """Count the shards of which a job makes one."""
+    return int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+
+
 def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Facts) -> Work:
     """Write queries about passages, or learn to."""
     length, written = facts.passages.tokens(settings["passage_length"]), asked.tokens(settings["query_length"], 1)
@@ -177,7 +183,7 @@ def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Fa
         return _training(
             training, both, Pass(length + written, reading + writing), seen, facts.queries["validation"].count
         )
-    count = facts.passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+    count = facts.passages.count / _shards(job)
     searched: int = settings["beams"] if "beams" in settings else settings["queries"]
     # Keys and values of the passages of a batch, once for each of their queries.
     kept = min(EXPANDED["cpu"], count * searched * length) * model.layers * 2 * model.hidden * 4
@@ -191,7 +197,7 @@ def _late_retrieval(
     """Encode the tokens of passages, or compare each of a query with all of them, or of `most` passages."""
     length = passages.tokens(settings["max_length"])
     if job.rule == "encode_tokens":
-        count = passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+        count = passages.count / _shards(job)
         disk = count * (length * settings["dimension"] * BYTES["fp16"] + passages.id_characters + 8)
         filled = min(count, TOKENS_ENCODED) * settings["max_length"] * 4 * (settings["dimension"] + 1)
         # Finished blocks are kept until the shard is whole.

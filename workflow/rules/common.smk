@@ -12,6 +12,7 @@ from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import (
+    CHANGES,
     FUSION_KINDS,
     LATE_INTERACTION,
     any_of,
@@ -66,12 +67,18 @@ SHARDS = fix_shards(
     ],
     default=max(MACHINE.gpus or 0, 1),
 )
-EXPANSION_SHARDS = fix_shards(
-    workflow,
-    "expand",
-    folders=[paths.at(paths.EXPANSIONS_FOLDER, config, expander=name) for name in used_by_indexes(config, "expanders")],
-    default=max(MACHINE.gpus or 0, 1),
-)
+
+
+def shards_of_changes(section, folder):
+    """Number of shards in which the models of a section change the texts of indexes."""
+    folders = [
+        paths.at(folder, config, **{section.removesuffix("s"): name}) for name in used_by_indexes(config, section)
+    ]
+    return fix_shards(workflow, CHANGES[section], folders, default=max(MACHINE.gpus or 0, 1))
+
+
+EXPANSION_SHARDS = shards_of_changes("expanders", paths.EXPANSIONS_FOLDER)
+WEIGHING_SHARDS = shards_of_changes("weighers", paths.TERM_WEIGHTS_FOLDER)
 GPU_THREADS = MACHINE.threads
 
 
@@ -147,12 +154,20 @@ def shards_for(section):
     return lambda wildcards: shards_of(section, setting("systems.{system}.retrieve")(wildcards))
 
 
-def expansions(wildcards):
-    """Queries that are appended to the passages of an index, if any are: of a file, or a model's shards."""
-    name = inputs.expander(config, wildcards)
-    if name is None or "file" in config["expanders"][name]:
-        return [paths.at(paths.EXPANSIONS, config, expander=name)] if name else []
-    return gather.expand(paths.at(paths.EXPANSION_SHARD, config, expander=name, scatteritem="{scatteritem}"))
+def changes(section, whole, shard):
+    """What changes the texts of an index, if anything of a section does: a file, or a model's shards."""
+
+    def get(wildcards):
+        name = config["lexical"][wildcards.lexical].get(CHANGES[section])
+        if name is None:
+            return []
+        named = {section.removesuffix("s"): name}
+        if "file" in config[section][name]:
+            return [paths.at(whole, config, **named)]
+        gathered = getattr(gather, CHANGES[section])
+        return gathered(paths.at(shard, config, **named, scatteritem="{scatteritem}"))
+
+    return get
 
 
 def growing(base, per_mb=0):
