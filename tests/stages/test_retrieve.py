@@ -44,12 +44,22 @@ def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_o
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, vectors, **kinds))
     expected = brute_force(query_ids, queries, ids, vectors, depth)
-    found = list(exact.retrieve(exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one), q, depth))
-    assert [ranking.query_id for ranking in found] == query_ids
-    for ranking in found:
-        doc_ids, scores = expected[ranking.query_id]
-        assert ranking.doc_ids == doc_ids
-        assert np.array_equal(ranking.scores, scores)
+    for coded in (False, True):
+        index = exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one, coded=coded)
+        found = list(exact.retrieve(index, q, depth))
+        assert [ranking.query_id for ranking in found] == query_ids
+        for ranking in found:
+            doc_ids, scores = expected[ranking.query_id]
+            assert ranking.doc_ids == doc_ids
+            assert np.array_equal(ranking.scores, scores)
+
+
+def scores_at_once(monkeypatch, scores):
+    """Hold so many scores at once, in either first pass."""
+    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
+        monkeypatch.setattr(f"cort.retrieval.{name}", scores)
+    monkeypatch.setattr("cort.retrieval.codes.LEAST", 3)
+    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +90,10 @@ def test_equals_brute_force(tmp_path, generator, dimension, depth):
 @pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
 @pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
 def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
-    monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
-    monkeypatch.setattr(topk, "GROUP", group)
+    scores_at_once(monkeypatch, scores)
+    for name in ("products", "codes"):
+        monkeypatch.setattr(f"cort.retrieval.{name}.GROUP", group)
+    monkeypatch.setattr(topk, "FEWEST", scores)
     monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
     vectors = unit(generator, 17, 16), unit(generator, 300, 16)
     for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
@@ -115,7 +127,7 @@ def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
 
 @pytest.mark.parametrize("scores", [90, 2_000, 1 << 24])
 def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, scores):
-    monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
+    scores_at_once(monkeypatch, scores)
     # Every vector occurs about 10 times, and a query's score of 0 about as often as any: whole numbers tie exactly.
     vectors = generator.integers(-1, 2, (400, 8)).astype(np.float32)[generator.integers(0, 40, 400)]
     queries = generator.integers(-1, 2, (30, 8)).astype(np.float32)
@@ -127,10 +139,26 @@ def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, sco
 
 def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
     # All scores lie within the rounding error of a single-precision product: the first pass sees nothing but noise.
-    monkeypatch.setattr(exact, "SCORES_AT_ONCE", 50)
+    scores_at_once(monkeypatch, 50)
     base = unit(generator, 1, 64)
     vectors = np.repeat(base, 500, axis=0) * (1 + generator.standard_normal((500, 64)) * 1e-7)
     check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_sample_that_misleads_costs_a_second_look_only(tmp_path, generator, monkeypatch, coded):
+    monkeypatch.setattr(topk, "FEWEST", 50)
+    # What is sampled, each sixth passage, is as near as can be; of the others some are nearer than the rest.
+    vectors, queries = unit(generator, 300, 8), unit(generator, 1, 8)
+    vectors[::6] = queries
+    looks = []
+    monkeypatch.setattr(exact, "guess", lambda *given: looks.append(given[-1]) or topk.guess(*given))
+    p, q = (open_shards(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
+    [found] = exact.retrieve(exact.ExactIndex(p, coded=coded), q, 120)
+    doc_ids, scores = brute_force(["q"], queries, names("d", 300), vectors, 120)["q"]
+    assert found.doc_ids == doc_ids
+    assert np.array_equal(found.scores, scores)
+    assert looks == [1, 4]
 
 
 def test_vectors_of_any_length(tmp_path, generator):
@@ -160,7 +188,7 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
     whole = output.read_bytes()
     assert len(read_run(output).doc_ids) == 40 * 50
     for bounds, batch, scores in [((150,), 64, 9_000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
-        monkeypatch.setattr(exact, "SCORES_AT_ONCE", scores)
+        scores_at_once(monkeypatch, scores)
         parts = shards(tmp_path, f"part{len(bounds)}", ids, vectors, bounds, batch)
         assert run(tmp_path, queries, parts, "--depth", "50", "--threads", "1")[0] == 0
         assert output.read_bytes() == whole
