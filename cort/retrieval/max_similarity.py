@@ -22,9 +22,9 @@ from torch import Tensor
 
 from cort.formats.token_embeddings import TokenBlock, TokenShard
 from cort.formats.vector_files import all_ids
-from cort.retrieval.exact import vector_norms
+from cort.retrieval.products import vector_norms
 from cort.retrieval.token_scores import ExactScores, QueryVectors
-from cort.retrieval.topk import Alphabet, Sieve
+from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
 from cort.retrieval.vectors import as_tensor
 
 Vectors = npt.NDArray[np.float32]
@@ -107,13 +107,13 @@ class TokenIndex:
 
     def _candidates(self, asked: _Asked, depth: int) -> Rows:
         """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
-        sieve, margins = Sieve(len(asked), depth, self._device), asked.margins(self.extent.longest)
+        margins, one = asked.margins(self.extent.longest), torch.ones(1, len(asked), device=self._device)
+        sieve = Sieve(-math.inf * one, min(depth, len(self)))
         for block in self._blocks:
-            size = sieve.group_size(len(block))
-            scores = torch.full((-(-len(block) // size) * size, len(asked)), -math.inf, device=self._device)
+            scores = torch.full((-(-len(block) // GROUP) * GROUP, len(asked)), -math.inf, device=self._device)
             block.score(asked, scores)
-            sieve.add(scores.view(size, -1, len(asked)), block.first, margins)
-        rows: Rows = sieve.left().cpu().numpy()
+            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one, margins))
+        rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
     def _sifted(self, asked: _Asked, rows: Rows, depth: int, extent: Extent) -> Rows:

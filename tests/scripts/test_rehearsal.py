@@ -31,6 +31,8 @@ FETCHING = {"download", "extract"}
 SEARCHING = {"latency"}
 # Repeats `bm25` with more parameters, `retrieve_graph` with other widths, `fuse` with other weights on fewer queries.
 REPEATED = {"bm25_tune", "audit", "audit_tokens", "fuse_tune"}
+# Of parts of the passages, if somebody asks for them.
+SCATTERED = {"merge"}
 
 # What does not grow with the size, for a small rehearsal.
 PARTS = {"DEV_QUERIES": 20, "SEARCHED": 10, "CHANGED_QUERIES": 5, "EXAMPLES": 12, "ENCODED": 4_096, "DEPTH": 50}
@@ -42,7 +44,7 @@ def measured(size, n, seconds, **others):
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
     driven = {step.stage for step in steps(tmp_path, Fraction(1), tmp_path, 2)} | {"base_model"}
-    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING | EXTRA == {
+    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING | SCATTERED | EXTRA == {
         Path(module).stem for module in stage_modules()
     }
 

@@ -16,6 +16,7 @@ from workflow.experiment.config import (
     FUSION_KINDS,
     LATE_INTERACTION,
     any_of,
+    kind_of,
     names_of_kind,
     names_with_file,
     published_run,
@@ -79,6 +80,17 @@ def shards_of_changes(section, folder):
 
 EXPANSION_SHARDS = shards_of_changes("expanders", paths.EXPANSIONS_FOLDER)
 WEIGHING_SHARDS = shards_of_changes("weighers", paths.TERM_WEIGHTS_FOLDER)
+RETRIEVAL_PARTS = fix_shards(
+    workflow,
+    "retrieve",
+    folders=[
+        paths.at(paths.RANKINGS_FOLDER, config, split=split, system=name)
+        for split in config["splits"]
+        for name, system in config["systems"].items()
+        if kind_of(config, system) == "exact"
+    ],
+    default=1,
+)
 GPU_THREADS = MACHINE.threads
 
 
