@@ -42,8 +42,10 @@ ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 TERM_BYTES = 7
 # Bytes of a predicted query in its file, for each of its characters.
 PACKED = 0.3
-# Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
-TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
+# Tokens that are encoded at a time (`TOKEN_BUDGETS` of the transformers, which would take long to import).
+ENCODED = {"cpu": 1_024, "cuda": 16_384}
+# Bytes of a pair's score, and while others of its job are to come.
+SCORE_BYTES, UNFINISHED_SCORE_BYTES = 18, 40
 # Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most.
 PRODUCT = 7
 # The same where all passages are searched: of larger matrices, and without the copies.
@@ -102,8 +104,8 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
     return float(drawn * (1 + source.get("negatives", 0)) * (settings["training"]["epochs"] if split == "train" else 1))
 
 
-def work(job: Job, config: Config, facts: Facts) -> Work:
-    """Count a heavy job's work."""
+def work(job: Job, config: Config, facts: Facts, device: str = "cpu") -> Work:
+    """Count a heavy job's work, with the memory of a device of that type."""
     section, split = HEAVY[job.rule], job.wildcards.get("split", "train")
     name = model_of(job, config)
     settings, passages = config[section][name], facts.passages
@@ -115,7 +117,7 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
             example, pairs = _example(settings, model, queries, passages)
         counts = [examples(section, name, part, config, facts) / pairs for part in ("train", "validation")]
         return _training(settings["training"], model, example, *counts)
-    memory = 4 * model.weights + ACTIVATIONS * TOKEN_BUDGET * model.hidden
+    memory = 4 * model.weights + ACTIVATIONS * ENCODED[device] * model.hidden
     if section == "weighers":
         length, count = passages.tokens(settings["passage_length"]), passages.count
         if job.rule == "train_weigher":
@@ -127,7 +129,7 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
         return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
     if section == "expanders":
         asked = facts.queries.get("train") or next(iter(facts.queries.values()), UNKNOWN)
-        return _expansion(job, settings, model, asked, facts)
+        return _expansion(job, settings, model, asked, facts, device)
     if section == "encoders":
         texts, limit = (queries, "query_length") if job.rule == "encode_queries" else (passages, "passage_length")
         count = texts.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
@@ -155,7 +157,7 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     return Work(scored.flops, model.hidden, memory, SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count)
 
 
-def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Facts) -> Work:
+def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Facts, device: str) -> Work:
     """Write queries about passages, or learn to."""
     length, written = facts.passages.tokens(settings["passage_length"]), asked.tokens(settings["query_length"], 1)
     # A layer that writes looks at the passage, too: four more matrices, of which two give its keys and values.
@@ -175,7 +177,7 @@ def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Fa
     count = facts.passages.count / int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
     searched: int = settings["beams"] if "beams" in settings else settings["queries"]
     # Keys and values of the passages of a batch, once for each of their queries.
-    kept = min(EXPANDED["cpu"], count * searched * length) * model.layers * 2 * model.hidden * 4
+    kept = min(EXPANDED[device], count * searched * length) * model.layers * 2 * model.hidden * 4
     disk = count * (asked.mean * settings["queries"] * PACKED + facts.passages.id_characters + 8)
     return Work(count * (reading + searched * writing), model.hidden, 4 * both.weights + 2 * kept, disk, disk / PACKED)
 
