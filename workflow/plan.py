@@ -80,8 +80,9 @@ def _plan_elsewhere(args: argparse.Namespace, further: list[str]) -> int:
     except ConfigError as error:
         mistakes += str(error).splitlines()
     if not mistakes:
-        cores, shards = args.cores or machine.cores, f"encode={machine.gpus.count}"
-        arguments = ["--configfile", args.configfile, "--cores", str(cores), "--set-scatter", shards, *further]
+        cores = args.cores or machine.cores
+        shards = [f"{stage}={machine.gpus.count}" for stage in ("encode", "expand")]
+        arguments = ["--configfile", args.configfile, "--cores", str(cores), "--set-scatter", *shards, *further]
         try:
             found = elsewhere.forecast_elsewhere(dry_run(arguments, folder), config, machine, cores, folder)
         except DryRunError as error:

@@ -20,7 +20,18 @@ from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import Facts, gather
 from workflow.planning.flops import HEAVY, TRAININGS, model_of, settings_of, work
 from workflow.planning.forecast import stages_table
-from workflow.planning.hardware import LINK, READING, SHARES, TERA, Gpus, Hardware, machine_of, read_hardware
+from workflow.planning.hardware import (
+    LINK,
+    PRODUCTS,
+    READING,
+    ROOT,
+    SHIPPED,
+    TERA,
+    Gpus,
+    Hardware,
+    machine_of,
+    read_hardware,
+)
 from workflow.planning.preflight import DISK_MARGIN, check_gpus, check_memory
 
 EXA, HOUR = 1e18, 3600.0
@@ -28,20 +39,21 @@ EXA, HOUR = 1e18, 3600.0
 SEARCHED, SCORES = 512, 3
 ON_GPUS = {*HEAVY, "retrieve"}
 # README of CoRT's code: hours of a training, and of encoding all passages, on one of these GPUs.
-ROOT = Path(__file__).parents[2]
 PAPERS_CONFIG, PAPERS_MACHINE, PAPERS_MODEL = ROOT / "config" / "msmarco.yaml", "2080ti", "cort-e128"
 PAPERS_HOURS: Mapping[str, float] = {"train": 33, "encode": 7}
 EXPLANATION = f"""\
-GPU hours are counted operations by an assumed speed. Nothing was measured on a GPU: the shares of the peak follow from
-what NVIDIA publishes of BERT-large ({SHARES["fp32"]:.0%} in fp32, {SHARES["bf16"]:.0%} in 16 bits), {READING:.0%} of the bandwidth is assumed of
-search. Time of other stages is that of cores of 2.5 GHz, within a factor of 2 or 3."""
+GPU hours: counted operations by the assumed speed. Nothing was measured on a GPU: the shares of the peak follow from
+what NVIDIA publishes of BERT-large, and from bandwidth and width; search reads at {100 * READING:.0f} % of bandwidth.
+time: all jobs of a stage, one after the other, on cores of 2.5 GHz, within a factor of 2 or 3;
+memory: its largest job."""
 
 
 class Load(NamedTuple):
-    """What a job does on a GPU: the precision it computes in, operations, seconds of one GPU."""
+    """What a job does on a GPU: the precision it computes in, its model's width, operations, seconds of one GPU."""
 
     job: Job
     precision: str
+    width: int
     flops: float
     seconds: float
 
@@ -65,12 +77,14 @@ def forecast_elsewhere(planned: DryRun, config: Config, hardware: Hardware, core
     disk = sum(each.cost.disk + each.cost.temporary for each in found)
     hours = sum(each.seconds for each in loads) / HOUR
     counts = f"{gpus.count} GPU{'s' * (gpus.count > 1)}"
-    host = f"{counts}, {cores} cores, {in_units(hardware.memory / MB)} of memory, {in_units(hardware.disk / MB)} of disk"
+    host = (
+        f"{counts}, {cores} cores, {in_units(hardware.memory / MB)} of memory, {in_units(hardware.disk / MB)} of disk"
+    )
     parts = [
         f"{config['dataset']} on {hardware.name} ({host}): {len(jobs)} jobs in all.\n",
         loads_table(loads, gpus),
         stages_table([each for each in found if each.job.rule not in ON_GPUS]),
-        f"In all {_short(hours)} GPU hours; about {in_time(seconds)} on {counts} and {cores} cores, {in_units(disk)} on disk.\n",
+        f"In all {short(hours)} GPU hours, {in_units(disk)} on disk, about {in_time(seconds)} from start to end.\n",
         f"{EXPLANATION}\n{papers_check(papers_hours())}\n",
     ]
     notes = "".join(f"note: {note}\n" for note in _notes(loads, gpus, facts, config))
@@ -94,10 +108,10 @@ def load_of(job: Job, config: Config, facts: Facts, gpus: Gpus) -> Load:
     if job.rule == "retrieve":
         vectors, dimension = _vectors(job, config, facts)
         count = facts.queries[job.wildcards["split"]].count
-        return Load(job, "fp32", 2 * count * vectors * dimension, search_seconds(vectors, dimension, count, gpus))
-    precision = gpus.computes(settings_of(job, config)["precision"])
-    flops = work(job, config, facts).flops
-    return Load(job, precision, flops, flops / gpus.reached(precision))
+        seconds = search_seconds(vectors, dimension, count, gpus)
+        return Load(job, "fp32", dimension, 2 * count * vectors * dimension, seconds)
+    precision, found = gpus.computes(settings_of(job, config)["precision"]), work(job, config, facts)
+    return Load(job, precision, found.width, found.flops, found.flops / gpus.reached(precision, found.width))
 
 
 def search_seconds(vectors: float, dimension: int, queries: float, gpus: Gpus) -> float:
@@ -108,7 +122,8 @@ def search_seconds(vectors: float, dimension: int, queries: float, gpus: Gpus) -
     times, stored = math.ceil(queries / SEARCHED), 4 * vectors * dimension
     read = times * stored + SCORES * 4 * queries * vectors
     sent = stored * (1 if 2 * stored <= gpus.memory else times)
-    return 2 * queries * vectors * dimension / gpus.reached("fp32") + read / (READING * gpus.bandwidth) + sent / LINK
+    products = 2 * queries * vectors * dimension / (PRODUCTS * gpus.peak["fp32"])
+    return products + read / (READING * gpus.bandwidth) + sent / LINK
 
 
 def _vectors(job: Job, config: Config, facts: Facts) -> tuple[float, int]:
@@ -130,23 +145,28 @@ def loads_table(loads: Sequence[Load], gpus: Gpus) -> str:
     rows = [("stage", "jobs", "EFLOP", "assumed speed", "GPU hours")]
     for rule, precision in dict.fromkeys((each.job.rule, each.precision) for each in loads):
         some = [each for each in loads if (each.job.rule, each.precision) == (rule, precision)]
-        share = f"{SHARES[precision]:.0%} of {gpus.peak[precision] / TERA:g} TFLOP/s, {precision}"
-        flops, hours = sum(each.flops for each in some) / EXA, sum(each.seconds for each in some) / HOUR
-        rows.append((rule, str(len(some)), f"{flops:.3f}", share, _short(hours)))
+        flops, seconds, peak = (
+            sum(each.flops for each in some),
+            sum(each.seconds for each in some),
+            gpus.peak[precision],
+        )
+        share = f"{100 * flops / seconds / peak:.0f} % of {peak / TERA:g} TFLOP/s, {precision}"
+        rows.append((rule, str(len(some)), f"{flops / EXA:.3f}", share, short(seconds / HOUR)))
     if len(rows) == 1:
         return ""
     return "".join(f"{row[0]:<16}{row[1]:>5} {row[2]:>9}  {row[3]:<29}{row[4]:>9}\n" for row in rows)
 
 
-def _short(hours: float) -> str:
+def short(hours: float) -> str:
+    """Write hours for a person."""
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 0.05 else f"{hours:.3f}"
 
 
 def papers_hours() -> dict[str, float]:
     """Hours of CoRT's training and encoding on its authors' GPU, by the same counts and shares."""
     config, gpus = load(str(PAPERS_CONFIG)), read_hardware(PAPERS_MACHINE).gpus
-    # What lies in this folder is not what they had.
-    facts = gather(config, PAPERS_CONFIG)
+    # Not of what lies in the user's folder.
+    facts = gather(config, SHIPPED)
     fields = {"encoder": PAPERS_MODEL, "scatteritem": "1-of-1"}
     jobs = [Job(rule=rule, wildcards=fields, resources={}) for rule in PAPERS_HOURS]
     return {job.rule: load_of(job, config, facts, gpus).seconds / HOUR for job in jobs}
@@ -155,28 +175,27 @@ def papers_hours() -> dict[str, float]:
 def papers_check(hours: Mapping[str, float]) -> str:
     """Compare hours of stages with those that CoRT's authors give."""
     said = ", ".join(
-        f"{_short(hours[rule])} h to {rule} ({hours[rule] / theirs:.2f} of their {theirs:g} h)"
+        f"{short(hours[rule])} h to {rule} ({hours[rule] / theirs:.2f} of their {theirs:g} h)"
         for rule, theirs in PAPERS_HOURS.items()
     )
-    return f"Check, on the RTX 2080 Ti of CoRT's authors: {said}."
+    return f"Check: one CoRT model on the GPU of its authors, an RTX 2080 Ti: {said}."
 
 
 def _notes(loads: Sequence[Load], gpus: Gpus, facts: Facts, config: Config) -> Iterator[str]:
-    """What is slower than it need be."""
+    """Tell what is slower than it need be."""
     single = [each for each in loads if each.precision == "fp32" and each.job.rule in HEAVY]
-    asked = {
-        settings_of(each.job, config)["precision"]: f"{each.job.name}" for each in single
-    }
-    for precision in sorted(asked.keys() - gpus.peak.keys()):
-        yield f"these GPUs have no {precision}: such jobs ({asked[precision]} and others) are counted in fp32"
+    asked = {settings_of(each.job, config)["precision"] for each in single}
+    for precision in sorted(asked - gpus.peak.keys()):
+        yield f"these GPUs have no {precision}: stages that ask for it are counted in fp32"
     half = next((name for name in ("bf16", "fp16") if name in gpus.peak), "fp32")
-    now, then = (sum(each.flops / gpus.reached(name) for each in single) / HOUR for name in ("fp32", half))
+    now, then = (sum(each.flops / gpus.reached(name, each.width) for each in single) / HOUR for name in ("fp32", half))
     if then < now:
-        yield f"{_short(now)} of the GPU hours are in fp32, as the papers'; `precision: {half}` would take {_short(then)}"
+        yield f"{short(now)} of the GPU hours are in fp32; `precision: {half}` would take {short(then)}"
     searched = (_vectors(each.job, config, facts) for each in loads if each.job.rule == "retrieve")
     for vectors, dimension in sorted({found for found in searched if 8 * found[0] * found[1] > gpus.memory}):
         size = in_units(4 * vectors * dimension / MB)
-        yield f"vectors of {dimension} dimensions ({size}) do not stay on a GPU: each {SEARCHED} queries send them again"
+        again = f"every {SEARCHED} queries send them again"
+        yield f"vectors of {dimension} dimensions ({size}) do not stay on a GPU: {again}"
 
 
 def _too_large(jobs: Sequence[Job], config: Config, facts: Facts, hardware: Hardware) -> Iterator[str]:

@@ -148,11 +148,12 @@ def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
     if pydocs is not None:
         return replace(PYDOCS_QUERIES, count=pydocs.get(f"{split}_queries", PYDOCS_QUERIES.count))
     texts = _all_of([_read_raw(name, config, folder) for name in one_or_more(settings["queries"])])
-    return replace(texts, count=min(texts.count, settings.get("sample", math.inf), _judgements(settings, config, folder)))
+    most = min(settings.get("sample", math.inf), _judgements(settings, config, folder))
+    return replace(texts, count=min(texts.count, most))
 
 
 def _judgements(settings: Config, config: Config, folder: Path) -> float:
-    """Count a split's judgements, which no more queries can have if those without any are dropped; infinite if unknown."""
+    """Count the judgements of a split that drops queries without any: it has no more queries; infinite if unknown."""
     if "qrels" not in settings or settings.get("unjudged_queries") == "keep":
         return math.inf
     return sum(_read_raw(name, config, folder).count or math.inf for name in one_or_more(settings["qrels"]))

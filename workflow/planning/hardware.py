@@ -1,4 +1,4 @@
-"""Machines one does not have: what a YAML says of one, and the shares of its peak that stages are assumed to reach.
+"""Machines one does not have: what a YAML says of one, and the share of its peak that a stage is assumed to reach.
 
 Those of `workflow/planning/machines` go by their names. No share is measured on a GPU.
 """
@@ -19,14 +19,17 @@ from cort.formats.yaml_files import read_yaml
 from cort.system.errors import InputError, input_error, shorten
 from workflow.planning.speed import Machine
 
-SHIPPED = Path(__file__).with_name("machines")
-SCHEMA = Path(__file__).parents[1] / "schemas" / "machine.schema.yaml"
-# Part of a GPU's peak that a transformer reaches. NVIDIA's fine-tuning of BERT-large on SQuAD in PyTorch (384 tokens;
-# DeepLearningExamples, release 21.11: 12 sequences a second on a V100 in fp32, 52 in fp16, 110.5 on an A100 80GB) reaches
-# 57 %, 31 % and 26 % by the count of flops.py. A base model is three quarters as wide and so computes three quarters as
-# much with each number it moves: 43 %, 23 % and 20 %, rounded down.
-SHARES = {"fp32": 0.4, "bf16": 0.2, "fp16": 0.2}
-# Part of its memory's bandwidth that reading in order reaches, and bytes per second of PCIe 3.0 with 16 lanes.
+ROOT = Path(__file__).parents[2]
+EXAMPLES = "workflow/planning/machines"
+SHIPPED, SCHEMA = ROOT / EXAMPLES, ROOT / "workflow" / "schemas" / "machine.schema.yaml"
+# Part of a GPU's peak that dense products reach, and numbers that a transformer moves between memory and processors for
+# each of its operations, times its width: what is no product moves as many for each token, products compute more the
+# wider they are. Both follow from NVIDIA's fine-tuning of BERT-large on SQuAD in PyTorch (384 tokens; its
+# DeepLearningExamples, release 21.11): 12 sequences a second on a V100 in fp32 and 52 in fp16, 110.5 on an A100 80GB in
+# fp16 are 57 %, 31 % and 26 % of the peak by the count of flops.py; these two give 55 %, 31 % and 29 %.
+PRODUCTS, MOVED = 0.75, 7
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+# Part of its memory's bandwidth that search reaches, and bytes per second of PCIe 3.0 with 16 lanes.
 READING, LINK = 0.8, 12e9
 GB, TERA = 1e9, 1e12
 
@@ -44,9 +47,11 @@ class Gpus:
         """Name the precision that takes the place of one: single, if the hardware does not have it."""
         return precision if precision in self.peak else "fp32"
 
-    def reached(self, precision: str) -> float:
-        """Operations per second that a transformer is assumed to reach."""
-        return SHARES[self.computes(precision)] * self.peak[self.computes(precision)]
+    def reached(self, precision: str, width: int) -> float:
+        """Operations per second that a transformer of that width is assumed to reach."""
+        found = self.computes(precision)
+        moving = MOVED * BYTES[found] / width / self.bandwidth
+        return 1 / (1 / (PRODUCTS * self.peak[found]) + moving)
 
 
 @dataclass(frozen=True)
@@ -60,19 +65,20 @@ class Hardware:
     gpus: Gpus
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AssumedMachine(Machine):
-    """A machine whose `flops` are what a transformer reaches, whatever its width."""
+    """A machine with such GPUs."""
+
+    kind: Gpus
 
     def reached(self, precision: str, width: int) -> float:
-        """Operations per second of a transformer."""
-        return self.flops.get(precision, self.flops["fp32"])
+        """Operations per second of a transformer on one of them."""
+        return self.kind.reached(precision, width)
 
 
 def machine_of(hardware: Hardware, cores: int) -> AssumedMachine:
     """Return what plans know of a machine of which jobs use so many cores."""
-    gpus = hardware.gpus
-    return AssumedMachine(cores, {name: gpus.reached(name) for name in SHARES}, gpus.count)
+    return AssumedMachine(cores, hardware.gpus.peak, hardware.gpus.count, kind=hardware.gpus)
 
 
 def shipped() -> list[str]:
@@ -90,9 +96,7 @@ def read_hardware(name: str) -> Hardware:
         path = Path(name)
         if path.suffix not in (".yaml", ".yml"):
             near = difflib.get_close_matches(name, shipped(), 1)
-            fix = f"did you mean {near[0]}?" if near else "name one of these, or a YAML file like those in " + str(
-                SHIPPED.relative_to(SHIPPED.parents[2])
-            )
+            fix = f"did you mean {near[0]}?" if near else f"name one of these, or a YAML file like those in {EXAMPLES}"
             raise input_error("--machine", shorten(name), f"one of {', '.join(shipped())}", fix)
     found = read_yaml(path, "a machine")
     if mistakes := shape_mistakes(found, _schema()):
