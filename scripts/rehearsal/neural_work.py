@@ -15,7 +15,7 @@ from cort.system.options import optional
 from scripts.bench.common import markdown, put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
-from workflow.planning.elsewhere import EXA, HOUR, ON_GPUS, Load, load_of, papers_check, papers_hours, short
+from workflow.planning.elsewhere import HOUR, ON_GPUS, Load, in_exa, load_of, papers_check, papers_hours, short
 from workflow.planning.facts import gather
 from workflow.planning.hardware import Gpus, read_hardware, shipped
 
@@ -37,14 +37,14 @@ def table(loads: Mapping[str, Sequence[Load]], machines: Mapping[str, Gpus]) -> 
         [
             f"`{stage}`" if stage != "all" else stage,
             f"{len(numbers)}",
-            f"{sum(one[number].flops for number in numbers) / EXA:.3f}",
+            in_exa(sum(one[number].flops for number in numbers)),
             *(short(sum(some[number].seconds for number in numbers) / HOUR) for some in loads.values()),
         ]
         for stage, numbers in stages.items()
     ]
     halves = [_in_half(some, machines[name]) for name, some in loads.items()]
     rows.append(["all, in 16 bits", rows[-1][1], rows[-1][2], *map(short, halves)])
-    return markdown(["stage", "jobs", "EFLOP", *(f"hours, {name}" for name in loads)], rows)
+    return markdown(["stage", "jobs", "EFLOP", *loads], rows)
 
 
 def _rules(loads: Sequence[Load]) -> list[str]:

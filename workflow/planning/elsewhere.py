@@ -35,6 +35,8 @@ from workflow.planning.hardware import (
 from workflow.planning.preflight import DISK_MARGIN, check_gpus, check_memory
 
 EXA, HOUR = 1e18, 3600.0
+# Operations in EFLOP and hours that are written as such.
+LITTLE, LEAST = 0.001, 0.1
 # Exact search: queries at a time, and how often each of their scores is written or read.
 SEARCHED, SCORES = 512, 3
 ON_GPUS = {*HEAVY, "retrieve"}
@@ -84,7 +86,7 @@ def forecast_elsewhere(planned: DryRun, config: Config, hardware: Hardware, core
         f"{config['dataset']} on {hardware.name} ({host}): {len(jobs)} jobs in all.\n",
         loads_table(loads, gpus),
         stages_table([each for each in found if each.job.rule not in ON_GPUS]),
-        f"In all {short(hours)} GPU hours, {in_units(disk)} on disk, about {in_time(seconds)} from start to end.\n",
+        f"In all {short(hours)} of GPU time, {in_units(disk)} on disk, about {in_time(seconds)} from start to end.\n",
         f"{EXPLANATION}\n{papers_check(papers_hours())}\n",
     ]
     notes = "".join(f"note: {note}\n" for note in _notes(loads, gpus, facts, config))
@@ -151,15 +153,20 @@ def loads_table(loads: Sequence[Load], gpus: Gpus) -> str:
             gpus.peak[precision],
         )
         share = f"{100 * flops / seconds / peak:.0f} % of {peak / TERA:g} TFLOP/s, {precision}"
-        rows.append((rule, str(len(some)), f"{flops / EXA:.3f}", share, short(seconds / HOUR)))
+        rows.append((rule, str(len(some)), in_exa(flops), share, short(seconds / HOUR)))
     if len(rows) == 1:
         return ""
     return "".join(f"{row[0]:<16}{row[1]:>5} {row[2]:>9}  {row[3]:<29}{row[4]:>9}\n" for row in rows)
 
 
+def in_exa(flops: float) -> str:
+    """Write operations in EFLOP."""
+    return f"{flops / EXA:.3f}" if flops >= LITTLE * EXA else f"< {LITTLE}"
+
+
 def short(hours: float) -> str:
-    """Write hours for a person."""
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 0.05 else f"{hours:.3f}"
+    """Write GPU hours for a person."""
+    return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= LEAST else in_time(HOUR * hours)
 
 
 def papers_hours() -> dict[str, float]:
@@ -175,10 +182,10 @@ def papers_hours() -> dict[str, float]:
 def papers_check(hours: Mapping[str, float]) -> str:
     """Compare hours of stages with those that CoRT's authors give."""
     said = ", ".join(
-        f"{short(hours[rule])} h to {rule} ({hours[rule] / theirs:.2f} of their {theirs:g} h)"
+        f"{short(hours[rule])} to {rule} ({hours[rule] / theirs:.2f} of their {theirs:g} h)"
         for rule, theirs in PAPERS_HOURS.items()
     )
-    return f"Check: one CoRT model on the GPU of its authors, an RTX 2080 Ti: {said}."
+    return f"Check: a CoRT model on its authors' RTX 2080 Ti: {said}."
 
 
 def _notes(loads: Sequence[Load], gpus: Gpus, facts: Facts, config: Config) -> Iterator[str]:
@@ -189,8 +196,8 @@ def _notes(loads: Sequence[Load], gpus: Gpus, facts: Facts, config: Config) -> I
         yield f"these GPUs have no {precision}: stages that ask for it are counted in fp32"
     half = next((name for name in ("bf16", "fp16") if name in gpus.peak), "fp32")
     now, then = (sum(each.flops / gpus.reached(name, each.width) for each in single) / HOUR for name in ("fp32", half))
-    if then < now:
-        yield f"{short(now)} of the GPU hours are in fp32; `precision: {half}` would take {short(then)}"
+    if then < now and now >= LEAST:
+        yield f"{short(now)} of the GPU time are in fp32; `precision: {half}` would take {short(then)}"
     searched = (_vectors(each.job, config, facts) for each in loads if each.job.rule == "retrieve")
     for vectors, dimension in sorted({found for found in searched if 8 * found[0] * found[1] > gpus.memory}):
         size = in_units(4 * vectors * dimension / MB)
