@@ -12,7 +12,7 @@ from tests.support.planning import write_benchmark
 from tests.tiny.generate import write_experiment
 from workflow import plan
 from workflow.experiment.checks import load
-from workflow.planning import elsewhere
+from workflow.planning import elsewhere, flops
 from workflow.planning.dryrun import DryRun, DryRunError
 from workflow.planning.elsewhere import PAPERS_HOURS, forecast_elsewhere, load_of, papers_hours, search_seconds
 from workflow.planning.facts import KNOWN, Texts, gather, model_from
@@ -177,6 +177,13 @@ def test_speeds_are_those_that_nvidia_publishes(precision, peak, bandwidth, sequ
     model = model_from(KNOWN["google-bert/bert-large-uncased"])
     gpus = Gpus(1, 8e10, bandwidth, {"fp32": peak, precision: peak})
     assert gpus.reached(precision, model.hidden) / (3 * 384 * model.flops(384)) == pytest.approx(sequences, rel=0.15)
+
+
+def test_batches_are_counted_as_stages_make_them():
+    from cort.models.transformer import TOKEN_BUDGETS
+    from cort.retrieval.exact import QUERIES_AT_ONCE
+
+    assert (flops.ENCODED, elsewhere.SEARCHED) == (TOKEN_BUDGETS, QUERIES_AT_ONCE)
 
 
 def test_the_hours_of_corts_authors_are_met_within_a_factor_of_two():
