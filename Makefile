@@ -30,8 +30,9 @@ results: environment
 verdicts: environment
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
 
+# MACHINE=h200, or a YAML file, asks about a machine one does not have.
 plan: environment
-	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.plan $(if $(MACHINE),--machine "$(MACHINE)") --configfile "$(CONFIG)"
 
 # The explorer with the systems open: any query, in a browser. OPTIONS="--port 0 --systems bm25" for more.
 explore: environment

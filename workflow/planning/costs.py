@@ -24,9 +24,6 @@ MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
 # An index of BM25 is a folder, of which the workflow names one file.
 INDEX = "/index/manifest.json"
-# Part of a matrix product's speed that a transformer reaches if it is wide, and the width at which it has half of that:
-# what is no product grows with the width, products with its square.
-EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 # Seconds after which a training writes a checkpoint; threads that help.
 CHECKPOINT_SECONDS, THREADS = 600, 8
 # Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
@@ -129,8 +126,7 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
 
 def _transformer(job: Job, config: Config, facts: Facts, machine: Machine, workers: float) -> Cost:
     found = work(job, config, facts)
-    speed = machine.flops.get(settings_of(job, config)["precision"], machine.flops["fp32"])
-    reached = EFFICIENCY * speed / (1 + HALF_SPEED_WIDTH / found.width)
+    reached = machine.reached(settings_of(job, config)["precision"], found.width)
     seconds = found.flops / reached / ((job.gpus or 1) if machine.gpus else workers)
     temporary = found.temporary + (found.checkpoints if seconds > CHECKPOINT_SECONDS else 0)
     return Cost(seconds, found.memory / MB, found.disk / MB, temporary / MB)
