@@ -25,7 +25,7 @@ from workflow.experiment.config import (
     tuned_index,
     used_by_indexes,
 )
-from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources
+from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -71,6 +71,9 @@ def raw_inputs(config: Config) -> list[str]:
     for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
+    for section in LEARNERS:
+        found = (triples_file(section, config[section][name]) for name in trained_models(config, section))
+        files += [file for file in found if file]
     for section in CHANGES:
         files += [
             config[section][name]["file"]

@@ -47,6 +47,8 @@ ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_pro
 NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
+# Of examples from a file of triples, beside the file; what is drawn from a run has none of these.
+OF_TRIPLES = ("limit", "sample", "shuffle", "unknown_ids")
 
 
 def framing(section: str) -> Part:
@@ -80,13 +82,19 @@ def training(model: str) -> Part:
 
 def examples(model: str, source: str) -> Part:
     """Give the settings of a model's training examples; epochs are those to sample, one for validation."""
-    drawn, configured = all_of(f"{model}.{source}", but=NO_OPTIONS), at(f"{model}.training.epochs")
+    drawn = all_of(f"{model}.{source}", but=(*NO_OPTIONS, "file", *OF_TRIPLES))
+    configured = at(f"{model}.training.epochs")
 
     def read(config: Config, wildcards: Wildcards) -> Words:
         epochs = configured(config, wildcards) if wildcards.split == "train" else Words(option("epochs", 1))
         return drawn(config, wildcards) + epochs
 
     return read
+
+
+def released_examples(model: str, source: str) -> Part:
+    """Give what is taken of the file of triples that a model is trained on, and how often."""
+    return join(among(f"{model}.{source}", *OF_TRIPLES), f"{model}.training.epochs")
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:

@@ -43,6 +43,7 @@ UNUSED = RAW | {
     "latency",
     "score_triples",
 }
+UNUSED |= {"import_triples", "import_pairs"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens"}
 
 
@@ -126,16 +127,23 @@ def weighed_config(tiny, model, revision):
 
 
 def late_config(tiny):
-    """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's."""
+    """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's.
+
+    This model and an encoder are trained on triples that somebody released, of queries that are held out, too.
+    """
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
     cross = tiny["rerankers"]["cross"]
     late = {key: cross[key] for key in ("base_model", "query_length", "depth", "training")}
+    encoder = {key: part for key, part in tiny["encoders"]["encoder"].items() if key not in ("onng", "hnsw")}
+    triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
     return config | {
         "dataset": "late",
-        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], "negatives": 1}}},
+        "encoders": {"taught": {**encoder, "triples": {**encoder["triples"], **taken, "file": f"{triples}.tsv"}}},
+        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], **taken, "file": f"{triples}.texts.tsv"}}},
         "systems": {
             "bm25": {"retrieve": "bm25"},
+            "taught": {"retrieve": "taught"},
             "late": {"retrieve": "late"},
             "late+bm25": {"interleave": ["late", "bm25"]},
             "bm25-late": {"rerank": "bm25", "reranker": "late", "depth": 20},

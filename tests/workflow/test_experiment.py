@@ -326,6 +326,21 @@ MISTAKES = {
         "encoders.encoder.triples.minimum_results: found 31, expected at most training_depth (30), or no query is "
         "left; lower it or raise training_depth",
     ),
+    "a file of triples of another kind": (
+        {"encoders encoder triples file": "triples.jsonl"},
+        "encoders.encoder.triples.file: found 'triples.jsonl', expected a name that ends in .tsv.gz, .tsv, .txt.gz, "
+        ".txt; rename or convert the file",
+    ),
+    "a file of triples that is an archive": (
+        {"rerankers cross pairs file": "download:msmarco/triples.train.small.tar.gz"},
+        "rerankers.cross.pairs.file: found the archive msmarco/triples.train.small.tar.gz, expected a file in it; name "
+        "one of msmarco/triples.train.small.tsv",
+    ),
+    "a sample of no file": (
+        {"encoders encoder triples sample": 5},
+        "encoders.encoder.triples.sample: found sample without file, expected both or none; name a file of triples or "
+        "remove it",
+    ),
     "published teacher": (
         {"encoders encoder triples system": "published"},
         "encoders.encoder.triples.system: found 'published', made from a published run, expected a system that can "
@@ -927,6 +942,15 @@ def test_defaults_are_filled_in_and_the_original_is_left_alone():
     assert config["encoders"]["encoder"]["training"]["weight_decay"] == 0.1
     assert config["systems"]["cort+bm25-cross"]["depth"] == min(15, 20)
     assert complete(config, "again") == config
+
+
+def test_released_triples_are_passed_over_once_unless_the_config_says_more():
+    file = {"encoders encoder triples file": "triples.tsv", "rerankers cross pairs file": "triples.tsv"}
+    for epochs, changes in ((1, {"encoders encoder training epochs": GONE}), (2, {})):
+        config = complete(changed(file | changes), "tiny.yaml")
+        assert config["encoders"]["encoder"]["training"]["epochs"] == epochs
+        assert config["rerankers"]["cross"]["training"]["epochs"] == 2
+        assert complete(config, "again") == config
 
 
 def test_a_split_has_measures_of_its_own_or_those_of_all():

@@ -65,6 +65,17 @@ def is_trained(model: Config) -> bool:
     return "training" in model
 
 
+def triples_file(section: str, model: Config) -> str | None:
+    """Name the file of released triples that a model is trained on, if it is."""
+    file: str | None = (model.get(LEARNERS[section][1]) or {}).get("file")
+    return file
+
+
+def on_released_triples(config: Config, section: str) -> str:
+    """Return a regular expression that matches the names of a section's models that are trained on such a file."""
+    return any_of(name for name, model in config[section].items() if triples_file(section, model))
+
+
 def released_name(section: str, name: str) -> str:
     """Name of the base model that a `pretrained` model of a section of `MODELS` is."""
     return f"{section.removesuffix('s')}.{name}"

@@ -11,7 +11,7 @@ from cort.expand import TOKEN_BUDGETS as EXPANDED
 from cort.score import BLOCK as PAIRS_AT_ONCE
 from cort.training.settings import RERANKING_OBJECTIVES
 from workflow.experiment.config import Config
-from workflow.experiment.models import LEARNERS, released_name, reranked_by
+from workflow.experiment.models import LEARNERS, released_name, reranked_by, triples_file
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, Model, Texts
 
@@ -97,6 +97,9 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
     """Count the triples of an encoder, or the pairs of a re-ranker, in all epochs."""
     settings = config[section][name]
     source = settings[LEARNERS[section][1]]
+    if split == "train" and (file := triples_file(section, settings)):
+        taken = min((facts.triples[file], *(source[key] or math.inf for key in ("limit", "sample"))))
+        return float(taken * (2 if section == "rerankers" else 1) * settings["training"]["epochs"])
     queries = facts.queries[split].count if split in facts.queries else 0
     drawn = min(queries, source["maximum_queries"] or queries)
     return float(drawn * (1 + source.get("negatives", 0)) * (settings["training"]["epochs"] if split == "train" else 1))

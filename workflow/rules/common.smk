@@ -21,7 +21,13 @@ from workflow.experiment.config import (
     token_encoders,
     used_by_indexes,
 )
-from workflow.experiment.models import encoders_pattern, pretrained_pattern, released_model, used_models
+from workflow.experiment.models import (
+    encoders_pattern,
+    on_released_triples,
+    pretrained_pattern,
+    released_model,
+    used_models,
+)
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
