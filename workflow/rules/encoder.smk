@@ -31,7 +31,7 @@ rule import_triples:
     wildcard_constraints:
         encoder=on_released_triples(config, "encoders"),
     resources:
-        mem_mb=growing(3000, per_mb=0.5),
+        mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(240),
     params:
         options=options(settings.released_examples("encoders.{encoder}", "triples"), "seed"),

@@ -31,7 +31,7 @@ rule import_pairs:
     wildcard_constraints:
         reranker=on_released_triples(config, "rerankers"),
     resources:
-        mem_mb=growing(3000, per_mb=0.5),
+        mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(240),
     params:
         options=options(settings.released_examples("rerankers.{reranker}", "pairs"), "seed"),
