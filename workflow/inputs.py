@@ -103,6 +103,17 @@ def expander(config: Config, wildcards: Wildcards) -> str | None:
     return name
 
 
+def filter_weights(config: Config, wildcards: Wildcards) -> str:
+    """Weights of the re-ranker that filters the queries of an expander."""
+    return weights(config, "rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"])
+
+
+def filter_tokens(config: Config, wildcards: Wildcards) -> str:
+    """Token cache of the passages for the re-ranker that filters the queries of an expander."""
+    model = config["rerankers"][config["expanders"][wildcards.expander]["filter"]["reranker"]]
+    return paths.at(paths.TOKENS, config, base_model=model["base_model"], text="passages")
+
+
 def term_weights(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Return the weights that take the place of term frequencies in an index, if any do."""
     weigher = config["lexical"][wildcards.lexical].get("weigh")

@@ -144,6 +144,13 @@ def token_precision(config: Config, wildcards: Wildcards) -> Words:
     return among("rerankers.{reranker}", "precision")(config, {"reranker": name})
 
 
+def filtering(config: Config, wildcards: Wildcards) -> Words:
+    """How predicted queries are brought to the re-ranker that filters them."""
+    name = config["expanders"][wildcards.expander]["filter"]["reranker"]
+    names = {"reranker": name, "base_model": config["rerankers"][name]["base_model"]}
+    return join("rerankers.{reranker}.precision", "base_models.{base_model}.cleaning")(config, names)
+
+
 def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config, config["systems"][wildcards.system])

@@ -43,7 +43,7 @@ UNUSED = RAW | {
     "latency",
     "score_triples",
 }
-UNUSED |= {"import_triples", "import_pairs"}
+UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens"}
 
 
@@ -113,12 +113,15 @@ def weighed_config(tiny, model, revision):
     ready = {"pretrained": model, "revision": revision}
     weighers = {"trained": {"base_model": "small"}, "ready": ready}
     expanders = {"learnt": {"base_model": "t5", "queries": 2}, "found": {**ready, "beams": 5, "queries": 2}}
+    # One of them is filtered by a re-ranker.
+    expanders["found"]["filter"] = {"reranker": "judge", "keep": 0.5}
     lexical = {name: {"weigh": name} for name in weighers} | {name: {"expand": name} for name in expanders}
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth")}
     t5 = {"vocabulary_size": 300, "architecture": {"model_type": "t5", **T5}}
     return config | {
         "dataset": "weighed",
         "base_models": {**tiny["base_models"], "t5": t5},
+        "rerankers": {"judge": ready},
         "weighers": weighers,
         "expanders": expanders,
         "lexical": lexical,

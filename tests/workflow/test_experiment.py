@@ -341,6 +341,18 @@ MISTAKES = {
         "encoders.encoder.triples.sample: found sample without file, expected both or none; name a file of triples or "
         "remove it",
     ),
+    "a filter by nobody": (
+        {"expanders doc2query filter": {"reranker": "judge"}},
+        "expanders.doc2query.filter.reranker: found 'judge', expected one of cross; add it or fix the name",
+    ),
+    "a filter that keeps nothing": (
+        {"expanders doc2query filter": {"reranker": "cross", "keep": 0}},
+        "expanders.doc2query.filter.keep: found 0, expected more than 0; fix the value",
+    ),
+    "a filter without a re-ranker": (
+        {"expanders doc2query filter": {"keep": 0.3}},
+        "expanders.doc2query.filter: found no key reranker, expected it to be set; add it",
+    ),
     "published teacher": (
         {"encoders encoder triples system": "published"},
         "encoders.encoder.triples.system: found 'published', made from a published run, expected a system that can "
@@ -858,6 +870,11 @@ def test_circle_through_rerank():
 def test_circle_through_what_an_encoder_learns_from():
     assert circle_of({"encoders encoder triples system": "cort"}) == {"cort"}
     assert circle_of({"encoders encoder triples system": "cort+bm25"}) == {"cort+bm25", "cort"}
+
+
+def test_circle_through_what_filters_predicted_queries():
+    changes = {"expanders doc2query filter": {"reranker": "cross"}, "rerankers cross pairs system": "expanded"}
+    assert circle_of(changes) == {"expanded"}
 
 
 def test_circle_through_what_a_reranker_learns_from():

@@ -22,7 +22,7 @@ FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 # Where predicted queries or weights of terms come from; and what a file of them has beside its name.
 ORIGINS = ("file", "pretrained", "base_model")
-OF_FILE = {"queries"}
+OF_FILE = {"queries", "filter"}
 # What is taken of a file of triples.
 OF_TRIPLES = {"limit", "sample", "shuffle", "unknown_ids"}
 CHANGING = {"expanders": "queries", "weighers": "weights"}

@@ -37,6 +37,8 @@ def check_lexical(config: Config) -> Iterator[str]:
 
 def _check_expander(place: str, expander: Config, config: Config) -> Iterator[str]:
     yield from _check_origin(place, expander, config)
+    if "filter" in expander:
+        yield from check_name(f"{place}.filter.reranker", expander["filter"]["reranker"], config["rerankers"])
     if "file" not in expander:
         if expander.get("beams", expander["queries"]) < expander["queries"]:
             found, fix = f"found {expander['beams']}", "raise it or lower queries"

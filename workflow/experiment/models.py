@@ -44,7 +44,16 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
 
     for section, name in own_models(config, system):
         visit(section, name)
+    visit("rerankers", filter_of(config, system))
     return list(found)
+
+
+def filter_of(config: Config, system: Config) -> str | None:
+    """Name the re-ranker that filters the predicted queries of the index that a system searches, if one does."""
+    index = config["lexical"].get(system.get("retrieve")) or {}
+    expander = config["expanders"].get(index.get("expand")) or {}
+    name: str | None = expander.get("filter", {}).get("reranker")
+    return name
 
 
 def own_models(config: Config, system: Config) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ Files are not read whole: a count is estimated from the size of a file and its f
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,6 +75,10 @@ class Facts:
     queries: Mapping[str, Texts]
     models: Mapping[str, Model]
     triples: Mapping[str, float] = field(default_factory=dict)
+
+    def taken(self, source: Config) -> float:
+        """Count the triples of a file that a model is trained on."""
+        return min((self.triples[source["file"]], *(source[key] or math.inf for key in ("limit", "sample"))))
 
 
 # The default experiment before it has run: docstrings of Python 3.11 and of the locked packages.

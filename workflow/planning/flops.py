@@ -11,7 +11,7 @@ from cort.expand import TOKEN_BUDGETS as EXPANDED
 from cort.score import BLOCK as PAIRS_AT_ONCE
 from cort.training.settings import RERANKING_OBJECTIVES
 from workflow.experiment.config import Config
-from workflow.experiment.models import LEARNERS, released_name, reranked_by, triples_file
+from workflow.experiment.models import LEARNERS, released_name, reranked_by
 from workflow.planning.dryrun import Job
 from workflow.planning.facts import UNKNOWN, Facts, Model, Texts
 
@@ -21,6 +21,7 @@ HEAVY = {
     **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
     **dict.fromkeys(("train_expander", "expand"), "expanders"),
     **dict.fromkeys(("train_reranker", "score", "score_triples", "encode_tokens", "retrieve_tokens"), "rerankers"),
+    "score_expansions": "rerankers",
 }
 TRAININGS = ("train", "train_reranker", "train_weigher", "train_expander")
 KERNEL_POOLING, LONGEST_NGRAM = ("knrm", "conv_knrm"), 3
@@ -40,14 +41,13 @@ BYTES = {"fp32": 4, "fp16": 2}
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 # Bytes of a term with its weight, if every other token is one.
 TERM_BYTES = 7
-# Bytes of a predicted query in its file, for each of its characters.
-PACKED = 0.3
+# Bytes of a predicted query in its file, for each of its characters; queries of a passage on a line of doc2query's.
+PACKED, PREDICTED = 0.3, 10
 # Tokens that are encoded at a time; bytes of a pair's score, and while others of its job are to come.
 TOKEN_BUDGET, SCORE_BYTES, UNFINISHED_SCORE_BYTES = 1_024, 18, 40
-# Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most.
-PRODUCT = 7
-# The same where all passages are searched: of larger matrices, and without the copies.
-SEARCHED = 1.5
+# Time of an operation on token vectors in that of a transformer's: what they are copied to and their maxima take most;
+# and where all passages are searched, of larger matrices and without the copies.
+PRODUCT, SEARCHED = 7, 1.5
 # Operations of a transformer in the time in which all kernels count one cosine of two words or n-grams.
 POOLING = 15_000
 
@@ -84,6 +84,8 @@ def model_of(job: Job, config: Config) -> str:
     """Name the model that a heavy job runs."""
     if job.rule == "retrieve_tokens":
         return str(config["systems"][job.wildcards["system"]]["retrieve"])
+    if job.rule == "score_expansions":
+        return str(config["expanders"][job.wildcards["expander"]]["filter"]["reranker"])
     return job.wildcards[HEAVY[job.rule][:-1]]
 
 
@@ -97,9 +99,8 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
     """Count the triples of an encoder, or the pairs of a re-ranker, in all epochs."""
     settings = config[section][name]
     source = settings[LEARNERS[section][1]]
-    if split == "train" and (file := triples_file(section, settings)):
-        taken = min((facts.triples[file], *(source[key] or math.inf for key in ("limit", "sample"))))
-        return float(taken * (2 if section == "rerankers" else 1) * settings["training"]["epochs"])
+    if split == "train" and "file" in source:
+        return float(facts.taken(source) * (2 if section == "rerankers" else 1) * settings["training"]["epochs"])
     queries = facts.queries[split].count if split in facts.queries else 0
     drawn = min(queries, source["maximum_queries"] or queries)
     return float(drawn * (1 + source.get("negatives", 0)) * (settings["training"]["epochs"] if split == "train" else 1))
@@ -142,13 +143,7 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
         return Work(_texts(model, count, length).flops, model.hidden, memory, disk, temporary)
     if job.rule in ("encode_tokens", "retrieve_tokens"):
         return _late_retrieval(job, settings, model, queries, passages, memory)
-    if job.rule == "score":
-        # Candidates of one run are partly those of another.
-        runs = max(len(reranked_by(config, name, split)), 1)
-        count = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
-    else:
-        # A query's positive is the same in every epoch, mostly.
-        count = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
+    count = _scored(job, settings, queries, config, facts)
     # Passages of one block that differ, of as many as are drawn.
     block = max(min(count, PAIRS_AT_ONCE), 1)
     own = passages.count * -math.expm1(-block / max(passages.count, 1))
@@ -156,6 +151,20 @@ def work(job: Job, config: Config, facts: Facts) -> Work:
     if is_late(settings):
         memory += own * settings["max_length"] * 4 * (settings["dimension"] + 1)
     return Work(scored.flops, model.hidden, memory, SCORE_BYTES * count, UNFINISHED_SCORE_BYTES * count)
+
+
+def _scored(job: Job, settings: Config, queries: Texts, config: Config, facts: Facts) -> float:
+    """Count the pairs that a job scores."""
+    split, passages = job.wildcards.get("split", "train"), facts.passages.count
+    if job.rule == "score":
+        # Candidates of one run are partly those of another.
+        runs = max(len(reranked_by(config, model_of(job, config), split)), 1)
+        return float(queries.count * min(settings["depth"], passages) * (1 + 0.5 * (runs - 1)))
+    if job.rule == "score_expansions":
+        predicted: int = config["expanders"][job.wildcards["expander"]].get("queries", PREDICTED)
+        return passages * predicted / int(job.wildcards["scatteritem"].rpartition("-")[2])
+    # A query's positive is the same in every epoch, mostly.
+    return examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
 
 
 def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Facts) -> Work:

@@ -75,7 +75,11 @@ SHARDS = fix_shards(
 EXPANSION_SHARDS = fix_shards(
     workflow,
     "expand",
-    folders=[paths.at(paths.EXPANSIONS_FOLDER, config, expander=name) for name in used_by_indexes(config, "expanders")],
+    folders=[
+        paths.at(path, config, expander=name)
+        for path in (paths.EXPANSIONS_FOLDER, paths.EXPANSION_SCORES_FOLDER)
+        for name in used_by_indexes(config, "expanders")
+    ],
     default=max(MACHINE.gpus or 0, 1),
 )
 GPU_THREADS = MACHINE.threads
@@ -154,11 +158,18 @@ def shards_for(section):
 
 
 def expansions(wildcards):
-    """Queries that are appended to the passages of an index, if any are: of a file, or a model's shards."""
+    """Queries that are appended to the passages of an index, if any are: as predicted, or what a filter leaves."""
     name = inputs.expander(config, wildcards)
-    if name is None or "file" in config["expanders"][name]:
-        return [paths.at(paths.EXPANSIONS, config, expander=name)] if name else []
-    return gather.expand(paths.at(paths.EXPANSION_SHARD, config, expander=name, scatteritem="{scatteritem}"))
+    if name is not None and "filter" in config["expanders"][name]:
+        return [paths.at(paths.FILTERED_EXPANSIONS, config, expander=name)]
+    return predicted(name) if name else []
+
+
+def predicted(expander):
+    """Queries of the passages as an expander predicted them: those of a file, or a model's shards."""
+    if "file" in config["expanders"][expander]:
+        return [paths.at(paths.EXPANSIONS, config, expander=expander)]
+    return gather.expand(paths.at(paths.EXPANSION_SHARD, config, expander=expander, scatteritem="{scatteritem}"))
 
 
 def growing(base, per_mb=0):
