@@ -172,6 +172,17 @@ def predicted(expander):
     return gather.expand(paths.at(paths.EXPANSION_SHARD, config, expander=expander, scatteritem="{scatteritem}"))
 
 
+def queries_to_filter(wildcards):
+    """Queries of a job's expander as they were predicted."""
+    return predicted(wildcards.expander)
+
+
+def scores_of_predicted(wildcards):
+    """All shards of their scores."""
+    names = {"expander": wildcards.expander, "scatteritem": "{scatteritem}"}
+    return gather.expand(paths.at(paths.EXPANSION_SCORES, config, **names))
+
+
 def growing(base, per_mb=0):
     """Amount of a resource: `base`, and `per_mb` for each megabyte of input; the n-th attempt gets n times as much."""
 

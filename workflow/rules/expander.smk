@@ -97,7 +97,7 @@ rule score_expansions:
     input:
         model=partial(inputs.filter_weights, config),
         tokens=partial(inputs.filter_tokens, config),
-        expansions=lambda wildcards: predicted(wildcards.expander),
+        expansions=queries_to_filter,
     output:
         paths.EXPANSION_SCORES,
     threads: GPU_THREADS
@@ -120,8 +120,8 @@ rule score_expansions:
 
 rule filter_expansions:
     input:
-        expansions=lambda wildcards: predicted(wildcards.expander),
-        scores=gather.expand(paths.EXPANSION_SCORES),
+        expansions=queries_to_filter,
+        scores=scores_of_predicted,
     output:
         expansions=paths.FILTERED_EXPANSIONS,
         counts=paths.FILTER_COUNTS,
