@@ -94,9 +94,7 @@ def test_queries_of_other_passages_are_not_scored(model, caches, predicted, tmp_
     assert "predicted.2.parquet: found 49 rows for 60 passages" in said
     said = complaint(score_expansions.main, scoring(model, caches, paths[:1], tmp_path / "s.parquet"), tmp_path / "s")
     assert "predicted.1.parquet: found 11 rows for 60 passages" in said
-    said = complaint(
-        score_expansions.main, scoring(model, caches, paths[::-1], tmp_path / "s.parquet"), tmp_path / "s"
-    )
+    said = complaint(score_expansions.main, scoring(model, caches, paths[::-1], tmp_path / "s.parquet"), tmp_path / "s")
     assert "predicted.2.parquet: found other passages than" in said
 
 

@@ -135,8 +135,8 @@ def test_blocks_do_not_matter(files, monkeypatch, capsys, rows):
 
 
 BAD = [
-    ([*LINES, "q1\td9"], "triples.tsv, row 6: found 2 TAB-separated fields, expected 3 fields"),
-    (["q1\td9"], "triples.tsv, row 1: found 2 TAB-separated fields"),
+    ([*LINES, "q1\td9"], "triples.tsv: row 6: found 2 TAB-separated fields, expected 3 fields"),
+    (["q1\td9"], "triples.tsv: row 1: found 2 TAB-separated fields"),
     ([*LINES, "q1\td9\td3\td1"], "row 6: found 4 TAB-separated fields"),
     ([LINES[0], "", LINES[1]], "row 2: found an empty line"),
     ([LINES[0], "q1\t\td3"], "row 2: found an empty positive"),
