@@ -25,7 +25,7 @@ from workflow.experiment.config import (
     tuned_index,
     used_by_indexes,
 )
-from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources
+from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -71,6 +71,9 @@ def raw_inputs(config: Config) -> list[str]:
     for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
+    for section in LEARNERS:
+        found = (triples_file(section, config[section][name]) for name in trained_models(config, section))
+        files += [file for file in found if file]
     for section in CHANGES:
         files += [
             config[section][name]["file"]
@@ -92,6 +95,17 @@ def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Return the grid search's choice of k1 and b, if a system takes it."""
     lexical = tuned_index(config, wildcards.system)
     return paths.at(paths.LEXICAL_PARAMETERS, config, lexical=lexical) if lexical else []
+
+
+def filter_weights(config: Config, wildcards: Wildcards) -> str:
+    """Weights of the re-ranker that filters the queries of an expander."""
+    return weights(config, "rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"])
+
+
+def filter_tokens(config: Config, wildcards: Wildcards) -> str:
+    """Token cache of the passages for the re-ranker that filters the queries of an expander."""
+    model = config["rerankers"][config["expanders"][wildcards.expander]["filter"]["reranker"]]
+    return paths.at(paths.TOKENS, config, base_model=model["base_model"], text="passages")
 
 
 def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:

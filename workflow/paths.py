@@ -34,6 +34,11 @@ EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
 # Of a model's queries, a shard.
 EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{scatteritem}.parquet"
 EXPANSIONS_FOLDER = "results/{dataset}/expansions/{expander}"
+# Of queries that a re-ranker filters: its scores, in shards, what is left, and how much that is.
+EXPANSION_SCORES = "results/{dataset}/expansions/{expander}/scores/passages.{scatteritem}.parquet"
+EXPANSION_SCORES_FOLDER = "results/{dataset}/expansions/{expander}/scores"
+FILTERED_EXPANSIONS = "results/{dataset}/expansions/{expander}/filtered.parquet"
+FILTER_COUNTS = "results/{dataset}/expansions/{expander}/filter.json"
 TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 # Of a model's weights, a shard.

@@ -6,28 +6,19 @@ Each function is given the config and the wildcards, as parts of `workflow/param
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from cort.retrieval.graphs import INDEXES
-from workflow import inputs, paths, report_inputs
-from workflow.experiment.checks import load_schema
+from workflow import inputs, paths
 from workflow.experiment.config import (
     Config,
-    compared,
-    deciding,
     fusion_of,
     is_judged,
     kind_of,
-    on_split,
     parts_of,
     tuned_systems,
 )
-from workflow.experiment.config import curve_depths as depths_of_curve
-from workflow.experiment.contrasts import pairs
-from workflow.experiment.description import describe
 from workflow.experiment.idle import DESCRIBED
-from workflow.experiment.models import KIND_NAMES, named_models, shown_trainings, trainings
-from workflow.experiment.recipes import chosen_values, describe_training
+from workflow.experiment.models import KIND_NAMES
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
 # What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
@@ -43,10 +34,10 @@ FRAMING = {
 }
 # What else a released one can have said.
 ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name")
-# Settings of an encoder or re-ranker that its file is the same without.
-NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
+# Of examples from a file of triples, beside the file; what is drawn from a run has none of these.
+OF_TRIPLES = ("limit", "sample", "shuffle", "unknown_ids")
 
 
 def framing(section: str) -> Part:
@@ -80,13 +71,19 @@ def training(model: str) -> Part:
 
 def examples(model: str, source: str) -> Part:
     """Give the settings of a model's training examples; epochs are those to sample, one for validation."""
-    drawn, configured = all_of(f"{model}.{source}", but=NO_OPTIONS), at(f"{model}.training.epochs")
+    drawn = all_of(f"{model}.{source}", but=(*NO_OPTIONS, "file", *OF_TRIPLES))
+    configured = at(f"{model}.training.epochs")
 
     def read(config: Config, wildcards: Wildcards) -> Words:
         epochs = configured(config, wildcards) if wildcards.split == "train" else Words(option("epochs", 1))
         return drawn(config, wildcards) + epochs
 
     return read
+
+
+def released_examples(model: str, source: str) -> Part:
+    """Give what is taken of the file of triples that a model is trained on, and how often."""
+    return join(among(f"{model}.{source}", *OF_TRIPLES), f"{model}.training.epochs")
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:
@@ -139,6 +136,13 @@ def token_precision(config: Config, wildcards: Wildcards) -> Words:
     """Precision of the late-interaction model that a system retrieves with."""
     name = config["systems"][wildcards.system]["retrieve"]
     return among("rerankers.{reranker}", "precision")(config, {"reranker": name})
+
+
+def filtering(config: Config, wildcards: Wildcards) -> Words:
+    """How predicted queries are brought to the re-ranker that filters them."""
+    name = config["expanders"][wildcards.expander]["filter"]["reranker"]
+    names = {"reranker": name, "base_model": config["rerankers"][name]["base_model"]}
+    return join("rerankers.{reranker}.precision", "base_models.{base_model}.cleaning")(config, names)
 
 
 def width(config: Config, wildcards: Wildcards) -> Words:
@@ -202,86 +206,3 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
         sample="audit.queries",
     )(config, wildcards)
     return found + Words(option("depths", depths), {"audit.depths": depths})
-
-
-def curve_depths(config: Config, wildcards: Wildcards) -> Words:
-    """Depths of a re-ranked system's curve."""
-    depths = depths_of_curve(config, wildcards.system)
-    return Words(option("depths", depths), {"evaluation.depths": depths})
-
-
-def disagreements(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the systems that disagree."""
-    names = config["evaluation"]["disagreements"]
-    words = [*option("first_name", names[0]), *option("second_name", names[1])]
-    return Words(words, {"evaluation.disagreements": names})
-
-
-def compared_systems(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
-    names, found = compared(config, wildcards.split), pairs(config, wildcards.split)
-    words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
-    made = {"compared": names, "parts": found["parts"], "starts": found["starts"]}
-    return Words([*option("systems", names), *words], {"systems": made, "evaluation.contrasts": found["contrasts"]})
-
-
-def explored(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the systems that are shown query by query."""
-    names = on_split(config, wildcards.split)
-    return Words(option("systems", names), {"systems": names})
-
-
-def whole_config(config: Config, wildcards: Wildcards) -> Words:
-    """Every setting that decides results, as JSON."""
-    settings = deciding(config, load_schema())
-    return Words(option("config", json.dumps(settings, sort_keys=True)), flat(settings))
-
-
-def described_systems(config: Config, wildcards: Wildcards) -> Words:
-    """How each system's ranking is made."""
-    systems = {name: describe(config, name) for name in config["systems"]}
-    return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
-
-
-def described_trainings(config: Config, wildcards: Wildcards) -> Words:
-    """Tell what each training takes of its recipe and of the config."""
-    values, titles = chosen_values(config), trainings(config)
-    texts = {titles[model]: describe_training(chosen) for model, chosen in values.items()}
-    found = {f"{'.'.join(model)}.{key}": value for model, own in values.items() for key, value in own.items()}
-    return Words(option("settings_of_trainings", report_inputs.named(texts)), found)
-
-
-def last_models(config: Config, wildcards: Wildcards) -> Words:
-    """Name the trainings whose last model is used."""
-    titles = shown_trainings(config)
-    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in titles}
-    last = [title for model, title in titles.items() if kept[model] == "last"]
-    return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})
-
-
-def submission(config: Config, wildcards: Wildcards) -> Words:
-    """Form of a submission; the id of a TREC run, as it says or else its name."""
-    name = wildcards.submission
-    found = at("submissions.{submission}.form")(config, wildcards)
-    if config["submissions"][name]["form"] != "trec":
-        return found
-    run_id = config["submissions"][name].get("run_id", name)
-    return found + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
-
-
-def model_card(config: Config, wildcards: Wildcards) -> Words:
-    """Where an exported model comes from."""
-    section, name = named_models(config)[wildcards.model]
-    schema = load_schema()["properties"][section]["additionalProperties"]
-    own = config[section][name]
-    kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
-    base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
-    # A model of the hub has a name and a revision.
-    on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()
-    origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if on_hub else {})
-    words = [word for key, name in origin.items() for word in option(name, base[key])]
-    settings = {**flat(kept, f"{section}.{name}"), "seed": config["seed"]}
-    return Words(
-        [*option("settings", json.dumps({**kept, "seed": config["seed"]})), *words],
-        {**settings, **{f"{place}.{key}": base[key] for key in origin}},
-    )

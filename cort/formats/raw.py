@@ -156,7 +156,7 @@ def _parse_tsv(name: str, line: str) -> Text:
         raise BadLine(found, f"2 fields ({name} TAB text)", fix)
     if fields[0].lower() in HEADER_IDS and fields[1].strip().lower() in HEADER_TEXTS:
         raise BadLine(f"the header {shorten(line)}", f"rows of {name} TAB text alone", "remove the header row")
-    return Text(_checked_id(name, fields[0]), _checked_text(fields[1]))
+    return Text(_checked_id(name, fields[0]), checked_text(fields[1]))
 
 
 def _parse_json(name: str, line: str) -> Text:
@@ -171,7 +171,7 @@ def _parse_json(name: str, line: str) -> Text:
     text = _json_string(record, "text")
     if name == "doc_id" and "title" in record:
         text = f"{_json_string(record, 'title')} {text}"
-    return Text(_checked_id(name, _json_string(record, "_id")), _checked_text(text))
+    return Text(_checked_id(name, _json_string(record, "_id")), checked_text(text))
 
 
 def _json_string(record: dict[str, object], key: str) -> str:
@@ -221,10 +221,11 @@ def _checked_id(name: str, value: str) -> str:
 
 
 def _checked_passage(doc_id: str, text: str) -> Text:
-    return Text(_checked_id("doc_id", doc_id), _checked_text(text))
+    return Text(_checked_id("doc_id", doc_id), checked_text(text))
 
 
-def _checked_text(text: str) -> str:
+def checked_text(text: str) -> str:
+    """Strip white space; an empty text, or one with a NUL, is refused."""
     if not (stripped := text.strip()):
         raise BadLine("an empty text", "at least one character", "remove the row")
     if "\x00" in stripped:
@@ -246,7 +247,7 @@ def _parse_passages(block: bytearray, length: int) -> list[pa.RecordBatch] | Non
         return None
     batches = []
     for batch in table.to_batches():
-        ids, text = batch["doc_id"], _stripped(batch["text"])
+        ids, text = batch["doc_id"], stripped(batch["text"])
         if text is None or not is_plain(ids) or pc.any(pc.match_substring(ids, '"')).as_py():
             return None
         if pc.any(pc.is_in(pc.ascii_lower(ids), value_set=HEADER_IDS_IN_ARROW)).as_py():
@@ -255,7 +256,7 @@ def _parse_passages(block: bytearray, length: int) -> list[pa.RecordBatch] | Non
     return batches
 
 
-def _stripped(texts: pa.Array) -> pa.Array | None:
+def stripped(texts: pa.Array) -> pa.Array | None:
     """Strip white space as Python does; None if a text is empty without it."""
     data, offsets = string_bytes(texts)
     if np.diff(offsets).min() == 0:
@@ -264,5 +265,5 @@ def _stripped(texts: pa.Array) -> pa.Array | None:
     doubtful = ((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0)
     if not doubtful.any():
         return texts
-    stripped = [text.strip() for text in texts.filter(pa.array(doubtful)).to_pylist()]
-    return pc.replace_with_mask(texts, pa.array(doubtful), pa.array(stripped, pa.string())) if all(stripped) else None
+    shorter = [text.strip() for text in texts.filter(pa.array(doubtful)).to_pylist()]
+    return pc.replace_with_mask(texts, pa.array(doubtful), pa.array(shorter, pa.string())) if all(shorter) else None

@@ -5,7 +5,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -100,7 +100,9 @@ def _msmarco(sample: Sample) -> dict[str, Callable[[], bytes]]:
         "msmarco/qrels.dev.tsv": lambda: _qrels([*judgements["dev"], *judgements["devsmall"]]),
         "msmarco/top1000.dev.tsv": lambda: lines_of(candidates),
         "doctttttquery/run.dev.small.tsv": lambda: lines_of(_ranked(candidates)),
+        "msmarco/qidpidtriples.train.full.tsv.gz": lambda: gzip_of(lines_of(_triples(sample))),
         "msmarco/qidpidtriples.train.full.2.tsv.gz": lambda: gzip_of(lines_of(_triples(sample))),
+        "msmarco/triples.train.small.tsv": lambda: lines_of(_with_texts(_triples(sample), sample)),
         "dl-hard/qrels.txt": lambda: _qrels(judgements["dl19"], " "),
         **tracks,
     }
@@ -158,6 +160,11 @@ def _triples(sample: Sample) -> list[str]:
     numbers = list(sample.passages)
     rows = [sample.judgements["train"][row % len(sample.judgements["train"])] for row in range(TRIPLES)]
     return sorted(f"{query}\t{passage}\t{generator.choice(numbers)}" for query, passage, _ in rows)
+
+
+def _with_texts(triples: Iterable[str], sample: Sample) -> Iterator[str]:
+    for query, positive, negative in (line.split("\t") for line in triples):
+        yield "\t".join((sample.queries["train"][query], sample.passages[positive], sample.passages[negative]))
 
 
 def _pairs(texts: Texts) -> bytes:

@@ -233,6 +233,11 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
     assert (jobs["encode_tokens"], jobs["retrieve_tokens"], jobs["score"], jobs["rerank"]) == (2, 1, 1, 1)
     through_index = [jobs.get(name, 0) for name in ("ivfpq", "audit_tokens", "retrieve_ivfpq")]
     assert through_index == ([1, 2, 1] if indexed else [0, 0, 0])
+    assert (jobs["import_triples"], jobs["import_pairs"], jobs["triples"], jobs["pairs"]) == (1, 1, 1, 1)
+    for counted in ("triples/taught", "pairs/late"):
+        counts = json.loads((results / f"{counted}.train.json").read_text("utf-8"))
+        # Those of queries that are held out.
+        assert (counts["triples read"], counts["dropped: unknown query"], counts["triples kept"]) == (50, 10, 40)
     page = (results / "report/index.html").read_text("utf-8")
     assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
     first, second = (read_run(results / f"runs/test/{name}.trec") for name in ("late", "bm25-late"))

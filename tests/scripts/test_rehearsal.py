@@ -23,8 +23,10 @@ SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
 EXTRA = {"ivfpq", "retrieve_ivfpq"}
 # Of the size of a model.
 MODELS = {"import_encoder", "export_model", "pretrained"}
-# As `encode`, but its pairs are drawn at random.
-NEURAL = {"score"}
+# As `encode`, but its pairs are drawn at random; of predicted queries, as of any.
+NEURAL = {"score", "score_expansions"}
+# Streams of one file each, whose seconds per million lines docs/training.md has.
+STREAMS = {"import_triples", "filter_expansions"}
 # Bound by the network, and by unpacking.
 FETCHING = {"download", "extract"}
 # Searches with what is driven.
@@ -44,7 +46,7 @@ def measured(size, n, seconds, **others):
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
     driven = {step.stage for step in steps(tmp_path, Fraction(1), tmp_path, 2)} | {"base_model"}
-    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING | SCATTERED | EXTRA == {
+    assert driven | SMALL | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING | SCATTERED | STREAMS | EXTRA == {
         Path(module).stem for module in stage_modules()
     }
 

@@ -43,6 +43,7 @@ UNUSED = RAW | {
     "latency",
     "score_triples",
 }
+UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "merge"}
 UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
@@ -113,12 +114,15 @@ def weighed_config(tiny, model, revision):
     ready = {"pretrained": model, "revision": revision}
     weighers = {"trained": {"base_model": "small"}, "ready": ready}
     expanders = {"learnt": {"base_model": "t5", "queries": 2}, "found": {**ready, "beams": 5, "queries": 2}}
+    # One of them is filtered by a re-ranker.
+    expanders["found"]["filter"] = {"reranker": "judge", "keep": 0.5}
     lexical = {name: {"weigh": name} for name in weighers} | {name: {"expand": name} for name in expanders}
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth")}
     t5 = {"vocabulary_size": 300, "architecture": {"model_type": "t5", **T5}}
     return config | {
         "dataset": "weighed",
         "base_models": {**tiny["base_models"], "t5": t5},
+        "rerankers": {"judge": ready},
         "weighers": weighers,
         "expanders": expanders,
         "lexical": lexical,
@@ -129,20 +133,25 @@ def weighed_config(tiny, model, revision):
 def late_config(tiny, indexed=False):
     """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's.
 
-    If that is asked for, also a first stage through an index, which needs faiss.
+    This model and an encoder are trained on triples that somebody released, of queries that are held out, too. If that
+    is asked for, there is also a first stage through an index, which needs faiss.
     """
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
     cross = tiny["rerankers"]["cross"]
     late = {key: cross[key] for key in ("base_model", "query_length", "depth", "training")}
+    encoder = {key: part for key, part in tiny["encoders"]["encoder"].items() if key not in ("onng", "hnsw")}
+    triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
     late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
     through = {"late-ivfpq": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 64, "recall": 0.9}}}
     config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",
-        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], "negatives": 1}}},
+        "encoders": {"taught": {**encoder, "triples": {**encoder["triples"], **taken, "file": f"{triples}.tsv"}}},
+        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], **taken, "file": f"{triples}.texts.tsv"}}},
         "systems": {
             "bm25": {"retrieve": "bm25"},
+            "taught": {"retrieve": "taught"},
             "late": {"retrieve": "late"},
             **(through if indexed else {}),
             "late+bm25": {"interleave": ["late", "bm25"]},

@@ -29,6 +29,7 @@ WITHOUT_DEFAULT = {
     *(f"encoders.*.{kind}_{key}" for kind in ("query", "passage") for key in ("prompt", "prompt_name")),
     "encoders.*.released",
     "submissions.*.run_id",
+    *("encoders.*.triples.file", "rerankers.*.pairs.file"),
     *("lexical.*.expand", "lexical.*.weigh", "expanders.*.beams"),
     *(
         f"{models}.*.{key}"

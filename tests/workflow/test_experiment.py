@@ -9,7 +9,7 @@ from snakemake.iocontainers import Wildcards
 from cort.evaluation.measures import TREC_NAMES
 from tests.support.common import COMMIT
 from tests.support.configs import GONE, changed, complaints
-from workflow import settings
+from workflow import report_settings, settings
 from workflow.experiment.checks import ConfigError, complete, load_schema, read
 from workflow.experiment.config import deciding, evaluated_splits, kind_of, names_of_kind, splits_of
 from workflow.experiment.description import describe
@@ -326,6 +326,33 @@ MISTAKES = {
         {"encoders encoder triples minimum_results": 31},
         "encoders.encoder.triples.minimum_results: found 31, expected at most training_depth (30), or no query is "
         "left; lower it or raise training_depth",
+    ),
+    "a file of triples of another kind": (
+        {"encoders encoder triples file": "triples.jsonl"},
+        "encoders.encoder.triples.file: found 'triples.jsonl', expected a name that ends in .tsv.gz, .tsv, .txt.gz, "
+        ".txt; rename or convert the file",
+    ),
+    "a file of triples that is an archive": (
+        {"rerankers cross pairs file": "download:msmarco/triples.train.small.tar.gz"},
+        "rerankers.cross.pairs.file: found the archive msmarco/triples.train.small.tar.gz, expected a file in it; name "
+        "one of msmarco/triples.train.small.tsv",
+    ),
+    "a sample of no file": (
+        {"encoders encoder triples sample": 5},
+        "encoders.encoder.triples.sample: found sample without file, expected both or none; name a file of triples or "
+        "remove it",
+    ),
+    "a filter by nobody": (
+        {"expanders doc2query filter": {"reranker": "judge"}},
+        "expanders.doc2query.filter.reranker: found 'judge', expected one of cross; add it or fix the name",
+    ),
+    "a filter that keeps nothing": (
+        {"expanders doc2query filter": {"reranker": "cross", "keep": 0}},
+        "expanders.doc2query.filter.keep: found 0, expected more than 0; fix the value",
+    ),
+    "a filter without a re-ranker": (
+        {"expanders doc2query filter": {"keep": 0.3}},
+        "expanders.doc2query.filter: found no key reranker, expected it to be set; add it",
     ),
     "published teacher": (
         {"encoders encoder triples system": "published"},
@@ -882,6 +909,11 @@ def test_circle_through_what_an_encoder_learns_from():
     assert circle_of({"encoders encoder triples system": "cort+bm25"}) == {"cort+bm25", "cort"}
 
 
+def test_circle_through_what_filters_predicted_queries():
+    changes = {"expanders doc2query filter": {"reranker": "cross"}, "rerankers cross pairs system": "expanded"}
+    assert circle_of(changes) == {"expanded"}
+
+
 def test_circle_through_what_a_reranker_learns_from():
     assert circle_of({"rerankers cross pairs system": "cort+bm25-cross"}) == {"cort+bm25-cross"}
 
@@ -964,6 +996,15 @@ def test_defaults_are_filled_in_and_the_original_is_left_alone():
     assert config["encoders"]["encoder"]["training"]["weight_decay"] == 0.1
     assert config["systems"]["cort+bm25-cross"]["depth"] == min(15, 20)
     assert complete(config, "again") == config
+
+
+def test_released_triples_are_passed_over_once_unless_the_config_says_more():
+    file = {"encoders encoder triples file": "triples.tsv", "rerankers cross pairs file": "triples.tsv"}
+    for epochs, changes in ((1, {"encoders encoder training epochs": GONE}), (2, {})):
+        config = complete(changed(file | changes), "tiny.yaml")
+        assert config["encoders"]["encoder"]["training"]["epochs"] == epochs
+        assert config["rerankers"]["cross"]["training"]["epochs"] == 2
+        assert complete(config, "again") == config
 
 
 def test_a_split_has_measures_of_its_own_or_those_of_all():
@@ -1122,7 +1163,7 @@ def test_the_report_shows_the_trainings_of_weighers_that_are_used():
     names = ["encoder", "cross", "terms", "encoder (weigher)"]
     assert [*of_trainings(config, CURVE)] == names
     assert of_trainings(config, CURVE)["terms"] == "results/tiny/weighers/terms/curve.csv"
-    assert settings.last_models(config, Wildcards()) == ["--last-models", "encoder (weigher)"]
+    assert report_settings.last_models(config, Wildcards()) == ["--last-models", "encoder (weigher)"]
     assert [*trainings(config).values()] == ["encoder", "cross"]
 
 

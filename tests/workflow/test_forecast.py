@@ -28,7 +28,7 @@ from workflow.planning.costs import (
 )
 from workflow.planning.dryrun import DryRun
 from workflow.planning.facts import Texts, gather, model_from, read_table, read_texts
-from workflow.planning.flops import work
+from workflow.planning.flops import examples, work
 from workflow.planning.speed import measure
 
 RULES = Path(__file__).parents[2] / "workflow" / "rules"
@@ -144,6 +144,22 @@ def test_weighing_is_divided_by_shards(config, large):
 def seconds(config, facts, one=TRAIN, machine=REFERENCE):
     """Time of the job beside what an empty one takes."""
     return estimate(one, 1, config, facts, machine).seconds - table()[one.rule]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "count"), [({}, 50), ({"limit": 30}, 30), ({"limit": 40, "sample": 10}, 10), ({"sample": 90}, 50)]
+)
+def test_released_triples_are_counted(config, tmp_path, taken, count):
+    for section, source, rows in (("encoders", "triples", 1), ("rerankers", "pairs", 2)):
+        (name,) = config[section]
+        found = {"file": "tiny/data/triples.train.tsv", "limit": 0, "sample": 0} | taken
+        config[section][name][source] |= found
+        made = examples(section, name, "train", config, gather(config, tmp_path))
+        assert made == pytest.approx(count * rows * config[section][name]["training"]["epochs"])
+    config["encoders"]["encoder"]["triples"]["file"] = "download:msmarco/qidpidtriples.train.full.2.tsv.gz"
+    epochs = config["encoders"]["encoder"]["training"]["epochs"]
+    most = min([397_768_673, *(number for number in taken.values() if number)])
+    assert examples("encoders", "encoder", "train", config, gather(config, tmp_path)) == most * epochs
 
 
 def test_training_takes_as_much_longer_as_it_has_more_examples(config, large):

@@ -147,6 +147,7 @@ def filled(config: Config, schema: Config) -> Config:
     changing = {
         (section, name): set(model) for section in CHANGES for name, model in mappings(config.get(section, {})).items()
     }
+    _pass_once(config)
     # There is no experiment without it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
@@ -161,6 +162,18 @@ def filled(config: Config, schema: Config) -> Config:
         for name, model in mappings(config[section]).items():
             _fill_changing(config, schema, section, name, model, changing[section, name])
     return config
+
+
+def _pass_once(config: Config) -> None:
+    """Set the epochs of what is trained on a file of triples, in place, as far as the config says nothing else.
+
+    Those of other trainings draw new negatives each time; a file has millions of triples, the same ones each time.
+    """
+    for section, (_, source) in LEARNERS.items():
+        for model in mappings(config.get(section, {})).values():
+            is_ready = model.keys() & {"pretrained", "released"} and "training" not in model
+            if "file" in (model.get(source) or {}) and not is_ready:
+                model.setdefault("training", {}).setdefault("epochs", 1)
 
 
 def _fill_changing(config: Config, schema: Config, section: str, name: str, model: Config, written: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""The public files a config names by `download:NAME`: where they will be, whether there are such files."""
+"""The files a config names: what their names must say; of public ones, `download:NAME`, which there are, and where."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from workflow.experiment.config import Config, ranked_splits
 from workflow.params import flat
 
 PREFIX = "download:"
+# Names of files with a line for each triple.
+LINES = (".tsv.gz", ".tsv", ".txt.gz", ".txt")
 # Sections in which no file is named.
 WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
 
@@ -65,6 +67,18 @@ def check_names(config: Config) -> Iterator[str]:
             near = difflib.get_close_matches(name, known, 1)
             fix = f"did you mean {PREFIX}{near[0]}?" if near else "name one of those, or a file of your own"
             yield f"{place}: found {PREFIX}{name}, expected a name in cort/downloads/catalog.yaml; {fix}"
+
+
+def check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield a line for a file whose name does not say what is in it."""
+    if not file.endswith(suffixes):
+        yield f"{place}: found {file!r}, expected a name that ends in {', '.join(suffixes)}; rename or convert the file"
+
+
+def check_triples(place: str, file: str | None) -> Iterator[str]:
+    """Check the name of a file of released triples; that of a public one is checked elsewhere."""
+    if file is not None and not file.startswith(PREFIX):
+        yield from check_suffix(place, file, LINES)
 
 
 def file_pattern(extracted: bool) -> str:

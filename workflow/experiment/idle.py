@@ -23,7 +23,9 @@ FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 # Where predicted queries or weights of terms come from; and what a file of them has beside its name.
 ORIGINS = ("file", "pretrained", "base_model")
-OF_FILE = {"queries"}
+OF_FILE = {"queries", "filter"}
+# What is taken of a file of triples.
+OF_TRIPLES = {"limit", "sample", "shuffle", "unknown_ids"}
 CHANGING = {"expanders": "queries", "weighers": "weights"}
 
 
@@ -37,9 +39,11 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
                 found = f"found recall without `{INDEXES[kind].parameter}: auto`"
                 yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
         yield from _of_merge(f"systems.{name}", system)
-    for section in LEARNERS:
+    for section, (_, source) in LEARNERS.items():
+        keys = schema["properties"][section]["additionalProperties"]["properties"][source]["properties"]
         for name, model in mappings(sections.get(section, {})).items():
             yield from _of_model(f"{section}.{name}", model)
+            yield from _of_examples(f"{section}.{name}.{source}", mappings(model).get(source, {}), keys)
     for section in MODELS:
         for name, model in mappings(sections.get(section, {})).items():
             if "pretrained" in model and (taken := released_name(section, name)) in sections.get("base_models", {}):
@@ -127,6 +131,14 @@ def _of_model(place: str, model: Config) -> Iterator[str]:
         yield f"{place}: found no key base_model, expected it or pretrained to be set; add one"
     for key in model.keys() & {*PROMPTS, "revision"}:
         yield f"{place}.{key}: found {key} without pretrained, expected both or none; remove it"
+
+
+def _of_examples(place: str, examples: Config, keys: Config) -> Iterator[str]:
+    """Find what is taken of a file of triples where there is none."""
+    for key in sorted(examples.keys() & OF_TRIPLES) if "file" not in examples else ():
+        if examples[key] == keys[key]["default"]:
+            continue
+        yield f"{place}.{key}: found {key} without file, expected both or none; name a file of triples or remove it"
 
 
 def _of_pretrained(place: str, model: Config) -> Iterator[str]:

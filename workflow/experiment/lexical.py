@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
 from workflow.experiment.config import CHANGES, TRAINING_SPLITS, Config, entries, listed
+from workflow.experiment.downloads import check_suffix
 from workflow.experiment.idle import ORIGINS
 from workflow.experiment.models import released_model
 from workflow.experiment.systems import check_measures
@@ -36,12 +37,14 @@ def check_lexical(config: Config) -> Iterator[str]:
 
 def _check_expander(place: str, expander: Config, config: Config) -> Iterator[str]:
     yield from _check_origin(place, expander, config)
+    if "filter" in expander:
+        yield from check_name(f"{place}.filter.reranker", expander["filter"]["reranker"], config["rerankers"])
     if "file" not in expander:
         if expander.get("beams", expander["queries"]) < expander["queries"]:
             found, fix = f"found {expander['beams']}", "raise it or lower queries"
             yield f"{place}.beams: {found}, expected the {expander['queries']} queries or more; {fix}"
         return
-    yield from _check_suffix(f"{place}.file", expander["file"], SAMPLES + LINES)
+    yield from check_suffix(f"{place}.file", expander["file"], SAMPLES + LINES)
     has_samples = expander["file"].endswith(SAMPLES)
     if has_samples != ("queries" in expander):
         found = "no queries with a .zip of samples" if has_samples else "queries with one line per passage"
@@ -52,7 +55,7 @@ def _check_expander(place: str, expander: Config, config: Config) -> Iterator[st
 def _check_weigher(place: str, weigher: Config, config: Config) -> Iterator[str]:
     yield from _check_origin(place, weigher, config)
     if "file" in weigher:
-        yield from _check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
+        yield from check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
 
 
 def _check_origin(place: str, model: Config, config: Config) -> Iterator[str]:
@@ -66,8 +69,3 @@ def _check_origin(place: str, model: Config, config: Config) -> Iterator[str]:
         for split in TRAINING_SPLITS:
             if split not in config["splits"]:
                 yield f"splits: found no split {split}, expected it for training {place}; add it"
-
-
-def _check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    if not file.endswith(suffixes):
-        yield f"{place}: found {file!r}, expected a name that ends in {listed(suffixes)}; rename or convert the file"

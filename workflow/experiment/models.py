@@ -44,7 +44,16 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
 
     for section, name in own_models(config, system):
         visit(section, name)
+    visit("rerankers", filter_of(config, system))
     return list(found)
+
+
+def filter_of(config: Config, system: Config) -> str | None:
+    """Name the re-ranker that filters the predicted queries of the index that a system searches, if one does."""
+    index = config["lexical"].get(system.get("retrieve")) or {}
+    expander = config["expanders"].get(index.get("expand")) or {}
+    name: str | None = expander.get("filter", {}).get("reranker")
+    return name
 
 
 def own_models(config: Config, system: Config) -> list[tuple[str, str]]:
@@ -63,6 +72,17 @@ def sources(examples: Config) -> list[str]:
 def is_trained(model: Config) -> bool:
     """Tell whether an encoder or re-ranker is trained here, not used as somebody released it."""
     return "training" in model
+
+
+def triples_file(section: str, model: Config) -> str | None:
+    """Name the file of released triples that a model is trained on, if it is."""
+    file: str | None = (model.get(LEARNERS[section][1]) or {}).get("file")
+    return file
+
+
+def on_released_triples(config: Config, section: str) -> str:
+    """Return a regular expression that matches the names of a section's models that are trained on such a file."""
+    return any_of(name for name, model in config[section].items() if triples_file(section, model))
 
 
 def released_name(section: str, name: str) -> str:

@@ -23,6 +23,7 @@ from workflow.experiment.config import (
     ranked_splits,
     tuned_by,
 )
+from workflow.experiment.downloads import check_triples
 from workflow.experiment.models import LEARNERS, MODELS, is_trained, place_of_base_model, released_model, sources
 from workflow.experiment.retrieval import check_retrieve
 
@@ -110,6 +111,7 @@ def _check_training(place: str, model: Config, source: str, config: Config) -> I
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
     """Check which results a model learns from."""
+    yield from check_triples(f"{place}.file", source.get("file"))
     if source.get("random", 0) > source.get("negatives", 0):
         found = f"found {source['random']}, expected at most the {source['negatives']} negatives"
         yield f"{place}.random: {found}; lower it or raise negatives"

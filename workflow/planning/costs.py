@@ -30,6 +30,7 @@ CHECKPOINT_SECONDS, THREADS = 600, 8
 QUERY, LINE = 65, 22
 RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "retrieve_ivfpq", "merge", "import_run")
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
+EXAMPLES |= {f"import_{rule}": found for rule, found in EXAMPLES.items()}
 
 
 class Cost(NamedTuple):

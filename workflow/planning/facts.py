@@ -9,7 +9,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,6 +21,7 @@ from cort.downloads.catalog import load_catalog
 from workflow import paths
 from workflow.experiment.config import Config, one_or_more
 from workflow.experiment.downloads import PREFIX, path_of
+from workflow.experiment.models import LEARNERS, triples_file
 
 SAMPLE_BYTES = 1_000_000
 # Of what is packed, which may expand to a thousand times its size.
@@ -68,11 +69,16 @@ class Model:
 
 @dataclass(frozen=True)
 class Facts:
-    """An experiment's passages, queries by split, and base models by name."""
+    """An experiment's passages, queries by split, base models by name, and numbers of triples in the files it names."""
 
     passages: Texts
     queries: Mapping[str, Texts]
     models: Mapping[str, Model]
+    triples: Mapping[str, float] = field(default_factory=dict)
+
+    def taken(self, source: Config) -> float:
+        """Count the triples of a file that a model is trained on."""
+        return min((self.triples[source["file"]], *(source[key] or math.inf for key in ("limit", "sample"))))
 
 
 # Models of the hub whose config.json is known without asking for it.
@@ -102,7 +108,10 @@ def gather(config: Config, folder: Path) -> Facts:
         split: read_table(folder / paths.at(paths.QUERIES, config, split=split)) or _raw_queries(config, split, folder)
         for split in config["splits"]
     }
-    return Facts(passages, queries, {name: _model_of(model, folder) for name, model in config["base_models"].items()})
+    models = {name: _model_of(model, folder) for name, model in config["base_models"].items()}
+    files = (triples_file(section, model) for section in LEARNERS for model in config[section].values())
+    triples = {file: _read_raw(file, config, folder).count for file in files if file}
+    return Facts(passages, queries, models, triples)
 
 
 def read_table(path: Path) -> Texts | None:

@@ -31,7 +31,7 @@ HEAVY = {
     **dict.fromkeys(("train", "encode", "encode_queries"), "encoders"),
     **dict.fromkeys(("train_weigher", "weigh"), "weighers"),
     **dict.fromkeys(("train_expander", "expand"), "expanders"),
-    **dict.fromkeys(("train_reranker", "score", "score_triples"), "rerankers"),
+    **dict.fromkeys(("train_reranker", "score", "score_triples", "score_expansions"), "rerankers"),
     **dict.fromkeys(LATE, "rerankers"),
 }
 TRAININGS = ("train", "train_reranker", "train_weigher", "train_expander")
@@ -49,8 +49,8 @@ BYTES = {"fp32": 4, "fp16": 2}
 ACTIVATIONS, STATE, CHECKPOINTS = 80, 16, 3 * 16
 # Bytes of a term with its weight, if every other token is one.
 TERM_BYTES = 7
-# Bytes of a predicted query in its file, for each of its characters.
-PACKED = 0.3
+# Bytes of a predicted query in its file, for each of its characters; queries of a passage on a line of doc2query's.
+PACKED, PREDICTED = 0.3, 10
 # Tokens that are encoded at a time (`TOKEN_BUDGETS` of the transformers, which would take long to import).
 ENCODED = {"cpu": 1_024, "cuda": 16_384}
 # Bytes of a pair's score, and while others of its job are to come.
@@ -84,6 +84,8 @@ def model_of(job: Job, config: Config) -> str:
     """Name the model that a heavy job runs."""
     if job.rule in ("retrieve_tokens", "retrieve_ivfpq"):
         return str(config["systems"][job.wildcards["system"]]["retrieve"])
+    if job.rule == "score_expansions":
+        return str(config["expanders"][job.wildcards["expander"]]["filter"]["reranker"])
     return job.wildcards[HEAVY[job.rule][:-1]]
 
 
@@ -97,6 +99,8 @@ def examples(section: str, name: str, split: str, config: Config, facts: Facts) 
     """Count the triples of an encoder, or the pairs of a re-ranker, in all epochs."""
     settings = config[section][name]
     source = settings[LEARNERS[section][1]]
+    if split == "train" and "file" in source:
+        return float(facts.taken(source) * (2 if section == "rerankers" else 1) * settings["training"]["epochs"])
     queries = facts.queries[split].count if split in facts.queries else 0
     drawn = min(queries, source["maximum_queries"] or queries)
     return float(drawn * (1 + source.get("negatives", 0)) * (settings["training"]["epochs"] if split == "train" else 1))
@@ -142,13 +146,7 @@ def work(job: Job, config: Config, facts: Facts, device: str = "cpu") -> Work:
         system = config["systems"].get(job.wildcards.get("system", ""), {})
         most = system["ivfpq"]["candidates"] if "ivfpq" in system else passages.count
         return _late_retrieval(job, settings, model, queries, passages, most, memory)
-    if job.rule == "score":
-        # Candidates of one run are partly those of another.
-        runs = max(len(reranked_by(config, name, split)), 1)
-        count = queries.count * min(settings["depth"], passages.count) * (1 + 0.5 * (runs - 1))
-    else:
-        # A query's positive is the same in every epoch, mostly.
-        count = examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
+    count = _scored(job, settings, queries, config, facts)
     # Passages of one block that differ, of as many as are drawn.
     block = max(min(count, PAIRS_AT_ONCE), 1)
     own = passages.count * -math.expm1(-block / max(passages.count, 1))
@@ -161,6 +159,20 @@ def work(job: Job, config: Config, facts: Facts, device: str = "cpu") -> Work:
 def _shards(job: Job) -> int:
     """Count the shards of which a job makes one."""
     return int(job.wildcards.get("scatteritem", "1-of-1").rpartition("-")[2])
+
+
+def _scored(job: Job, settings: Config, queries: Texts, config: Config, facts: Facts) -> float:
+    """Count the pairs that a job scores."""
+    split, passages = job.wildcards.get("split", "train"), facts.passages.count
+    if job.rule == "score":
+        # Candidates of one run are partly those of another.
+        runs = max(len(reranked_by(config, model_of(job, config), split)), 1)
+        return float(queries.count * min(settings["depth"], passages) * (1 + 0.5 * (runs - 1)))
+    if job.rule == "score_expansions":
+        predicted: int = config["expanders"][job.wildcards["expander"]].get("queries", PREDICTED)
+        return passages * predicted / _shards(job)
+    # A query's positive is the same in every epoch, mostly.
+    return examples("encoders", job.wildcards["encoder"], split, config, facts) + queries.count
 
 
 def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Facts, device: str) -> Work:

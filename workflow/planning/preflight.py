@@ -26,7 +26,7 @@ from cort.system.machine import java_home
 from workflow import paths
 from workflow.experiment.config import Config, one_or_more, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
-from workflow.experiment.models import place_of_base_model
+from workflow.experiment.models import LEARNERS, place_of_base_model, triples_file
 from workflow.paths import KEPT
 from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
@@ -260,6 +260,9 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         for kind in ("queries", "qrels"):
             found += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
     found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
+    for section, (_, source) in LEARNERS.items():
+        models = config[section].items()
+        found += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
     for name, system in config["systems"].items():
         for split in splits_of(config, name) if "run" in system else ():
             place = f"systems.{name}.run" + (f".{split}" if isinstance(system["run"], dict) else "")

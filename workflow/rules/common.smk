@@ -9,7 +9,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
-from workflow import inputs, paths, report_inputs, settings
+from workflow import inputs, paths, report_inputs, report_settings, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import (
     CHANGES,
@@ -23,7 +23,13 @@ from workflow.experiment.config import (
     token_encoders,
     used_by_indexes,
 )
-from workflow.experiment.models import encoders_pattern, pretrained_pattern, released_model, used_models
+from workflow.experiment.models import (
+    encoders_pattern,
+    on_released_triples,
+    pretrained_pattern,
+    released_model,
+    used_models,
+)
 from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
@@ -70,15 +76,14 @@ SHARDS = fix_shards(
 )
 
 
-def shards_of_changes(section, folder):
+def shards_of_changes(section, *folders):
     """Number of shards in which the models of a section change the texts of indexes."""
-    folders = [
-        paths.at(folder, config, **{section.removesuffix("s"): name}) for name in used_by_indexes(config, section)
-    ]
+    names = used_by_indexes(config, section)
+    folders = [paths.at(path, config, **{section.removesuffix("s"): name}) for path in folders for name in names]
     return fix_shards(workflow, CHANGES[section], folders, default=max(MACHINE.gpus or 0, 1))
 
 
-EXPANSION_SHARDS = shards_of_changes("expanders", paths.EXPANSIONS_FOLDER)
+EXPANSION_SHARDS = shards_of_changes("expanders", paths.EXPANSIONS_FOLDER, paths.EXPANSION_SCORES_FOLDER)
 WEIGHING_SHARDS = shards_of_changes("weighers", paths.TERM_WEIGHTS_FOLDER)
 RETRIEVAL_PARTS = fix_shards(
     workflow,
@@ -166,20 +171,38 @@ def shards_for(section):
     return lambda wildcards: shards_of(section, setting("systems.{system}.retrieve")(wildcards))
 
 
+def made_of_passages(section, name, whole, shard):
+    """What an expander or a weigher makes of the passages: a file, or a model's shards."""
+    named = {section.removesuffix("s"): name}
+    if "file" in config[section][name]:
+        return [paths.at(whole, config, **named)]
+    gathered = getattr(gather, CHANGES[section])
+    return gathered(paths.at(shard, config, **named, scatteritem="{scatteritem}"))
+
+
 def changes(section, whole, shard):
-    """What changes the texts of an index, if anything of a section does: a file, or a model's shards."""
+    """What changes the texts of an index, if anything of a section does: as it was made, or what a filter leaves."""
 
     def get(wildcards):
         name = config["lexical"][wildcards.lexical].get(CHANGES[section])
         if name is None:
             return []
-        named = {section.removesuffix("s"): name}
-        if "file" in config[section][name]:
-            return [paths.at(whole, config, **named)]
-        gathered = getattr(gather, CHANGES[section])
-        return gathered(paths.at(shard, config, **named, scatteritem="{scatteritem}"))
+        if "filter" in config[section][name]:
+            return [paths.at(paths.FILTERED_EXPANSIONS, config, expander=name)]
+        return made_of_passages(section, name, whole, shard)
 
     return get
+
+
+def queries_to_filter(wildcards):
+    """Queries of a job's expander as they were predicted."""
+    return made_of_passages("expanders", wildcards.expander, paths.EXPANSIONS, paths.EXPANSION_SHARD)
+
+
+def scores_of_predicted(wildcards):
+    """All shards of their scores."""
+    names = {"expander": wildcards.expander, "scatteritem": "{scatteritem}"}
+    return gather.expand(paths.at(paths.EXPANSION_SCORES, config, **names))
 
 
 def growing(base, per_mb=0):

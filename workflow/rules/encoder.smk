@@ -20,6 +20,33 @@ rule triples:
         " --output {output.triples:q} --output-counts {output.counts:q} --log {log:q}"
 
 
+rule import_triples:
+    input:
+        triples=setting("encoders.{encoder}.triples.file"),
+        queries=paths.at(paths.QUERIES, config, split="train"),
+        passages=paths.PASSAGES,
+    output:
+        triples=paths.TRIPLES.replace("{split}", "train"),
+        counts=paths.TRIPLE_COUNTS.replace("{split}", "train"),
+    wildcard_constraints:
+        encoder=on_released_triples(config, "encoders"),
+    resources:
+        mem_mb=growing(3000, per_mb=0.1),
+        runtime=growing(240),
+    params:
+        options=options(settings.released_examples("encoders.{encoder}", "triples"), "seed"),
+    message:
+        "Take in the released triples of {wildcards.encoder}"
+    shell:
+        "python -m cort.import_triples --triples {input.triples:q} --queries {input.queries:q}"
+        " --passages {input.passages:q} {params.options:q} --output {output.triples:q}"
+        " --output-counts {output.counts:q} --log {log:q}"
+
+
+# What is released is for training; what trains is validated on examples of its own.
+ruleorder: import_triples > triples
+
+
 rule train:
     input:
         base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),

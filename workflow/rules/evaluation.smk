@@ -33,7 +33,7 @@ rule depths:
     localrule: True
     params:
         options=options(
-            settings.curve_depths,
+            report_settings.curve_depths,
             settings.weight,
             "splits.{split}.relevance_level",
             measures="evaluation.depth_measures",
@@ -58,7 +58,7 @@ rule disagreements:
     localrule: True
     params:
         options=options(
-            settings.disagreements,
+            report_settings.disagreements,
             "splits.{split}.relevance_level",
             number="evaluation.number_of_disagreements",
         ),
@@ -82,7 +82,7 @@ rule explorer:
     localrule: True
     params:
         options=options(
-            settings.explored,
+            report_settings.explored,
             "splits.{split}.relevance_level",
             among("evaluation.explorer", "results", "megabytes"),
         ),
@@ -105,7 +105,7 @@ rule provenance:
         paths.PROVENANCE,
     localrule: True
     params:
-        options=options(settings.whole_config),
+        options=options(report_settings.whole_config),
     message:
         "Record what the results of {wildcards.dataset} came from"
     shell:
@@ -146,9 +146,9 @@ rule report:
         options=options(
             "title",
             "evaluation.baseline",
-            settings.described_systems,
-            settings.described_trainings,
-            settings.last_models,
+            report_settings.described_systems,
+            report_settings.described_trainings,
+            report_settings.last_models,
         ),
         curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
         selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),

@@ -91,3 +91,47 @@ rule expand:
     shell:
         "python -m cort.expand --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
+
+
+rule score_expansions:
+    input:
+        model=partial(inputs.filter_weights, config),
+        tokens=partial(inputs.filter_tokens, config),
+        expansions=queries_to_filter,
+    output:
+        paths.EXPANSION_SCORES,
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(2880),
+    params:
+        model=subpath(input.model, parent=True),
+        options=options(settings.filtering),
+        # All shards in one folder: blocks are the same however many shards there are.
+        checkpoints=f"{paths.CHECKPOINTS}/expansion_scores/{{expander}}",
+    message:
+        "Score the predicted queries {wildcards.expander} with a re-ranker, shard {wildcards.scatteritem}"
+    shell:
+        "python -m cort.score_expansions --model {params.model:q} --tokens {input.tokens:q}"
+        " --expansions {input.expansions:q} --shard {wildcards.scatteritem} {params.options:q} --threads {threads}"
+        " --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
+
+
+rule filter_expansions:
+    input:
+        expansions=queries_to_filter,
+        scores=scores_of_predicted,
+    output:
+        expansions=paths.FILTERED_EXPANSIONS,
+        counts=paths.FILTER_COUNTS,
+    resources:
+        mem_mb=growing(2000, per_mb=1.5),
+        runtime=growing(120),
+    params:
+        options=options("expanders.{expander}.filter.keep"),
+    message:
+        "Keep the best of the predicted queries {wildcards.expander}"
+    shell:
+        "python -m cort.filter_expansions --expansions {input.expansions:q} --scores {input.scores:q}"
+        " {params.options:q} --output {output.expansions:q} --output-counts {output.counts:q} --log {log:q}"

@@ -14,7 +14,7 @@ rule compare:
     params:
         options=options(
             among("evaluation", "baseline", "confidence", "resamples", "alpha"),
-            settings.compared_systems,
+            report_settings.compared_systems,
             "seed",
         ),
     message:
@@ -77,7 +77,7 @@ rule submission:
         suffix="tsv|trec",
     localrule: True
     params:
-        options=options(settings.submission),
+        options=options(report_settings.submission),
     message:
         "Write {wildcards.submission}, to be handed in"
     shell:
@@ -99,7 +99,7 @@ rule export_model:
     params:
         folder=subpath(output[0], parent=True),
         source=subpath(input.model, parent=True),
-        options=options(settings.model_card),
+        options=options(report_settings.model_card),
         counts=lambda wildcards: report_inputs.named(report_inputs.export_counts(config, wildcards)),
     message:
         "Write {wildcards.model} for sentence-transformers"

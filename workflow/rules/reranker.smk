@@ -20,6 +20,33 @@ rule pairs:
         " --output {output.pairs:q} --output-counts {output.counts:q} --log {log:q}"
 
 
+rule import_pairs:
+    input:
+        triples=setting("rerankers.{reranker}.pairs.file"),
+        queries=paths.at(paths.QUERIES, config, split="train"),
+        passages=paths.PASSAGES,
+    output:
+        pairs=paths.PAIRS.replace("{split}", "train"),
+        counts=paths.PAIR_COUNTS.replace("{split}", "train"),
+    wildcard_constraints:
+        reranker=on_released_triples(config, "rerankers"),
+    resources:
+        mem_mb=growing(3000, per_mb=0.1),
+        runtime=growing(240),
+    params:
+        options=options(settings.released_examples("rerankers.{reranker}", "pairs"), "seed"),
+    message:
+        "Take in the released triples of {wildcards.reranker}"
+    shell:
+        "python -m cort.import_triples --triples {input.triples:q} --form pairs --queries {input.queries:q}"
+        " --passages {input.passages:q} {params.options:q} --output {output.pairs:q}"
+        " --output-counts {output.counts:q} --log {log:q}"
+
+
+# What is released is for training; what trains is validated on examples of its own.
+ruleorder: import_pairs > pairs
+
+
 rule train_reranker:
     input:
         base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="rerankers.{reranker}.base_model"),

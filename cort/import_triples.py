@@ -1,0 +1,175 @@
+"""Take in training triples that somebody released, as MS MARCO did: for an encoder, or as pairs for a re-ranker.
+
+Lines are ids or texts (cort/formats/released_triples.py); a text stands for the query or passage that is exactly it,
+of several for the one with the lowest id. What is not among the training queries or in the collection is refused or, if
+that is wanted, dropped and counted. Every epoch has each kept triple once, in random order or in that of the file.
+
+Reads:  the triples, queries.train.parquet, passages.parquet
+Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and how many triples each filter dropped as JSON
+Usage:  python -m cort.import_triples --triples qidpidtriples.train.full.2.tsv.gz --sample 26991900
+            --queries queries.train.parquet --passages passages.parquet --output triples.parquet
+            --output-counts triples.json
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.formats import tables
+from cort.formats.lines import iter_lines
+from cort.formats.released_triples import COLUMNS, SEPARATOR, Known, holds_texts, iter_triples, read_known
+from cort.system import cli
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import temporary_folder, write_text
+from cort.system.options import optional, required
+from cort.system.progress import track
+from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
+from cort.training.sampling import MOST_EPOCHS
+
+log = logging.getLogger(__name__)
+
+# Lines whose ids are looked up together: the table of all ids that this takes is made anew each time.
+LOOKED_UP = 1 << 22
+READ, KEPT = "triples read", "triples kept"
+UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
+NOT_DRAWN, SAME = "dropped: not in the sample", "kept, though positive and negative are one passage"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    triples: str = required("FILE", "released triples, .tsv or .txt, plain or .gz")
+    form: Literal["triples", "pairs"] = optional("triples", "to write: for an encoder, or for a re-ranker")
+    limit: int = optional(0, "take the first lines; 0: all")
+    sample: int = optional(0, "of these, draw so many triples at random; 0: all")
+    shuffle: bool = optional(True, "in every epoch anew; else in the order of the file")
+    unknown_ids: Literal["refuse", "drop"] = optional("refuse", "what to do with triples of other queries or passages")
+    queries: str = required("PARQUET", "the training queries")
+    passages: str = required("PARQUET", "the collection")
+    epochs: int = optional(1)
+    seed: int = optional(42)
+    output: str = required("PARQUET")
+    output_counts: str = required("JSON")
+
+
+def find_rows(
+    options: Options, queries: Known, passages: Known, of_texts: bool, counts: dict[str, int]
+) -> Iterator[Rows]:
+    """Yield the rows of queries and passages that lines name, (lines, 3), and count what is dropped."""
+    lines = _first_lines(iter_triples(options.triples, of_texts), options.limit)
+    for table in tables.regroup(track(lines, None, "triples", size=len), LOOKED_UP):
+        documents = pa.chunked_array([*table["positive"].chunks, *table["negative"].chunks])
+        found = passages.rows_of(documents).reshape(2, -1)
+        rows = np.column_stack([queries.rows_of(table["query"]), *found])
+        unknown = rows < 0
+        if unknown.any() and options.unknown_ids == "refuse":
+            raise _unknown(options, counts[READ], unknown, of_texts)
+        # A line counts once: for its query, else for its first unknown passage.
+        first = unknown & (np.cumsum(unknown, axis=1) == 1)
+        for name, count in zip(UNKNOWN, first.sum(axis=0).tolist(), strict=True):
+            counts[name] += count
+        counts[READ] += len(rows)
+        rows = rows[~unknown.any(axis=1)]
+        counts[SAME] += int((rows[:, 1] == rows[:, 2]).sum())
+        yield rows
+
+
+def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    rest = limit
+    for batch in batches:
+        yield batch.slice(0, rest) if limit else batch
+        rest -= batch.num_rows
+        if limit and rest <= 0:
+            return
+
+
+def _unknown(options: Options, before: int, unknown: npt.NDArray[np.bool_], of_texts: bool) -> InputError:
+    """Say which line names what is not known: the first one."""
+    line = int(unknown.any(axis=1).argmax())
+    column = int(unknown[line].argmax())
+    row = before + line + 1
+    _, text = next(islice(iter_lines(options.triples), row - 1, row))
+    kind, source = ("passage", options.passages) if column else ("query", options.queries)
+    found = f"the {'text' if of_texts else 'id'} {shorten(text.split(SEPARATOR)[column])} of no {kind}"
+    fix = "name triples of this collection or, if queries were held out or passages sampled, drop such (unknown_ids)"
+    return input_error(options.triples, found, f"one of {source}", fix, row)
+
+
+def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, dict[str, int]]:
+    """Write the rows of the triples that are kept into a file of the folder; return it, and what they are rows of."""
+    of_texts = holds_texts(options.triples)
+    queries = read_known(options.queries, tables.QUERIES, of_texts)
+    passages = read_known(options.passages, tables.PASSAGES, of_texts)
+    counts = dict.fromkeys((READ, *UNKNOWN, NOT_DRAWN, SAME), 0)
+    if of_texts:
+        counts["queries with the text of another one"] = queries.repeated
+        counts["passages with the text of another one"] = passages.repeated
+    known, kept = folder / "known", folder / "kept"
+    with open(known, "wb") as file:
+        for rows in find_rows(options, queries, passages, of_texts, counts):
+            rows.tofile(file)
+    total = counts[READ] - sum(counts[name] for name in UNKNOWN)
+    if not total:
+        fix = "name triples of this collection"
+        raise input_error(options.triples, f"none of {counts[READ]} triples of known ids", "at least one", fix)
+    counts[KEPT] = 0
+    with open(kept, "wb") as file:
+        for rows in draw_rows(iter_rows(known, len(COLUMNS)), total, options.sample, options.seed):
+            rows.tofile(file)
+            counts[KEPT] += len(rows)
+    counts[NOT_DRAWN] = total - counts[KEPT]
+    known.unlink()
+    return kept, queries, passages, counts
+
+
+def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
+    """Write rows out: triples, or the positive and then the negative of each as two pairs."""
+    queries = query_ids.take(pa.array(rows[:, 0]))
+    if form == "triples":
+        columns = [queries, *(doc_ids.take(pa.array(rows[:, place])) for place in (1, 2))]
+        numbers = pa.repeat(pa.scalar(epoch, pa.int32()), len(rows)), pa.repeat(pa.scalar(0, pa.int32()), len(rows))
+        return pa.table([numbers[0], *columns, numbers[1]], schema=tables.TRIPLES)
+    queries = queries.take(pa.array(np.repeat(np.arange(len(rows)), 2)))
+    relevance = pa.array(np.tile(np.array([1, 0], np.int32), len(rows)))
+    epochs = pa.repeat(pa.scalar(epoch, pa.int32()), 2 * len(rows))
+    return pa.table([epochs, queries, doc_ids.take(pa.array(rows[:, 1:].reshape(-1))), relevance], schema=tables.PAIRS)
+
+
+def stage(options: Options) -> None:
+    """Read, look up, draw, write."""
+    if not 1 <= options.epochs <= MOST_EPOCHS:
+        raise input_error("--epochs", str(options.epochs), f"1 to {MOST_EPOCHS:,}", "fix it")
+    schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
+    with temporary_folder(options.output) as folder:
+        kept, queries, passages, counts = read_triples(options, folder)
+        for name, count in counts.items():
+            log.info("%s: %d", name, count)
+        with tables.open_writer(options.output, schema) as writer:
+            for epoch in range(options.epochs):
+                blocks = (
+                    shuffled(kept, len(COLUMNS), options.seed, epoch, folder)
+                    if options.shuffle
+                    else iter_rows(kept, len(COLUMNS))
+                )
+                for rows in blocks:
+                    writer.write_table(table_of(rows, epoch, queries.ids, passages.ids, options.form))
+            write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+    log.info("wrote %d epochs of %d triples", options.epochs, counts[KEPT])
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

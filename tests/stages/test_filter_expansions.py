@@ -1,0 +1,163 @@
+"""Doc2Query--: scores of predicted queries against scoring them one by one, and which queries are kept."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from cort import filter_expansions, score_expansions
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.models.rerankers import load_reranker
+from cort.models.tokenizer import load_tokenizer
+from tests.support.common import command_line
+
+
+@pytest.fixture(scope="module")
+def model(make_reranker):
+    return make_reranker()
+
+
+@pytest.fixture
+def predicted(world, tmp_path):
+    """Queries of each passage of the world: words of its own, up to three, in two files."""
+    rows = tables.read_table(world.path("passages.parquet"), tables.PASSAGES).to_pylist()
+    queries = [[" ".join(row["text"].split()[n : n + 3]) for n in range(place % 4)] for place, row in enumerate(rows)]
+    table = pa.table([[row["doc_id"] for row in rows], queries], schema=tables.EXPANSIONS)
+    paths = [tmp_path / "predicted.1.parquet", tmp_path / "predicted.2.parquet"]
+    tables.write_table(paths[0], table.slice(0, 11))
+    tables.write_table(paths[1], table.slice(11))
+    return paths, queries
+
+
+def scoring(model, caches, paths, output, **changes):
+    named = {"model": model, "tokens": caches["passages"], "output": output}
+    return ["--expansions", *map(str, paths), *command_line(named, changes)]
+
+
+def scores_of(path):
+    return tables.read_table(path, tables.EXPANSION_SCORES)["scores"].to_pylist()
+
+
+def write(path, schema, lists, doc_ids):
+    tables.write_table(path, pa.table([doc_ids, lists], schema=schema))
+    return str(path)
+
+
+def keep(folder, queries, scores, doc_ids, share=0.3):
+    """Filter; the queries that are left, and what is said of them."""
+    named = {
+        "expansions": write(folder / "queries.parquet", tables.EXPANSIONS, queries, doc_ids),
+        "scores": write(folder / "scores.parquet", tables.EXPANSION_SCORES, scores, doc_ids),
+        "keep": share,
+        "output": folder / "kept.parquet",
+        "output-counts": folder / "kept.json",
+    }
+    assert filter_expansions.main(command_line(named, {})) == 0
+    found = tables.read_table(folder / "kept.parquet", tables.EXPANSIONS)
+    assert found["doc_id"].to_pylist() == doc_ids
+    return found["queries"].to_pylist(), json.loads((folder / "kept.json").read_text("utf-8"))
+
+
+def test_scores_are_those_of_the_queries_one_by_one(model, caches, predicted, tmp_path):
+    paths, queries = predicted
+    assert score_expansions.main(scoring(model, caches, paths, tmp_path / "scores.parquet")) == 0
+    reranker, template = load_reranker(model)
+    tokenizer, passages = load_tokenizer(model), Tokens(caches["passages"])
+    for row, (own, scores) in enumerate(zip(queries, scores_of(tmp_path / "scores.parquet"), strict=True)):
+        assert len(own) == len(scores)
+        for query, score in zip(own, scores, strict=True):
+            ids = np.array(tokenizer.encode(query, add_special_tokens=False).ids, np.int32)
+            pairs = reranker.pairs(Tokens.of_texts([ids]), passages, template)
+            with torch.inference_mode():
+                expected = float(pairs.score(reranker, np.array([0]), np.array([row]), torch.device("cpu"))[0])
+            assert score == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_shards_are_the_whole(model, caches, predicted, tmp_path, monkeypatch):
+    monkeypatch.setattr(score_expansions, "BLOCK", 7)
+    paths, _ = predicted
+    whole, parts = tmp_path / "whole.parquet", [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    assert score_expansions.main(scoring(model, caches, paths, whole)) == 0
+    for number, part in enumerate(parts, start=1):
+        options = scoring(model, caches, paths, part, shard=f"{number}-of-2", checkpoints=tmp_path / "blocks")
+        assert score_expansions.main(options) == 0
+    assert [*scores_of(parts[0]), *scores_of(parts[1])] == scores_of(whole)
+    assert scores_of(parts[0])
+
+
+def test_queries_of_other_passages_are_not_scored(model, caches, predicted, tmp_path, complaint):
+    paths, _ = predicted
+    said = complaint(score_expansions.main, scoring(model, caches, paths[1:], tmp_path / "s.parquet"), tmp_path / "s")
+    assert "predicted.2.parquet: found 49 rows for 60 passages" in said
+    said = complaint(score_expansions.main, scoring(model, caches, paths[:1], tmp_path / "s.parquet"), tmp_path / "s")
+    assert "predicted.1.parquet: found 11 rows for 60 passages" in said
+    said = complaint(score_expansions.main, scoring(model, caches, paths[::-1], tmp_path / "s.parquet"), tmp_path / "s")
+    assert "predicted.2.parquet: found other passages than" in said
+
+
+def test_the_best_share_of_all_queries_is_kept(tmp_path):
+    queries, scores = [["a", "b"], [], ["c"], ["d", "e", "f"]], [[1.0, 9.0], [], [0.5], [3.0, 2.0, 4.0]]
+    left, said = keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=0.5)
+    assert left == [["b"], [], [], ["d", "f"]]
+    assert said == {
+        "queries": 6,
+        "kept": 3,
+        "share": 0.5,
+        "threshold": 3.0,
+        "passages": 4,
+        "passages with a query that is kept": 2,
+    }
+    assert keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=1)[0] == queries
+    # One at least, as a share is rounded up.
+    assert keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=0.01)[0] == [["b"], [], [], []]
+
+
+def test_of_equal_scores_the_lowest_passage_and_first_query_are_kept(tmp_path):
+    queries, scores = [["a", "b"], ["c", "d"], ["e"]], [[1.0, 1.0], [1.0, 1.0], [2.0]]
+    left = [keep(tmp_path, queries, scores, ["d9", "d10", "d2"], share=count / 5)[0] for count in range(1, 6)]
+    assert left == [
+        [[], [], ["e"]],
+        [[], ["c"], ["e"]],
+        [[], ["c", "d"], ["e"]],
+        [["a"], ["c", "d"], ["e"]],
+        [["a", "b"], ["c", "d"], ["e"]],
+    ]
+
+
+def test_what_is_kept_is_what_sorting_keeps(tmp_path):
+    generator = np.random.default_rng(3)
+    sizes = generator.integers(0, 5, 300)
+    doc_ids = [str(number) for number in generator.permutation(300)]
+    scores = [generator.integers(0, 6, size).astype(float).tolist() for size in sizes]
+    queries = [[f"{doc_id} {n}" for n in range(size)] for doc_id, size in zip(doc_ids, sizes, strict=True)]
+    flat = [(-s, d, n) for d, own in zip(doc_ids, scores, strict=True) for n, s in enumerate(own)]
+    for share in (0.3, 0.77):
+        best = {f"{d} {n}" for _, d, n in sorted(flat)[: -int(-share * len(flat) // 1)]}
+        left, _ = keep(tmp_path, queries, scores, doc_ids, share)
+        assert left == [[query for query in own if query in best] for own in queries]
+
+
+BAD = [
+    ([["a"]], [[1.0, 2.0]], 0.5, "scores.parquet: found scores of other queries from row 1 on"),
+    ([["a"], []], [[1.0]], 0.5, "scores.parquet: found scores of other queries from row 1 on"),
+    ([["a"]], [[1.0], []], 0.5, "scores.parquet: found scores of 2 passages, not of 1"),
+    ([[]], [[]], 0.5, "queries.parquet: found no predicted query"),
+    ([["a"]], [[1.0]], 0, "--keep: found 0, expected above 0, at most 1"),
+    ([["a"]], [[1.0]], 1.1, "--keep: found 1.1, expected above 0, at most 1"),
+]
+
+
+@pytest.mark.parametrize(("queries", "scores", "share", "message"), BAD)
+def test_what_does_not_fit_is_refused(tmp_path, complaint, queries, scores, share, message):
+    named = {
+        "expansions": write(tmp_path / "queries.parquet", tables.EXPANSIONS, queries, list("ab")[: len(queries)]),
+        "scores": write(tmp_path / "scores.parquet", tables.EXPANSION_SCORES, scores, list("ab")[: len(scores)]),
+        "keep": share,
+        "output": tmp_path / "out" / "kept.parquet",
+        "output-counts": tmp_path / "out" / "kept.json",
+    }
+    said = complaint(filter_expansions.main, command_line(named, {}), tmp_path / "out" / "kept.parquet")
+    assert message in said

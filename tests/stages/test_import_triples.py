@@ -1,0 +1,177 @@
+"""Released triples: known answers on a collection in which two passages and two queries have the same text."""
+
+import gzip
+import json
+from collections import Counter
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from cort import import_triples
+from cort.formats import lines, released_triples, tables
+from tests.support.common import command_line
+
+QUERIES = {"q1": "what is a list", "q2": "who was Ada", "q3": "who was Ada"}
+PASSAGES = {
+    "d9": "A list is a row.",
+    "d1": "Ada wrote\u00a0programs.",
+    "d10": "A list is a row.",
+    "d3": "Trees \u201cgrow\u201d.",
+}
+LINES = [("q1", "d9", "d3"), ("q1", "d10", "d1"), ("q2", "d1", "d9"), ("q3", "d1", "d3"), ("q2", "d1", "d3")]
+# Of two with the same text, the lower id, as strings sort.
+BY_TEXT = {"q3": "q2", "d9": "d10"}
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, ids, texts in (("queries", "query_id", QUERIES), ("passages", "doc_id", PASSAGES)):
+        tables.write_table(tmp_path / f"{name}.parquet", pa.table({ids: list(texts), "text": list(texts.values())}))
+    return tmp_path
+
+
+def write(path, rows, end="\n"):
+    text = "".join(f"{line if isinstance(line, str) else chr(9).join(line)}{end}" for line in rows)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+
+
+def texts_of(rows):
+    return [tuple((QUERIES | PASSAGES)[one] for one in line) for line in rows]
+
+
+def run(folder, rows=LINES, name="triples.tsv", end="\n", **changes):
+    if rows is not None:
+        write(folder / name, rows, end)
+    named = {part: folder / f"{part}.parquet" for part in ("queries", "passages")}
+    named |= {"triples": folder / name, "output": folder / "out.parquet", "output-counts": folder / "counts.json"}
+    return import_triples.main(command_line(named, changes))
+
+
+def read(folder, schema=tables.TRIPLES):
+    return [tuple(row.values()) for row in tables.read_table(folder / "out.parquet", schema).to_pylist()]
+
+
+def counts_of(folder):
+    return json.loads((folder / "counts.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", ["triples.tsv", "triples.tsv.gz", "triples.txt"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_ids_are_taken_in_the_order_of_the_file(files, name, end):
+    assert run(files, name=name, end=end, shuffle=False, epochs=2) == 0
+    assert read(files) == [(epoch, *line, 0) for epoch in (0, 1) for line in LINES]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_texts_are_found_and_of_several_the_lowest_id(files, end):
+    assert run(files, texts_of(LINES), end=end, shuffle=False) == 0
+    assert read(files) == [(0, *(BY_TEXT.get(one, one) for one in line), 0) for line in LINES]
+    counts = counts_of(files)
+    assert counts["queries with the text of another one"] == counts["passages with the text of another one"] == 1
+
+
+def test_white_space_around_a_text_does_not_matter(files):
+    assert run(files, [f" {QUERIES['q1']}\t{PASSAGES['d3']}\u00a0\t\u2003{PASSAGES['d1']} "], shuffle=False) == 0
+    assert read(files) == [(0, "q1", "d3", "d1", 0)]
+
+
+def test_pairs_are_the_positive_and_then_the_negative(files):
+    assert run(files, form="pairs", shuffle=False) == 0
+    expected = [(0, query, doc, grade) for query, *both in LINES for doc, grade in zip(both, (1, 0), strict=True)]
+    assert read(files, tables.PAIRS) == expected
+
+
+def test_epochs_are_shuffled_by_the_seed(files):
+    given = [(query, *LINES[row % 5][1:]) for row, query in enumerate(list(QUERIES) * 10)]
+    found = []
+    for seed in (1, 1, 2):
+        assert run(files, given, epochs=2, seed=seed) == 0
+        found.append((files / "out.parquet").read_bytes())
+    assert found[0] == found[1] != found[2]
+    rows = read(files)
+    epochs = [[row[1:4] for row in rows if row[0] == epoch] for epoch in (0, 1)]
+    assert Counter(epochs[0]) == Counter(epochs[1]) == Counter(given)
+    assert epochs[0] != epochs[1] != given
+
+
+def test_limit_takes_the_first_lines_and_sample_draws_of_these(files):
+    assert run(files, limit=3, shuffle=False) == 0
+    assert [row[1:4] for row in read(files)] == LINES[:3]
+    assert run(files, limit=4, sample=2, seed=7, shuffle=False) == 0
+    drawn = [row[1:4] for row in read(files)]
+    assert len(drawn) == 2 and drawn == [line for line in LINES[:4] if line in drawn]
+    assert counts_of(files)["triples read"] == 4
+    assert counts_of(files)["dropped: not in the sample"] == counts_of(files)["triples kept"] == 2
+
+
+@pytest.mark.parametrize("of_texts", [False, True], ids=["ids", "texts"])
+def test_what_is_not_known_is_dropped_and_counted_if_wanted(files, of_texts):
+    given = [*LINES, ("q9", "d9", "d8"), ("q1", "d8", "d1"), ("q1", "d1", "d8"), ("q1", "d8", "d8"), ("q1", "d1", "d1")]
+    if of_texts:
+        given = [tuple((QUERIES | PASSAGES).get(one, f"a new {one}") for one in line) for line in given]
+    assert run(files, given, unknown_ids="drop", shuffle=False) == 0
+    assert len(read(files)) == 6
+    counts = counts_of(files)
+    assert counts["triples read"] == 10
+    assert {name: counts[f"dropped: unknown {name}"] for name in ("query", "positive", "negative")} == {
+        "query": 1,
+        "positive": 2,
+        "negative": 1,
+    }
+    assert counts["triples kept"] == 6
+    assert counts["kept, though positive and negative are one passage"] == 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_blocks_do_not_matter(files, monkeypatch, capsys, rows):
+    small = partial(lines.iter_blocks, size=40)
+    monkeypatch.setattr(import_triples, "LOOKED_UP", rows)
+    monkeypatch.setattr(released_triples, "iter_blocks", small)
+    assert run(files, texts_of(LINES), shuffle=False) == 0
+    assert [row[1:4] for row in read(files)] == [tuple(BY_TEXT.get(one, one) for one in line) for line in LINES]
+    assert run(files, [*LINES, ("q1", "d8", "d9")]) == 1
+    assert "row 6: found the id 'd8' of no passage" in capsys.readouterr().err
+
+
+BAD = [
+    ([*LINES, "q1\td9"], "triples.tsv: row 6: found 2 TAB-separated fields, expected 3 fields"),
+    (["q1\td9"], "triples.tsv: row 1: found 2 TAB-separated fields"),
+    ([*LINES, "q1\td9\td3\td1"], "row 6: found 4 TAB-separated fields"),
+    ([LINES[0], "", LINES[1]], "row 2: found an empty line"),
+    ([LINES[0], "q1\t\td3"], "row 2: found an empty positive"),
+    ([LINES[0], "q1\td9\ta text"], "row 2: found negative 'a text' with whitespace"),
+    ([*LINES, ("q1", "d9", "d8"), ("q8", "d9", "d3")], "row 6: found the id 'd8' of no passage, expected one of"),
+    ([*LINES, ("q8", "d7", "d3")], "row 6: found the id 'q8' of no query"),
+    ([*texts_of(LINES), ("who was Ada", "Nobody knows.", "?")], "row 6: found the text 'Nobody knows.' of no passage"),
+    ([texts_of(LINES)[0], ("what is a list", " ", "b")], "row 2: found an empty text"),
+    ([("query_id", "positive_id", "neg_id"), *LINES], "row 1: found the header 'query_id positive_id neg_id'"),
+    ([("qid", "pos", "neg"), *LINES], "row 1: found the header"),
+    ([], "triples.tsv: found an empty file, expected a triple to a line"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD, ids=[message[-40:] for _, message in BAD])
+def test_bad_lines_are_refused_with_their_row(files, capsys, given, message):
+    assert run(files, given) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if " INFO " not in line]
+    assert len(said) == 1 and message in said[0]
+    assert not {"out.parquet", "counts.json"} & {path.name for path in files.iterdir()}
+
+
+def test_a_cut_gzip_file_is_refused(files, capsys):
+    write(files / "whole.tsv.gz", LINES * 2_000)
+    (files / "cut.tsv.gz").write_bytes((files / "whole.tsv.gz").read_bytes()[:-20])
+    assert run(files, None, name="cut.tsv.gz") == 1
+    assert "cut.tsv.gz: found damaged gzip data after row" in capsys.readouterr().err
+    assert not (files / "out.parquet").exists()
+
+
+def test_no_epochs_are_refused(files, capsys):
+    assert run(files, epochs=0) == 1
+    assert "--epochs: found 0, expected 1 to" in capsys.readouterr().err
+
+
+def test_a_file_of_another_collection_is_refused(files, capsys):
+    assert run(files, [("1", "2", "3")], unknown_ids="drop") == 1
+    assert "found none of 1 triples of known ids" in capsys.readouterr().err

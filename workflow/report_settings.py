@@ -1,0 +1,103 @@
+"""Settings of the stages that compare, show and publish, as those of workflow/settings.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cort.retrieval.graphs import INDEXES
+from workflow import report_inputs
+from workflow.experiment.checks import load_schema
+from workflow.experiment.config import Config, compared, deciding, on_split
+from workflow.experiment.config import curve_depths as depths_of_curve
+from workflow.experiment.contrasts import pairs
+from workflow.experiment.description import describe
+from workflow.experiment.models import named_models, shown_trainings, trainings
+from workflow.experiment.recipes import chosen_values, describe_training
+from workflow.params import Wildcards, Words, at, flat, option
+
+# Settings of an encoder or re-ranker that its file is the same without.
+NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
+
+
+def curve_depths(config: Config, wildcards: Wildcards) -> Words:
+    """Depths of a re-ranked system's curve."""
+    depths = depths_of_curve(config, wildcards.system)
+    return Words(option("depths", depths), {"evaluation.depths": depths})
+
+
+def disagreements(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that disagree."""
+    names = config["evaluation"]["disagreements"]
+    words = [*option("first_name", names[0]), *option("second_name", names[1])]
+    return Words(words, {"evaluation.disagreements": names})
+
+
+def compared_systems(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
+    names, found = compared(config, wildcards.split), pairs(config, wildcards.split)
+    words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
+    made = {"compared": names, "parts": found["parts"], "starts": found["starts"]}
+    return Words([*option("systems", names), *words], {"systems": made, "evaluation.contrasts": found["contrasts"]})
+
+
+def explored(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that are shown query by query."""
+    names = on_split(config, wildcards.split)
+    return Words(option("systems", names), {"systems": names})
+
+
+def whole_config(config: Config, wildcards: Wildcards) -> Words:
+    """Every setting that decides results, as JSON."""
+    settings = deciding(config, load_schema())
+    return Words(option("config", json.dumps(settings, sort_keys=True)), flat(settings))
+
+
+def described_systems(config: Config, wildcards: Wildcards) -> Words:
+    """How each system's ranking is made."""
+    systems = {name: describe(config, name) for name in config["systems"]}
+    return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
+
+
+def described_trainings(config: Config, wildcards: Wildcards) -> Words:
+    """Tell what each training takes of its recipe and of the config."""
+    values, titles = chosen_values(config), trainings(config)
+    texts = {titles[model]: describe_training(chosen) for model, chosen in values.items()}
+    found = {f"{'.'.join(model)}.{key}": value for model, own in values.items() for key, value in own.items()}
+    return Words(option("settings_of_trainings", report_inputs.named(texts)), found)
+
+
+def last_models(config: Config, wildcards: Wildcards) -> Words:
+    """Name the trainings whose last model is used."""
+    titles = shown_trainings(config)
+    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in titles}
+    last = [title for model, title in titles.items() if kept[model] == "last"]
+    return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})
+
+
+def submission(config: Config, wildcards: Wildcards) -> Words:
+    """Form of a submission; the id of a TREC run, as it says or else its name."""
+    name = wildcards.submission
+    found = at("submissions.{submission}.form")(config, wildcards)
+    if config["submissions"][name]["form"] != "trec":
+        return found
+    run_id = config["submissions"][name].get("run_id", name)
+    return found + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
+
+
+def model_card(config: Config, wildcards: Wildcards) -> Words:
+    """Where an exported model comes from."""
+    section, name = named_models(config)[wildcards.model]
+    schema = load_schema()["properties"][section]["additionalProperties"]
+    own = config[section][name]
+    kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
+    base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
+    # A model of the hub has a name and a revision.
+    on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()
+    origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if on_hub else {})
+    words = [word for key, name in origin.items() for word in option(name, base[key])]
+    settings = {**flat(kept, f"{section}.{name}"), "seed": config["seed"]}
+    return Words(
+        [*option("settings", json.dumps({**kept, "seed": config["seed"]})), *words],
+        {**settings, **{f"{place}.{key}": base[key] for key in origin}},
+    )
