@@ -30,8 +30,9 @@ results: environment
 verdicts: environment
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
 
+# MACHINE=h200, or a YAML file, asks about a machine one does not have.
 plan: environment
-	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.plan $(if $(MACHINE),--machine "$(MACHINE)") --configfile "$(CONFIG)"
 
 # The explorer with the systems open: any query, in a browser. OPTIONS="--port 0 --systems bm25" for more.
 explore: environment
@@ -104,9 +105,9 @@ bench: environment
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data "$(DATA)" --base-model "$(MODEL)")
 
-# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 60 GB.
+# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 80 GB; STEPS="explorer bm25" for some.
 rehearsal: environment
-	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) --report docs/scale.md
+	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS)) --report docs/scale.md
 
 # Shipped experiments, unchanged, with small files and models of this machine. DATA=FOLDER with samples of real data;
 # CONFIGS="..." other experiments; DRESS="--kills 0 --slurm True" more options. Needs cbor2, to make TREC-CAR's files.

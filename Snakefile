@@ -16,10 +16,12 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 
 
-# One per GPU, or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
+# One per GPU (`retrieve`: one), or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
 scattergather:
     encode=SHARDS,
     expand=EXPANSION_SHARDS,
+    weigh=WEIGHING_SHARDS,
+    retrieve=RETRIEVAL_PARTS,
 
 
 include: "workflow/rules/download.smk"
@@ -28,6 +30,7 @@ include: "workflow/rules/expander.smk"
 include: "workflow/rules/bm25.smk"
 include: "workflow/rules/encoder.smk"
 include: "workflow/rules/retrieval.smk"
+include: "workflow/rules/ivfpq.smk"
 include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/online.smk"

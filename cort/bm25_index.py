@@ -15,6 +15,7 @@ Usage: python -m cort.bm25_index --passages passages.parquet --output lucene --t
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import re
@@ -45,11 +46,15 @@ COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)
 log = logging.getLogger(__name__)
 
 
-def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path) -> None:
-    """Write each list of documents as one JSON lines file for Anserini."""
+def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
+    """Write each list of documents as one JSON lines file for Anserini, as ``.gz`` if wanted."""
     for number, documents in enumerate(parts):
-        with open(folder / f"{number:06d}.jsonl", "w", encoding="ascii", newline="\n") as part:
-            part.writelines(json.dumps(document) + "\n" for document in documents)
+        path = folder / f"{number:06d}.jsonl"
+        text = "".join(json.dumps(document) + "\n" for document in documents).encode("ascii")
+        if compress:
+            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(text, compresslevel=1))
+        else:
+            path.write_bytes(text)
 
 
 def texts_of(batches: Iterable[pa.RecordBatch], form: str) -> Iterator[list[dict[str, Any]]]:
@@ -118,7 +123,8 @@ def stage(options: Options) -> None:
     rows = tables.count_rows(options.passages, tables.PASSAGES)
     collection, documents = documents_of(options)
     with temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
-        write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts)
+        # Predicted queries are several times as long as the passages, and mostly of the same words.
+        write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress=bool(options.expansions))
         arguments = ["-collection", collection, "-generator", "DefaultLuceneDocumentGenerator"]
         arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
         # Lucene writes a segment when its buffer is full; the rest of the heap is for analysis and merging.

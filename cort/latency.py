@@ -42,7 +42,7 @@ Times = dict[str, float]
 PERCENTILES = (50, 95, 99)
 # What the concurrent total may exceed the parts it has to wait for by, before the log says so.
 ALLOWED = 1.1
-LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt", "numpy")
+LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt", "numpy", "faiss-cpu")
 
 
 def summarize(times: Sequence[Times]) -> dict[str, Times]:

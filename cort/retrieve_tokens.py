@@ -46,7 +46,8 @@ def stage(options: Options) -> None:
     """Open the shards, encode the queries, retrieve, write."""
     from cort.models.late_interaction import QUERY, load_token_encoder, origin_of
     from cort.models.transformer import choose_device
-    from cort.retrieval.max_similarity import TokenIndex, retrieve
+    from cort.retrieval.max_similarity import TokenIndex
+    from cort.retrieval.token_runs import retrieve
 
     check_positive(options, "depth")
     model, template = load_token_encoder(options.model)

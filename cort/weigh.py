@@ -1,12 +1,14 @@
-"""Weigh the words of passages, as DeepCT does to replace their term frequencies (Dai & Callan, 2019).
+"""Weigh the words of passages, as DeepCT does to replace their term frequencies, one shard of the blocks at a time.
 
 The weight of a word is the model's number for its first subword, times a scale and rounded; of several occurrences the
-greatest counts, and words that weigh less than 1 are left out. With a folder of checkpoints, finished blocks are kept
-there until all passages are weighed: what was ended goes on after the last one.
+greatest counts, and words that weigh less than 1 are left out (Dai & Callan, 2019). The passages are cut into blocks of
+fixed size and a shard is a run of whole blocks: the number of shards changes no weight. With a folder of checkpoints,
+finished blocks are kept there until the shard is whole: a shard that was ended goes on after its last one.
 
 Reads a token-classification folder and a token cache; writes doc_id, terms and their weights, as parquet.
 
-Usage: python -m cort.weigh --model base_models/deepct --tokens passages.arrow --output term_weights.parquet
+Usage: python -m cort.weigh --model base_models/deepct --tokens passages.arrow --shard 1-of-4
+              --output passages.1-of-4.parquet
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks
+from cort.formats.blocks import FinishedBlocks, shard_blocks
 from cort.formats.tokens import Tokens
 from cort.formats.weighted import Weighted, to_batch
 from cort.models.settings import Precision
@@ -50,17 +52,20 @@ class Options:
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
+    shard: str = optional("1-of-1", metavar="I-of-N")
     passage_length: int = optional(128, "tokens, special ones included")
     scale: int = optional(100, "weight of a word that the model gives 1")
     square_root: bool = optional(False, "take the square root of the model's numbers first")
     precision: Precision = optional("fp32")
     threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until all passages are weighed", "FOLDER")
+    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("PARQUET")
 
 
-def weigh_block(start: int, weigher: Weigher, words: Words, device: torch.device, options: Options) -> pa.RecordBatch:
-    """Weigh the block of passages that starts at a row.
+def weigh_block(
+    block: tuple[int, int], weigher: Weigher, words: Words, device: torch.device, options: Options
+) -> pa.RecordBatch:
+    """Weigh the passages of the rows from the first to before the second.
 
     :raises InputError: a weight that is not finite.
     """
@@ -69,10 +74,10 @@ def weigh_block(start: int, weigher: Weigher, words: Words, device: torch.device
     from cort.models.transformer import forward_by_length
     from cort.models.weigher import term_weights
 
-    rows = np.arange(start, min(start + BLOCK, len(words.tokens)))
+    rows = np.arange(*block)
     with torch.inference_mode():
         numbers = forward_by_length(weigher, words.sequences(rows), device).float().cpu().numpy()  # (rows, length)
-    ids = words.tokens.ids.slice(start, len(rows)).to_pylist()
+    ids = words.tokens.ids.slice(block[0], len(rows)).to_pylist()
     found = []
     for doc_id, row, own in zip(ids, rows.tolist(), numbers, strict=True):
         terms, first = words.of(row)
@@ -97,6 +102,8 @@ def stage(options: Options) -> None:
     weigher, template = load_weigher(options.model, options.passage_length)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     words = Words(tokens, template, vocabulary, options.passage_length)
+    blocks = shard_blocks(len(tokens), options.shard, BLOCK)
+    count = sum(end - start for start, end in blocks)
     with lease() as leased, tables.open_writer(options.output, tables.TERM_WEIGHTS) as writer:
         device = choose_device(options.threads, leased)
         decisive = {name: getattr(options, name) for name in ("passage_length", "scale", "square_root", "precision")}
@@ -105,14 +112,14 @@ def stage(options: Options) -> None:
         finished = FinishedBlocks(options.checkpoints, identify)
         weigher.place(device, options.precision)
         make = partial(weigh_block, weigher=weigher, words=words, device=device, options=options)
-        numbered = list(enumerate(range(0, len(tokens), BLOCK)))
+        numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         kept = 0
-        with Counter(len(tokens), "passages") as counter, counted(weigher, counter):
-            for block in finished.each(numbered, make, counter):
-                writer.write_batch(block)
-                kept += len(pa.compute.list_flatten(block["terms"]))
+        with Counter(count, "passages") as counter, counted(weigher, counter):
+            for batch in finished.each(numbered, make, counter):
+                writer.write_batch(batch)
+                kept += len(pa.compute.list_flatten(batch["terms"]))
     finished.remove(number for number, _ in numbered)
-    log.info("%d weighted terms of %d passages on %s in %s", kept, len(tokens), device, options.precision)
+    log.info("%d weighted terms of %d of %d passages on %s in %s", kept, count, len(tokens), device, options.precision)
 
 
 main = cli.main_of(Options, stage)

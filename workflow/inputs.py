@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.downloads import rehearsal
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.training.settings import needs_judgements
 from workflow import paths
 from workflow.experiment.config import (
@@ -97,12 +97,6 @@ def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     return paths.at(paths.LEXICAL_PARAMETERS, config, lexical=lexical) if lexical else []
 
 
-def expander(config: Config, wildcards: Wildcards) -> str | None:
-    """Name the expander whose queries are appended to the passages of an index, if any are."""
-    name: str | None = config["lexical"][wildcards.lexical].get("expand")
-    return name
-
-
 def filter_weights(config: Config, wildcards: Wildcards) -> str:
     """Weights of the re-ranker that filters the queries of an expander."""
     return weights(config, "rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"])
@@ -112,12 +106,6 @@ def filter_tokens(config: Config, wildcards: Wildcards) -> str:
     """Token cache of the passages for the re-ranker that filters the queries of an expander."""
     model = config["rerankers"][config["expanders"][wildcards.expander]["filter"]["reranker"]]
     return paths.at(paths.TOKENS, config, base_model=model["base_model"], text="passages")
-
-
-def term_weights(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the weights that take the place of term frequencies in an index, if any do."""
-    weigher = config["lexical"][wildcards.lexical].get("weigh")
-    return paths.at(paths.TERM_WEIGHTS, config, weigher=weigher) if weigher else []
 
 
 def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
@@ -189,7 +177,7 @@ def query_tokens(config: Config, wildcards: Wildcards) -> str:
 
 
 def graph(config: Config, wildcards: Wildcards) -> str:
-    """Graph index of the encoder a system retrieves with."""
+    """Index of the encoder or re-ranker that a system retrieves with."""
     system = config["systems"][wildcards.system]
     return paths.at(paths.GRAPH, config, index=kind_of(config, system), encoder=system["retrieve"]) + "meta.json"
 
@@ -209,7 +197,7 @@ def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Audit that chooses the width of a system's searches, if it is to be chosen."""
     system = config["systems"][wildcards.system]
     kind = kind_of(config, system)
-    chosen = system[kind][GRAPHS[kind].parameter] == "auto"
+    chosen = system[kind][INDEXES[kind].parameter] == "auto"
     return audit_of(config, wildcards.system, wildcards.split) if chosen else []
 
 

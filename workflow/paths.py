@@ -41,6 +41,9 @@ FILTERED_EXPANSIONS = "results/{dataset}/expansions/{expander}/filtered.parquet"
 FILTER_COUNTS = "results/{dataset}/expansions/{expander}/filter.json"
 TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
+# Of a model's weights, a shard.
+TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{scatteritem}.parquet"
+TERM_WEIGHTS_FOLDER = "results/{dataset}/term_weights/{weigher}"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
 LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 
@@ -76,6 +79,9 @@ AUDIT = "results/{dataset}/audit/{split}/{encoder}.{index}.json"
 SCORES = "results/{dataset}/scores/{reranker}/{split}.parquet"
 TRIPLE_SCORES = "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet"
 WEIGHTS = "results/{dataset}/weights/{system}.json"
+# What parts of a collection give, before they are a run.
+RANKINGS = "results/{dataset}/rankings/{split}/{system}/passages.{scatteritem}.parquet"
+RANKINGS_FOLDER = "results/{dataset}/rankings/{split}/{system}"
 RUN = "results/{dataset}/runs/{split}/{system}.trec"
 
 # What is measured and shown.

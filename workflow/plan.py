@@ -2,8 +2,10 @@
 
 Of an experiment that names papers also how many of their numbers it computes.
 
+Of a machine that one does not have: GPU hours of the whole experiment, and what does not fit.
+
 Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run | --force]
-       [-- further options of snakemake]
+       [--machine h200 | --machine my.yaml] [-- further options of snakemake]
 """
 
 from __future__ import annotations
@@ -26,12 +28,18 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m workflow.plan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--configfile", default="config/pydocs.yaml")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="all, if not given")
+    parser.add_argument("--cores", type=int, help="all, if not given")
+    parser.add_argument("--machine", help="plan for a machine of this name (workflow/planning/machines) or YAML file")
     parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
     parser.add_argument("--force", action="store_true", help="run it without a look at what stands in the way")
     args = parser.parse_args(own)
-    if args.cores < 1:
+    if args.cores is not None and args.cores < 1:
         parser.error(f"argument --cores: found {args.cores}, expected 1 or more")
+    if args.machine is not None:
+        if args.run or args.force:
+            parser.error("argument --machine: found --run or --force, expected a plan alone; leave one of them out")
+        return _plan_elsewhere(args, further)
+    args.cores = args.cores or len(os.sched_getaffinity(0))
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
     try:
         # Snakemake would wait for some files without end, and names neither file nor row.
@@ -55,6 +63,35 @@ def main(argv: list[str] | None = None) -> int:
     if args.run:
         _run(arguments)
     return 0
+
+
+def _plan_elsewhere(args: argparse.Namespace, further: list[str]) -> int:
+    """Print what the whole experiment takes on another machine; 1 if it does not fit there."""
+    from workflow.experiment.checks import ConfigError, load
+    from workflow.planning import elsewhere, hardware, preflight
+
+    mistakes, folder = [], Path.cwd()
+    try:
+        machine = hardware.read_hardware(args.machine)
+    except InputError as error:
+        mistakes += str(error).splitlines()
+    try:
+        config = load(args.configfile)
+    except ConfigError as error:
+        mistakes += str(error).splitlines()
+    if not mistakes:
+        cores = args.cores or machine.cores
+        shards = [f"{stage}={machine.gpus.count}" for stage in ("encode", "expand")]
+        arguments = ["--configfile", args.configfile, "--cores", str(cores), "--set-scatter", *shards, *further]
+        try:
+            found = elsewhere.forecast_elsewhere(dry_run(arguments, folder), config, machine, cores, folder)
+        except DryRunError as error:
+            mistakes += preflight.check_inputs(config, folder) or str(error).splitlines()
+        else:
+            sys.stdout.write(found.text)
+            mistakes += found.problems
+    sys.stderr.write("".join(f"{line}\n" for line in mistakes))
+    return int(bool(mistakes))
 
 
 def _run(arguments: list[str]) -> None:

@@ -19,7 +19,7 @@ from workflow.experiment.config import (
     splits_of,
     tuned_systems,
 )
-from workflow.experiment.models import LEARNERS, graphs_of, named_models, shown_trainings, systems_with, trainings
+from workflow.experiment.models import LEARNERS, indexes_of, named_models, shown_trainings, systems_with, trainings
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -57,11 +57,11 @@ def comparisons(config: Config) -> list[str]:
 
 
 def audits(config: Config) -> list[str]:
-    """Audits of every graph index on every evaluated split that it is searched on."""
+    """Audits of every index on every evaluated split that it is searched on."""
     return [
         paths.at(paths.AUDIT, config, split=split, encoder=encoder, index=kind)
         for split in evaluated_splits(config)
-        for encoder, kind in graphs_of(config, split)
+        for encoder, kind in indexes_of(config, split)
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow import inputs, paths, report_inputs
 from workflow.experiment.checks import load_schema
 from workflow.experiment.config import (
@@ -25,7 +25,7 @@ from workflow.experiment.config import (
 from workflow.experiment.config import curve_depths as depths_of_curve
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
-from workflow.experiment.idle import DESCRIBED
+from workflow.experiment.idle import DESCRIBED, OF_TRIPLES
 from workflow.experiment.models import KIND_NAMES, named_models, shown_trainings, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
@@ -44,11 +44,9 @@ FRAMING = {
 # What else a released one can have said.
 ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name")
 # Settings of an encoder or re-ranker that its file is the same without.
-NOT_OF_THE_MODEL = {"onng", "hnsw", "storage", "precision", "depth"}
+NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
-# Of examples from a file of triples, beside the file; what is drawn from a run has none of these.
-OF_TRIPLES = ("limit", "sample", "shuffle", "unknown_ids")
 
 
 def framing(section: str) -> Part:
@@ -94,7 +92,7 @@ def examples(model: str, source: str) -> Part:
 
 def released_examples(model: str, source: str) -> Part:
     """Give what is taken of the file of triples that a model is trained on, and how often."""
-    return join(among(f"{model}.{source}", *OF_TRIPLES), f"{model}.training.epochs")
+    return join(among(f"{model}.{source}", *sorted(OF_TRIPLES)), f"{model}.training.epochs")
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:
@@ -126,6 +124,11 @@ def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:
     return among("systems.{system}.bm25" if "bm25" in system else "lexical.{lexical}", "k1", "b")(config, names)
 
 
+def part_of_passages(_: Config, wildcards: Wildcards) -> Words:
+    """Name the part of the passages that a job searches."""
+    return Words(option("part", wildcards.scatteritem))
+
+
 def base_model(config: Config, wildcards: Wildcards) -> Words:
     """Where a base model comes from: a pretrained one, or an architecture and the passages."""
     model = config["base_models"][wildcards.base_model]
@@ -155,7 +158,7 @@ def width(config: Config, wildcards: Wildcards) -> Words:
     """Width of a system's searches: the config's own, or the recall an audit is to show."""
     kind = kind_of(config, config["systems"][wildcards.system])
     searched, place = Words(option("kind", kind)), f"systems.{{system}}.{kind}"
-    own = at(f"{place}.{GRAPHS[kind].parameter}", "width")(config, wildcards)
+    own = at(f"{place}.{INDEXES[kind].parameter}", "width")(config, wildcards)
     audit = inputs.audit(config, wildcards)
     if not audit:
         return searched + own
@@ -208,7 +211,7 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
         measures,
         "splits.{split}.relevance_level",
         "seed",
-        widths=f"audit.{GRAPHS[wildcards.index].parameter}s",
+        widths=f"audit.{INDEXES[wildcards.index].audited}",
         sample="audit.queries",
     )(config, wildcards)
     return found + Words(option("depths", depths), {"audit.depths": depths})

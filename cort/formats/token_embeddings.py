@@ -105,11 +105,11 @@ def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origi
     write_batches(path, schema, batches, count, "passages")
 
 
-def open_token_shards(paths: Sequence[str | Path], expected: Origin) -> list[TokenShard]:
-    """Open the shards of one collection, which must be of that origin; no id twice."""
+def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = None) -> list[TokenShard]:
+    """Open the shards of one collection, which must be of that origin, or all of one; no id twice."""
     shards = [_open(Path(path)) for path in paths]
     for shard in shards:
-        shard.origin.check(shard.path, expected)
+        shard.origin.check(shard.path, expected or shards[0].origin)
     refuse_twice(paths, shards)
     return shards
 

@@ -24,7 +24,7 @@ LONGEST_QUERY = 512
 #: settings of a re-ranker that its kind alone takes; those of all others are common
 OF_KIND = {
     "cross_encoder": ("head",),
-    "late_interaction": ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation"),
+    "late_interaction": ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation", "ivfpq"),
     "knrm": ("dimension", "word_vectors"),
     "conv_knrm": ("dimension", "word_vectors", "filters"),
 }

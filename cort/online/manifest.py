@@ -5,6 +5,7 @@ Paths are relative to the manifest, so that a folder of results can be moved who
 * bm25: `lexical`, the name of an index, and `k1` and `b`, or `parameters`, a file with both
 * exact: `encoder`
 * late_interaction: `token_encoder`
+* ivfpq: `token_encoder`, `per_token`, the candidates of each token of a query, and the rest as below
 * one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
   is to show
 * one of `FUSIONS`: `parts`, names of systems, the first-named first; with rrf `k`; with linear `normalization`, and
@@ -28,19 +29,22 @@ from cort.formats.cleaning import FORMS
 from cort.models.settings import Precision
 from cort.retrieval.bm25 import LARGEST_K1
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
 System: TypeAlias = Mapping[str, Any]
 
+#: of an index: the width of its searches, or what chooses it
+WIDTHS = (("width",), ("audit", "recall"))
 #: kind -> keys a system of it has: numbers, or the file they are found in
 KEYS: Mapping[str, set[tuple[str, ...]]] = {
     "bm25": {("lexical", "k1", "b"), ("lexical", "parameters")},
     "exact": {("encoder",)},
     "late_interaction": {("token_encoder",)},
-    **{kind: {("encoder", "index", "width"), ("encoder", "index", "audit", "recall")} for kind in GRAPHS},
+    **{kind: {("encoder", "index", *width) for width in WIDTHS} for kind in GRAPHS},
+    **{kind: {("token_encoder", "per_token", "index", *width) for width in WIDTHS} for kind in TOKEN_INDEXES},
     **{method: {("parts",)} for method in FUSIONS},
     "rrf": {("parts",), ("parts", "k")},
     "linear": {("parts", "normalization", "weights"), ("parts", "normalization", "tuned")},
@@ -60,11 +64,12 @@ DEEPEST, LARGEST = 100_000, 1_000_000
 NUMBERS: Mapping[str, tuple[type, float, float]] = {
     "k1": (float, 0, LARGEST_K1),
     "b": (float, 0, 1),
-    "width": (float, -1, 1_000_000),
+    "width": (float, -1, 100 * LARGEST),
     "recall": (float, 0, 1),
     "depth": (int, 1, DEEPEST),
     "k": (float, 0, LARGEST),
     "weight": (float, 0, 1),
+    "per_token": (int, 1, 100 * LARGEST),
 }
 REMEDY = "run `snakemake` again"
 
@@ -244,7 +249,7 @@ def check_systems(manifest: Manifest, source: str | Path) -> None:
             if key in system and system[key] not in getattr(manifest, section):
                 raise input_error(source, f"no {key} {shorten(system[key])}", f"that of {shorten(name)}", REMEDY)
         if "width" in system:
-            GRAPHS[kind].check(str(source), [system["width"]], 0)
+            INDEXES[kind].check(str(source), [system["width"]], 0)
         parts = system.get("parts")
         if parts is not None and (len(parts) < 2 or len(set(parts)) < len(parts)):
             found = f"{len(parts)} parts of {shorten(name)}, {len(set(parts))} of them different"

@@ -19,12 +19,13 @@ from cort.models.rerankers import PairsToScore, load_reranker
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import REMEDY, Manifest, Model, System
-from cort.online.token_vectors import TokenSearch
+from cort.online.token_vectors import TokenCandidates, TokenSearch
 from cort.online.tokenizer import TokenIds, Tokenizer
-from cort.retrieval.audits import audited_width
+from cort.retrieval.audits import width_of
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
+from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.system.errors import input_error
 
 Vectors = npt.NDArray[np.float32]
@@ -113,7 +114,12 @@ class Reranker:
 
 
 Opened = tuple[
-    dict[str, QueryEncoder], dict[str, ExactSearch], dict[str, GraphSearch], dict[str, Reranker], dict[str, TokenSearch]
+    dict[str, QueryEncoder],
+    dict[str, ExactSearch],
+    dict[str, GraphSearch],
+    dict[str, Reranker],
+    dict[str, TokenSearch],
+    dict[str, TokenCandidates],
 ]
 
 
@@ -143,12 +149,18 @@ def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Seque
         if graph.meta.dimension != (wanted := encoders[system["encoder"]].shards[0].dimension):
             found = f"vectors of {graph.meta.dimension} dimensions"
             raise input_error(system["index"], found, f"{wanted} as of its encoder", REMEDY)
-        given = "width" in system
-        width = system["width"] if given else audited_width(system["audit"], kind, model, float(system["recall"]))
-        return GraphSearch(graph, float(width))
+        return GraphSearch(graph, width_of(system, model))
 
     searches = {name: ExactSearch(shards, devices, threads) for name, shards in exact.items()}
-    graphs = {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS}
     rerankers = {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}
     tokens = {name: TokenSearch(manifest.token_encoders[name], device) for name in named["token_encoder"]}
-    return encoders, searches, graphs, rerankers, tokens
+    open_tokens_once = cache(lambda folder, name: open_ivfpq(folder, tokens[name].shards, tokens[name].index))
+
+    def open_candidates(system: System) -> TokenCandidates:
+        index = open_tokens_once(system["index"], system["token_encoder"])
+        probes = int(width_of(system, index.meta.model))
+        return TokenCandidates(IvfPqSearch(index, probes, system["per_token"], threads))
+
+    graphs = {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS}
+    candidates = {name: open_candidates(system) for name, system in needed.items() if system["kind"] in TOKEN_INDEXES}
+    return encoders, searches, graphs, rerankers, tokens, candidates

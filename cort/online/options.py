@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.retrieval.options import JavaOptions, check_positive
 from cort.system.errors import input_error
 from cort.system.options import optional, thread_count
@@ -58,7 +58,7 @@ def choose_systems(manifest: Manifest) -> list[str]:
     """Take the first BM25, the first dense and the first fused system, as far as there are such."""
     kinds = {name: system["kind"] for name, system in manifest.systems.items()}
     chosen = []
-    for wanted in (("bm25",), ("exact", "late_interaction", *GRAPHS), tuple(FUSIONS)):
+    for wanted in (("bm25",), ("exact", "late_interaction", *INDEXES), tuple(FUSIONS)):
         chosen += [name for name, kind in kinds.items() if kind in wanted][:1]
     return chosen or list(kinds)[:1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,7 +14,9 @@ from cort.formats.tokens import Tokens
 from cort.models.late_interaction import QUERY, InteractingPairs, load_token_encoder, origin_of
 from cort.online.manifest import Model
 from cort.online.tokenizer import TokenIds, Tokenizer
+from cort.retrieval.ivfpq import IvfPqSearch
 from cort.retrieval.max_similarity import TokenIndex
+from cort.retrieval.token_runs import Search
 from cort.retrieval.token_scores import QueryVectors, by_query
 
 
@@ -26,10 +29,10 @@ class TokenSearch:
     def __init__(self, model: Model, device: torch.device) -> None:
         self.tokenize = Tokenizer(model.model, model.cleaning)
         self.model, self._template = load_token_encoder(model.model)
-        shards = open_token_shards(model.files, origin_of(model.model, self.model.settings))
+        self.shards = open_token_shards(model.files, origin_of(model.model, self.model.settings))
         self.model.place(device, model.precision)
         self.device = device
-        self._index = TokenIndex(shards, self.model.settings.similarity, device.type)
+        self.index = TokenIndex(self.shards, self.model.settings.similarity, device.type)
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[QueryVectors]:
         """Vectors of the tokens of some queries."""
@@ -43,5 +46,20 @@ class TokenSearch:
 
     def search(self, vectors: Sequence[QueryVectors], depth: int) -> list[Ranking]:
         """Rank all passages for each query."""
-        found = self._index.search(vectors, depth)
-        return [Ranking("", self._index.ids(places), scores) for scores, places in found]
+        return ranked(self.index, vectors, depth)
+
+
+@dataclass(frozen=True)
+class TokenCandidates:
+    """An IVF-PQ index of token vectors, and how a system searches it, with the results of `retrieve_ivfpq`."""
+
+    index: IvfPqSearch
+
+    def search(self, vectors: Sequence[QueryVectors], depth: int) -> list[Ranking]:
+        """Rank the passages that the index finds for each query."""
+        return ranked(self.index, vectors, depth)
+
+
+def ranked(search: Search, vectors: Sequence[QueryVectors], depth: int) -> list[Ranking]:
+    """Rank passages for queries without ids."""
+    return [Ranking("", search.ids(places), scores) for scores, places in search.search(vectors, depth)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
 from cort.retrieval.fusion import FUSIONS, Settings
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.retrieval.normalization import normalize
 
 if TYPE_CHECKING:
@@ -235,6 +235,7 @@ REASONS: Mapping[str, Callable[[Case], Reason]] = {
     "exact": _by_vectors,
     **dict.fromkeys(GRAPHS, _by_vectors),
     "late_interaction": _by_tokens,
+    **dict.fromkeys(TOKEN_INDEXES, _by_tokens),
     **dict.fromkeys(FUSIONS, _by_fusion),
     "rerank": _by_reranking,
 }

@@ -1,4 +1,4 @@
-"""What a report shows of graph indexes: their table, recall against time, and both in words."""
+"""What a report shows of approximate indexes: their table, recall against time, and both in words."""
 
 from __future__ import annotations
 
@@ -45,9 +45,19 @@ def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Blo
         found = dict.fromkeys(name for one in some for exact in one.exact for name in exact.measures)
         measures = [*(name for name in order if name in found), *(name for name in found if name not in order)]
         queries = plural(some[0].queries, "query", "queries")
-        caption = f"{encoder} on {split}: {queries}, {count(some[0].passages)} passages"
+        caption = f"{encoder} on {split}: {queries}, {count(some[0].passages)} passages{_sizes(some)}"
         blocks.append(Block(split, encoder, caption, measures, list(_rows(some))))
     return blocks
+
+
+def _sizes(audits: Sequence[Audit]) -> str:
+    """Say how large indexes are, and what one of tokens takes of each."""
+    found = []
+    for one in audits:
+        size = f"{one.index}: {count(max(round(one.storage_bytes / 1e6), 1))} MB" if one.storage_bytes else ""
+        taken = f"{count(one.vectors_per_token)} candidates of each token" if one.vectors_per_token else ""
+        found.append(", ".join(filter(None, (size, taken))))
+    return "".join(f"; {words}" for words in found if words)
 
 
 def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
@@ -66,7 +76,7 @@ def _rows(audits: Sequence[Audit]) -> Iterator[Row]:
 def audits_table(blocks: Sequence[Block]) -> Table:
     """Put together all searches, one block per split and encoder."""
     measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
-    heads = columns(split="", encoder="", depth="", index="", width="epsilon or ef")
+    heads = columns(split="", encoder="", depth="", index="", width="epsilon, ef or probes")
     heads += columns(4, recall="recall of exact") + columns(2, mean_ms="mean (ms)", median_ms="median (ms)")
     heads += columns(1, times_faster="times faster")
     heads += columns(4, **{f"loss_{name}": f"loss of {name}" for name in measures})

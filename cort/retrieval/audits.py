@@ -1,4 +1,4 @@
-"""What `audit` measures of a graph index, as JSON: recall, time and loss for each width of the search and each depth.
+"""What audits measure of an index, as JSON: recall, time and loss for each width of the search and each depth.
 
 `recall` is the part of the exact first `depth` that was found, `loss` what a measure of the exact ranking loses.
 All but `milliseconds` is the same whenever it is measured.
@@ -6,11 +6,13 @@ All but `milliseconds` is the same whenever it is measured.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cort.formats.artifacts import Node, read_artifact
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.system.errors import input_error, shorten
 
 
@@ -44,7 +46,10 @@ class Search:
 
 @dataclass(frozen=True)
 class Audit:
-    """One index on the queries of one split; `model` is the encoder's fingerprint."""
+    """One index on the queries of one split; `model` is the fingerprint of the encoder, or of a re-ranker in its place.
+
+    `storage_bytes` are those of the index's files, `vectors_per_token` the candidates of a query's token, if there are.
+    """
 
     encoder: str
     exact: list[Exact]
@@ -55,15 +60,28 @@ class Audit:
     queries: int
     searches: list[Search]
     split: str
+    storage_bytes: int | None = None
+    vectors_per_token: int | None = None
 
     def check(self, node: Node) -> None:
         """Refuse an unknown index, and one with the parameter of another."""
-        if self.index not in GRAPHS or GRAPHS[self.index].parameter != self.parameter:
+        if self.index not in INDEXES or INDEXES[self.index].parameter != self.parameter:
             raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
         for search in node["searches"].items():
             search["recall"].within(float, 0, 1)
         if self.searches:
-            GRAPHS[self.index].check(str(node.source), [one.width for one in self.searches], 0)
+            INDEXES[self.index].check(str(node.source), [one.width for one in self.searches], 0)
+
+
+def width_of(system: Mapping[str, Any], model: str) -> float:
+    """Width of a system's searches: its own, or the one that its audit shows to reach its recall.
+
+    :param model: fingerprint of what made the vectors.
+    :raises InputError: as `audited_width` does.
+    """
+    if "width" in system:
+        return float(system["width"])
+    return audited_width(system["audit"], system["kind"], model, float(system["recall"]))
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:
@@ -83,6 +101,6 @@ def audited_width(path: str | Path, index: str, model: str, recall: float) -> fl
         best = max(deepest, key=lambda one: (one.recall, -one.width), default=None)
         reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
         found = f"as the best {reached} of the exact first {depth}"
-        fix = f"add larger values to audit.{audit.parameter}s or ask for less"
+        fix = f"add larger values to audit.{INDEXES[audit.index].audited} or ask for less"
         raise input_error(path, found, f"a recall of {recall:g}", fix)
     return min(wide_enough)

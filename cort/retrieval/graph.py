@@ -40,11 +40,12 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Meta:
-    """What an index was built of; `model` is the encoder's fingerprint."""
+    """What an index was built of, and the sizes of its files; `model` is the encoder's fingerprint."""
 
     model: str
     count: int
     dimension: int
+    bytes: dict[str, int]
 
 
 def open_passages(paths: Sequence[str]) -> list[Shard]:

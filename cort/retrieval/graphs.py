@@ -1,4 +1,4 @@
-"""The kinds of graph index: an entry here, a class that opens and searches it, and a stage that builds it.
+"""The kinds of approximate index: an entry here, a class that opens and searches it, and a stage that builds it.
 
 The workflow reads this module as well: it imports no library of indexes or vectors.
 """
@@ -10,24 +10,33 @@ from dataclasses import dataclass
 
 from cort.system.errors import input_error
 
+#: how to get what only indexes of token vectors need
+INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
+
 
 @dataclass(frozen=True)
-class GraphKind:
-    """A kind of graph index, and the width of its searches.
+class IndexKind:
+    """A kind of approximate index, and the width of its searches.
 
     :ivar files: what the library writes into the folder of an index.
     :ivar settings: what an index is built with, as its meta.json says.
     :ivar parameter: name of the width.
     :ivar default: width of a search for which none is given.
-    :ivar counts: whether the width is the number of results that a search keeps, so the depth at least; otherwise it is
-        a number above -1.
+    :ivar whole: whether the width is a whole number from 1; otherwise it is a number above -1.
+    :ivar counts: whether it is the number of results that a search keeps, so the depth at least.
     """
 
     files: tuple[str, ...]
     settings: tuple[str, ...]
     parameter: str
     default: float
-    counts: bool
+    whole: bool
+    counts: bool = False
+
+    @property
+    def audited(self) -> str:
+        """Name of several widths, under `audit` in the config."""
+        return f"{self.parameter.removesuffix('s')}s"
 
     def allows(self, width: float, depth: int) -> bool:
         """Tell whether a search of this width can find so many results."""
@@ -38,29 +47,42 @@ class GraphKind:
 
         :raises InputError: names the first one that no search can have, or the depth that none of them allows.
         """
-        expected = "a whole number from 1" if self.counts else "a number above -1"
+        expected = "a whole number from 1" if self.whole else "a number above -1"
         for width in widths:
-            if not (float(width).is_integer() and width >= 1 if self.counts else -1 < width < float("inf")):
+            if not (float(width).is_integer() and width >= 1 if self.whole else -1 < width < float("inf")):
                 raise input_error(option, f"{self.parameter} {width:g}", expected, "fix the value")
         if not self.allows(max(widths), depth):
             found = f"{self.parameter} {max(widths):g}" + " at most" * (len(widths) > 1)
             raise input_error(option, found, f"{depth} (the depth) or more", "raise it or lower the depth")
-        return [int(width) if self.counts else width for width in widths]
+        return [int(width) if self.whole else width for width in widths]
 
 
-GRAPHS: Mapping[str, GraphKind] = {
-    "onng": GraphKind(
+#: of an encoder's vectors
+GRAPHS: Mapping[str, IndexKind] = {
+    "onng": IndexKind(
         files=("grp", "obj", "prf", "robj", "tre"),
         settings=("edges", "outgoing", "incoming", "distance"),
         parameter="epsilon",
         default=0.1,
-        counts=False,
+        whole=False,
     ),
-    "hnsw": GraphKind(
+    "hnsw": IndexKind(
         files=("graph.hnsw",),
         settings=("M", "ef_construction", "space"),
         parameter="ef",
         default=1000,
+        whole=True,
         counts=True,
     ),
 }
+#: of token vectors, which late interaction compares
+TOKEN_INDEXES: Mapping[str, IndexKind] = {
+    "ivfpq": IndexKind(
+        files=("lists.faiss",),
+        settings=("lists", "bytes_per_vector", "sample", "seed"),
+        parameter="probes",
+        default=32,
+        whole=True,
+    ),
+}
+INDEXES: Mapping[str, IndexKind] = {**GRAPHS, **TOKEN_INDEXES}

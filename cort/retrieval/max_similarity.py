@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,16 +20,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cort.formats.records import Ranking
 from cort.formats.token_embeddings import TokenBlock, TokenShard
-from cort.formats.tokens import Tokens
 from cort.formats.vector_files import all_ids
-from cort.models.late_interaction import TokenVectors
-from cort.retrieval.exact import vector_norms
-from cort.retrieval.token_scores import ExactScores, QueryVectors, by_query
-from cort.retrieval.topk import Alphabet, Sieve
+from cort.retrieval.products import vector_norms
+from cort.retrieval.token_scores import ExactScores, QueryVectors
+from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
 from cort.retrieval.vectors import as_tensor
-from cort.system.errors import input_error
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -41,8 +37,8 @@ PRODUCTS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 27}
 TOKENS_AT_ONCE = 512
 # Candidates whose tokens are compared in double precision at once.
 CANDIDATES_AT_ONCE = 256
-# All passages are read once per this many queries of a run; part of the result, as padding changes the last bits.
-QUERIES_AT_ONCE = 512
+# Passages of an index's candidates whose tokens are copied and multiplied at once.
+SIFTED_AT_ONCE = 256
 
 
 class TokenIndex:
@@ -71,6 +67,12 @@ class TokenIndex:
         """Document ids by their alphabetical places."""
         return self._order.ids(places)
 
+    @cached_property
+    def empty(self) -> Rows:
+        """Rows of the passages without tokens, which no index of tokens can find."""
+        counts = [np.diff(block.offsets) for block in self._blocks]
+        return np.flatnonzero(np.concatenate([np.zeros(0, np.int64), *counts]) == 0)
+
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for some queries.
 
@@ -81,35 +83,63 @@ class TokenIndex:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         asked = _Asked(queries, self._device, distance=self._distance)
         found = self._candidates(asked, depth)
-        return [self._rank(query, rows[rows >= 0], depth) for query, rows in zip(queries, found, strict=True)]
+        return [
+            self._rank(query, rows[rows >= 0], depth, self.extent) for query, rows in zip(queries, found, strict=True)
+        ]
+
+    def best_of(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
+        """Rank the passages of some rows for a query, as `search` ranks all: the same scores.
+
+        :param extent: that of all vectors.
+        """
+        if len(rows) > depth:
+            rows = self._sifted(_Asked([query], "cpu", distance=self._distance), np.sort(rows), depth, extent)
+        return self._rank(query, rows, depth, extent)
 
     @cached_property
-    def _extent(self) -> _Extent:
-        """Read all vectors once: what rounding depends on must be the same for all passages."""
+    def extent(self) -> Extent:
+        """Read all vectors once: what rounding depends on must be the same for all passages.
+
+        :raises InputError: one with numbers that are not finite.
+        """
         found = [block.extent(self._device) for block in self._blocks]
-        return _Extent(max(one.longest for one in found), max(one.greatest for one in found))
+        return Extent(max(one.longest for one in found), max(one.greatest for one in found))
 
     def _candidates(self, asked: _Asked, depth: int) -> Rows:
         """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
-        sieve, margins = Sieve(len(asked), depth, self._device), asked.margins(self._extent.longest)
+        margins, one = asked.margins(self.extent.longest), torch.ones(1, len(asked), device=self._device)
+        sieve = Sieve(-math.inf * one, min(depth, len(self)))
         for block in self._blocks:
-            size = sieve.group_size(len(block))
-            scores = torch.full((-(-len(block) // size) * size, len(asked)), -math.inf, device=self._device)
+            scores = torch.full((-(-len(block) // GROUP) * GROUP, len(asked)), -math.inf, device=self._device)
             block.score(asked, scores)
-            sieve.add(scores.view(size, -1, len(asked)), block.first, margins)
-        rows: Rows = sieve.left().cpu().numpy()
+            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one, margins))
+        rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
-    def _rank(self, query: QueryVectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+    def _sifted(self, asked: _Asked, rows: Rows, depth: int, extent: Extent) -> Rows:
+        """Leave out of some rows, in order, those that cannot be among the first `depth`, as the first pass does."""
+        scores = torch.empty(len(rows))
+        for start in range(0, len(rows), SIFTED_AT_ONCE):
+            part = slice(start, start + SIFTED_AT_ONCE)
+            scores[part] = _scores_of_ragged(asked, self._vectors_of(rows[part]))
+        reached = scores.topk(depth, sorted=False).values.amin()
+        kept: Rows = rows[(scores >= reached - asked.margins(extent.longest)[0, 0]).numpy()]
+        return kept
+
+    def _vectors_of(self, rows: Rows) -> list[npt.NDArray[np.float16]]:
+        """Vectors of the passages of some rows."""
+        blocks = np.searchsorted(self._first, rows, side="right") - 1
+        found = zip(rows.tolist(), blocks.tolist(), strict=True)
+        return [self._blocks[number].of(row) for row, number in found]
+
+    def _rank(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
         """Score some rows exactly, rounded to single precision, and order them."""
         rows = np.sort(rows)
-        blocks = np.searchsorted(self._first, rows, side="right") - 1
-        exact = ExactScores(query, self._extent.greatest, distance=self._distance)
+        exact = ExactScores(query, extent.greatest, distance=self._distance)
         scores = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), CANDIDATES_AT_ONCE):
             part = slice(start, start + CANDIDATES_AT_ONCE)
-            found = zip(rows[part].tolist(), blocks[part].tolist(), strict=True)
-            scores[part] = exact.scores([self._blocks[number].of(row) for row, number in found])
+            scores[part] = exact.scores(self._vectors_of(rows[part]))
         return self._order.best(scores, rows, depth)
 
 
@@ -162,7 +192,7 @@ class _Asked:
         return torch.from_numpy(numbers.astype(np.float32)).to(self._device)
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
     """The length of the longest of some vectors, and the greatest number in any."""
 
     longest: float
@@ -177,6 +207,11 @@ class _Block:
 
     def __len__(self) -> int:
         return len(self._block)
+
+    @property
+    def offsets(self) -> Rows:
+        """Where the tokens of each passage begin, and where the last ones end."""
+        return self._block.offsets
 
     def of(self, row: int) -> npt.NDArray[np.float16]:
         """Vectors of the passage of a row of the collection."""
@@ -196,15 +231,15 @@ class _Block:
             vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
             scores[where] = _sums_of_best(asked, vectors, count)
 
-    def extent(self, device: str) -> _Extent:
+    def extent(self, device: str) -> Extent:
         """Measure the vectors.
 
         :raises InputError: one with numbers that are not finite.
         """
         vectors = as_tensor(self._block.vectors).to(device).float()
         if not len(vectors):
-            return _Extent(0.0, 0.0)
-        return _Extent(float(vector_norms(vectors, self._source).max()), float(vectors.abs().max()))
+            return Extent(0.0, 0.0)
+        return Extent(float(vector_norms(vectors, self._source).max()), float(vectors.abs().max()))
 
 
 def _sums_of_best(asked: _Asked, vectors: Tensor, count: int) -> Tensor:
@@ -218,6 +253,19 @@ def _sums_of_best(asked: _Asked, vectors: Tensor, count: int) -> Tensor:
     return found - asked.constants if asked.distance else found
 
 
+def _scores_of_ragged(asked: _Asked, passages: Sequence[npt.NDArray[np.float16]]) -> Tensor:
+    """Score passages of any numbers of tokens for one query; shape (passages,)."""
+    counts = torch.tensor([len(one) for one in passages])
+    vectors = as_tensor(np.concatenate(passages)).float()  # (tokens, e)
+    ((_, tokens, weights),) = asked.parts
+    squares = -vectors.square().sum(1, keepdim=True) if asked.distance else None  # (tokens, 1)
+    products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
+    scores = (torch.segment_reduce(products, "max", lengths=counts, axis=0) @ weights)[:, 0]
+    scores = scores - asked.constants if asked.distance else scores
+    # A passage without tokens has the score 0.
+    return scores.where(counts > 0, 0.0)
+
+
 def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
     """Divide passages into batches with the same number of tokens each, of at most so many tokens or one passage."""
     order = np.argsort(counts, kind="stable")
@@ -225,21 +273,3 @@ def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
     for some in np.split(order, edges):
         size = max(tokens // max(int(counts[some[0]]), 1), 1)
         yield from (some[start : start + size] for start in range(0, len(some), size))
-
-
-def retrieve(
-    index: TokenIndex, encode: Callable[[Rows], TokenVectors], queries: Tokens, depth: int
-) -> Iterator[Ranking]:
-    """Rank all passages for each query; yield the first `depth`, in the order of the queries.
-
-    :param encode: encodes the queries of some rows.
-    :raises InputError: for vectors with numbers that are not finite.
-    """
-    ids = queries.ids.to_pylist()
-    for start in range(0, len(ids), QUERIES_AT_ONCE):
-        rows = np.arange(start, min(start + QUERIES_AT_ONCE, len(ids)))
-        found = encode(rows)
-        if not (np.isfinite(found.vectors).all() and np.isfinite(found.weights).all()):
-            raise input_error(queries.path, "a query with numbers that are not finite", "numbers", "train again")
-        for row, (scores, places) in zip(rows, index.search(by_query(found), depth), strict=True):
-            yield Ranking(ids[row], index.ids(places), scores)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cort.retrieval.graphs import GRAPHS
+from cort.models.settings import Precision
+from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.system.errors import input_error
 from cort.system.options import optional, required, thread_count
 
@@ -34,6 +36,34 @@ class GraphOptions:
 
     kind: str = choice(GRAPHS, help="of the index")
     index: str = required("FOLDER", "the folder that `onng` or `hnsw` wrote")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfPqOptions:
+    """Of stages that search an IVF-PQ index of token vectors."""
+
+    kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
+    index: str = required("FOLDER", "the folder that `ivfpq` wrote")
+    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    candidates: int = optional(1024, "nearest vectors of each token of a query", "N")
+    precision: Precision = optional("fp32", "of the transformer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """Of stages that measure an approximate index against exact search."""
+
+    qrels: str = required("PARQUET")
+    widths: tuple[float, ...] = required("W", "epsilons, efs or probes")
+    depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
+    measures: tuple[str, ...] = optional((), "whose loss is measured", "NAME")
+    relevance_level: int = optional(1, "lowest grade that is relevant", "N")
+    sample: int | None = optional(None, "queries to draw (default: all)", "N")
+    seed: int = optional(42, "of the sample", "N")
+    threads: int = thread_count(len(os.sched_getaffinity(0)), "not timed")
+    encoder: str = required("NAME", "for the file")
+    split: str = required("NAME", "for the file")
+    output: str = required("JSON")
 
 
 @dataclass(frozen=True, kw_only=True)

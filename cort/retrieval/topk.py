@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import math
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +12,19 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-Scores: TypeAlias = npt.NDArray[np.float32]
+Numbers: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = npt.NDArray[np.int64]
 
 # With so few queries at once a processor waits for memory: each product by itself, in threads, is the fastest.
 FEW = 3
-# Passages whose scores are looked at together, for few queries and for many.
-FEW_GROUP, GROUP = 32, 8
-# Candidates are sifted when a query may have this many times `depth`; a few spare ones come cheaper than a second look.
-SIFTED_AT, SPARE = 2, 32
+# Passages whose scores are looked at together.
+GROUP = 16
+# Passages whose scores tell how high the best ones are: one of so many, between these numbers.
+SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
+# Candidates are looked through when there are this many times `depth` of a query.
+SIFTED_AT = 4
+# How much lower than guessed the best may be, in standard deviations of what the sample holds of them.
+DEVIATIONS = 4
 
 
 class Alphabet:
@@ -39,7 +44,7 @@ class Alphabet:
         found: list[str] = self._sorted.take(pa.array(places)).to_pylist()
         return found
 
-    def best(self, scores: Scores, rows: Places, depth: int) -> tuple[Scores, Places]:
+    def best(self, scores: Numbers, rows: Places, depth: int) -> tuple[Numbers, Places]:
         """Order passages of some rows by (-score, doc_id); the first `depth` scores and places."""
         # Adding 0 makes -0 into 0, which is its equal but looks different.
         scores = scores + np.float32(0)
@@ -48,67 +53,104 @@ class Alphabet:
         return scores[best], places[best]
 
 
+class Scores(NamedTuple):
+    """Scores of consecutive passages, from row `first` on, for all queries.
+
+    `values` has the shape (group size, groups, queries), numbered along the first two; what fills the last group is the
+    smallest number there is. `units`, (1, queries), is what 1 of them counts, above 0; `margins`, (1, queries), twice
+    the largest error of a score.
+    """
+
+    first: int
+    values: Tensor
+    units: Tensor
+    margins: Tensor
+
+
+def sample_step(count: int) -> int:
+    """Tell which passages are a sample of `count`: each of this many."""
+    return max(count // min(max(count // SAMPLED, FEWEST), MOST), 1)
+
+
+def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
+    """Guess a score that `depth` passages reach, but hardly more; it has to be seen whether they do.
+
+    :param sampled: scores of a sample of `count` passages, of shape (queries, sample).
+    :param slack: 1, more if the guess was too high.
+    :returns: (1, queries); -inf where the sample is too small to tell.
+    """
+    size = sampled.shape[1]
+    expected = depth * size / count
+    rank = slack * math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 2)
+    if rank > size:
+        return torch.full((1, len(sampled)), -torch.inf, device=sampled.device)
+    return sampled.topk(rank, dim=1, sorted=False).values.amin(1)[None]
+
+
 class Sieve:
-    """Candidates of some queries, among scores that come in batches."""
+    """Candidates for the first `depth` results of some queries, if that many scores reach the guessed ones."""
 
-    def __init__(self, queries: int, depth: int, device: str) -> None:
-        self._queries, self._depth = queries, depth
-        # Of each query: a score that `depth` passages reach, and the largest margin so far.
-        self._reached = torch.full((1, queries), -torch.inf, device=device)
-        self._margins = torch.zeros((1, queries), device=device)
-        # Tables of scores and of rows, (queries, candidates) each; -inf and -1 where a query has fewer.
-        self._found: list[tuple[Tensor, Tensor]] = []
-        self._sifted = False
+    def __init__(self, guessed: Tensor, depth: int) -> None:
+        """Take scores of shape (1, queries), -inf where there is no guess."""
+        self._guessed, self._depth = guessed, depth
+        # Scores that `depth` passages reach if the guess is right, and the largest margins so far; (1, queries).
+        self._reached, self._margins = guessed, torch.zeros_like(guessed)
+        # Queries, rows and scores of candidates, how many, and when to look which are left.
+        self._found: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._count, self._sift_at = 0, SIFTED_AT * depth * guessed.shape[1]
 
-    def group_size(self, count: int) -> int:
-        """Scores of a batch of `count` that are looked at together; at first at least twice `depth` groups."""
-        size = FEW_GROUP if self._queries <= FEW else GROUP
-        return size if self._sifted else min(max(count // (2 * self._depth), 1), size)
-
-    def add(self, scores: Tensor, first: int, margins: Tensor) -> None:
-        """Take in scores of shape (group size, groups, queries), of passages numbered along the first two axes.
-
-        :param first: row of the first passage.
-        :param margins: twice the largest error of a score, of shape (1, queries).
-        """
-        groups = scores.shape[1]
-        largest = scores.amax(0)  # (groups, queries)
-        if not self._sifted and groups >= self._depth:
-            self._reached = largest.T.topk(self._depth, dim=1, sorted=False).values.amin(1)[None]
-        self._margins = torch.maximum(self._margins, margins)
-        limits = self._reached - self._margins  # (1, queries)
-        queries, chosen = (largest >= limits).T.nonzero().unbind(1)
-        members = scores[:, chosen, queries].T  # (chosen groups, group size)
-        # What fills the last group is not a score.
-        which, place = ((members >= limits[0, queries, None]) & (members > -torch.inf)).nonzero().unbind(1)
-        self._found.append(self._table(queries[which], first + place * groups + chosen[which], members[which, place]))
-        if not self._sifted or sum(table.shape[1] for table, _ in self._found) >= SIFTED_AT * self._depth:
+    def add(self, scores: Scores) -> None:
+        """Keep the scores that may be among the best."""
+        values, units = scores.values, scores.units
+        groups = values.shape[1]
+        limits = (self._reached - scores.margins) / units  # (1, queries)
+        chosen, queries = (values.amax(0) >= limits).nonzero().unbind(1)
+        members = values[:, chosen, queries]  # (group size, chosen groups)
+        filled = members > (-torch.inf if values.is_floating_point() else torch.iinfo(values.dtype).min)
+        place, which = ((members >= limits[0, queries]) & filled).nonzero().unbind(1)
+        query = queries[which]
+        rows = scores.first + place * groups + chosen[which]
+        self._found.append((query, rows, members[place, which] * units[0, query]))
+        self._margins = torch.maximum(self._margins, scores.margins)
+        self._count += len(query)
+        if self._count > self._sift_at:
             self._sift()
 
-    def left(self) -> Tensor:
-        """Return the rows of the candidates that are left after all batches, and -1; shape (queries, candidates)."""
-        self._sift()
-        scores, rows = self._found[0]
-        return rows.where(scores >= (self._reached - self._margins).T, -1)
+    def left(self) -> tuple[Tensor, bool]:
+        """Return the rows of all candidates, and -1, of shape (queries, candidates).
 
-    def _table(self, queries: Tensor, rows: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Put candidates, which come query by query, in tables."""
-        counts = torch.bincount(queries, minlength=self._queries)
-        columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
-        shape = (self._queries, int(counts.max()))
-        places = (queries, columns)
-        table = torch.full(shape, -torch.inf, device=scores.device).index_put_(places, scores)
-        return table, torch.full(shape, -1, device=scores.device).index_put_(places, rows)
+        :returns: also whether no guess was too high; else candidates are missing.
+        """
+        rows, scores = self._tables()
+        enough = (scores >= self._guessed.T).sum(1) >= self._depth
+        right = bool((enough | self._guessed[0].isneginf()).all())
+        return rows.where(scores >= (self._floor(scores) - self._margins).T, -1), right
 
     def _sift(self) -> None:
-        """Keep, of each query, the best candidates and all that may be as good."""
-        scores, rows = (torch.cat(tables, dim=1) for tables in zip(*self._found, strict=True))
-        if scores.shape[1] > self._depth:
-            best = scores.topk(min(self._depth + SPARE, scores.shape[1]), dim=1)
-            self._reached = best.values[:, self._depth - 1][None]
-            needed = int((scores >= (self._reached - self._margins).T).sum(1).max())
-            if needed > best.values.shape[1]:
-                best = scores.topk(needed, dim=1)
-            scores, rows = best.values, rows.gather(1, best.indices)
-        self._found = [(scores, rows)]
-        self._sifted = True
+        """Leave out what cannot be among the best any more."""
+        rows, scores = self._tables()
+        self._reached = torch.maximum(self._reached, self._floor(scores))
+        queries, columns = (scores >= (self._reached - self._margins).T).nonzero().unbind(1)
+        kept = rows[queries, columns] >= 0
+        queries, columns = queries[kept], columns[kept]
+        self._found = [(queries, rows[queries, columns], scores[queries, columns])]
+        self._count = len(queries)
+        self._sift_at = max(self._sift_at, 2 * self._count)
+
+    def _floor(self, scores: Tensor) -> Tensor:
+        """Return scores that `depth` candidates reach, or -inf, (1, queries), from those of shape (queries, any)."""
+        if scores.shape[1] < self._depth:
+            return torch.full_like(self._guessed, -torch.inf)
+        return scores.topk(self._depth, dim=1, sorted=False).values.amin(1)[None]
+
+    def _tables(self) -> tuple[Tensor, Tensor]:
+        """Put candidates in tables of rows and scores, (queries, candidates); -1 and -inf where there are fewer."""
+        queries, rows, scores = (torch.cat(column) for column in zip(*self._found, strict=True))
+        queries, order = queries.sort(stable=True)
+        counts = torch.bincount(queries, minlength=self._guessed.shape[1])
+        columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
+        shape, places = (len(counts), int(counts.max())), (queries, columns)
+        return (
+            torch.full(shape, -1, device=rows.device).index_put_(places, rows[order]),
+            torch.full(shape, -torch.inf, device=scores.device).index_put_(places, scores[order]),
+        )

@@ -2,7 +2,8 @@
 
 Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. All take turns on the
 same queries; the table has medians and ratios of pairs. `read` sums all vectors once, `product` multiplies only,
-`one by one` has the vectors laid out for single queries. faiss is measured where it is installed (extra `peers`).
+`codes` searches codes of 8 bits first, with the vectors in a mapped file, `fp32` the vectors in memory, `one by one`
+with these laid out for single queries, `from file` in a mapped file. faiss is measured where it is installed.
 
 Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--batches 1 32 256] [--device cuda]
 """
@@ -18,11 +19,12 @@ import numpy as np
 import torch
 
 from cort.formats.embeddings import open_shards
+from cort.retrieval.codes import is_fast
 from cort.retrieval.exact import ExactIndex
 from scripts.bench.common import BLOCK, Vectors, in_turns, parse, print_table, ratios, timed, write_vectors
 
 Search = Callable[[Vectors], object]
-PAIRS = (("faiss", "exact"), ("faiss", "one by one"), ("one by one", "read"))
+PAIRS = (("faiss", "codes"), ("faiss", "fp32"), ("one by one", "codes"), ("codes", "read"))
 
 
 def clustered(count: int, dimension: int, clusters: int, spread: float, seed: int) -> Vectors:
@@ -39,8 +41,10 @@ def clustered(count: int, dimension: int, clusters: int, spread: float, seed: in
 def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int) -> dict[str, Search]:
     """Name what is timed."""
     shards = open_shards([path])
-    mapped, index = (ExactIndex(shards, [device], threads, memory) for memory in (0, vectors.nbytes))
-    single = ExactIndex(shards, [device], threads, vectors.nbytes, one_by_one=True)
+    floats = partial(ExactIndex, shards, [device], threads, coded=False)
+    mapped, index = (floats(memory) for memory in (0, vectors.nbytes))
+    single = floats(vectors.nbytes, one_by_one=True)
+    chosen = index
     everything = torch.from_numpy(vectors).to(device)
     blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
 
@@ -51,17 +55,20 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
         if device != "cpu":
             torch.cuda.synchronize()
 
-    def exact(queries: Vectors) -> list[set[int]]:
-        return [{int(doc_id[1:]) for doc_id in index.ids(places)} for _, places in index.search(queries, depth)]
+    def with_ids(queries: Vectors) -> list[set[int]]:
+        return [{int(doc_id[1:]) for doc_id in chosen.ids(places)} for _, places in chosen.search(queries, depth)]
 
     found: dict[str, Search] = {
         "read": lambda _: everything.sum().item(),
         "product": product,
-        "exact": partial(index.search, depth=depth),
+        "fp32": partial(index.search, depth=depth),
         "one by one": partial(single.search, depth=depth),
-        "with ids": exact,
+        "with ids": with_ids,
         "from file": partial(mapped.search, depth=depth),
     }
+    if device == "cpu" and is_fast():
+        chosen = ExactIndex(shards, [device], threads, coded=True)
+        found["codes"] = partial(chosen.search, depth=depth)
     try:
         import faiss
     except ImportError:
@@ -114,7 +121,7 @@ def main() -> None:
             path = write_vectors(Path(folder) / "passages.arrow", vectors, "d")
             named = searches(vectors, path, args.depth, args.device, args.threads)
             sys.stdout.write(f"\n{args.passages} {kind} x {args.dimension}, depth {args.depth}, {args.device}\n")
-            pairs = [pair for pair in PAIRS if pair[0] in named]
+            pairs = [pair for pair in PAIRS if named.keys() >= {*pair}]
             rows = []
             for batch in args.batches:
                 queries = [near(vectors, batch, generator) for _ in range(args.rounds + 1)]

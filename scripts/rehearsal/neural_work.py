@@ -1,14 +1,13 @@
-"""Count the arithmetic of an experiment's neural stages, and say how long it would take on 1, 4 and 8 GPUs.
+"""Count the GPU hours of an experiment on each machine that comes with the project, as a table.
 
-Operations are counted, hours are their quotient by a speed that is named: nothing here is measured. The speed of the
-CoRT paper's GPU is what its 33 hours of training give for the operations counted here.
+Operations are counted and speeds assumed: nothing here is measured.
 
 Usage: python -m scripts.rehearsal.neural_work --configfile config/msmarco.yaml --report docs/scale.md
 """
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cort.system import cli
@@ -16,57 +15,50 @@ from cort.system.options import optional
 from scripts.bench.common import markdown, put_between
 from workflow.experiment.checks import load
 from workflow.planning.dryrun import dry_run
-from workflow.planning.facts import Model, gather, model_from
-from workflow.planning.flops import HEAVY, work
-
-EXA, HOUR = 1e18, 3600.0
-GPUS = (1, 4, 8)
-SHARDED = {"encode", "encode_tokens"}
-# Models of the hub that are known without asking it: what their config.json says.
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096}
-KNOWN: Mapping[str, Model] = {
-    "albert/albert-base-v2": model_from({"model_type": "albert", "embedding_size": 128, "vocab_size": 30_000}),
-    "google-bert/bert-base-uncased": model_from({}),
-    "google-bert/bert-large-uncased": model_from(LARGE),
-    "google/electra-large-discriminator": model_from(LARGE),
-}
-# CoRT, appendix A.2: hours of training on one RTX 2080 Ti. An H100's peak in bf16, of which 40 % is a common share.
-PAPERS_HOURS, PAPERS_JOB = 33.0, "train cort-e768"
-H100 = 0.4 * 989e12
+from workflow.planning.elsewhere import HOUR, ON_GPUS, Load, in_exa, load_of, papers_check, papers_hours, short
+from workflow.planning.facts import gather
+from workflow.planning.hardware import Gpus, read_hardware, shipped
 
 
-def count(configfile: str, folder: Path) -> dict[str, dict[str, float]]:
-    """Operations of every neural job: stage -> job -> operations."""
+def count(configfile: str, folder: Path, machines: Mapping[str, Gpus]) -> dict[str, list[Load]]:
+    """Count what every job does on the GPUs of each machine."""
     config = load(configfile)
-    facts = gather(config, folder)
-    sources = {name: model.get("pretrained", "") for name, model in config["base_models"].items()}
-    facts = replace(facts, models={name: KNOWN.get(source, facts.models[name]) for name, source in sources.items()})
-    found: dict[str, dict[str, float]] = {}
-    for job in dry_run(["--configfile", configfile, "--cores", "1", "--forceall"], folder).jobs:
-        if job.rule in HEAVY:
-            found.setdefault(job.rule, {})[job.name] = work(job, config, facts).flops
-    return found
+    facts, run = gather(config, folder), dry_run(["--configfile", configfile, "--cores", "1"], folder)
+    jobs = [job for job in (*run.done, *run.jobs) if job.rule in ON_GPUS]
+    return {name: [load_of(job, config, facts, gpus) for job in jobs] for name, gpus in machines.items()}
 
 
-def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Lines of the table, the sum of all stages last; a stage waits for the one before."""
-    papers = found["train"].get(PAPERS_JOB, max(found["train"].values())) / (PAPERS_HOURS * HOUR)
-    machines = [(speed, gpus) for speed in (papers, H100) for gpus in GPUS]
-    names = [f"hours on {gpus} GPU{'s' * (gpus > 1)} of {_short(speed / 1e12)} TFLOP/s" for speed, gpus in machines]
-    rows = {}
-    for stage, jobs in found.items():
-        whole = sum(jobs.values())
-        # None is shorter than the longest job, unless it comes in shards.
-        longest = 0.0 if stage in SHARDED else max(jobs.values())
-        hours = [max(whole / gpus, longest) / speed / HOUR for speed, gpus in machines]
-        rows[f"`{stage}`"] = [len(jobs), whole / EXA, *hours]
-    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
-    cells = [[name, f"{jobs}", f"{work:.3f}", *map(_short, hours)] for name, (jobs, work, *hours) in rows.items()]
-    return markdown(["stage", "jobs", "EFLOP", *names], cells)
+def table(loads: Mapping[str, Sequence[Load]], machines: Mapping[str, Gpus]) -> list[str]:
+    """Lines of the table: stages, all of them, and all if transformers computed in 16 bits."""
+    one = next(iter(loads.values()))
+    stages = {rule: [number for number, each in enumerate(one) if each.job.rule == rule] for rule in _rules(one)}
+    stages["all"] = [number for numbers in stages.values() for number in numbers]
+    rows = [
+        [
+            f"`{stage}`" if stage != "all" else stage,
+            f"{len(numbers)}",
+            in_exa(sum(one[number].flops for number in numbers)),
+            *(short(sum(some[number].seconds for number in numbers) / HOUR) for some in loads.values()),
+        ]
+        for stage, numbers in stages.items()
+    ]
+    halves = [_in_half(some, machines[name]) for name, some in loads.items()]
+    rows.append(["all, in 16 bits", rows[-1][1], rows[-1][2], *map(short, halves)])
+    return markdown(["stage", "jobs", "EFLOP", *loads], rows)
 
 
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+def _rules(loads: Sequence[Load]) -> list[str]:
+    return list(dict.fromkeys(each.job.rule for each in loads))
+
+
+def _in_half(loads: Sequence[Load], gpus: Gpus) -> float:
+    """Hours if all but search computed in 16 bits."""
+    half = "bf16" if "bf16" in gpus.peak else "fp16"
+    computed = [each for each in loads if each.job.rule != "retrieve"]
+    return (
+        sum(each.seconds for each in loads if each.job.rule == "retrieve")
+        + sum(each.flops / gpus.reached(half, each.width) for each in computed)
+    ) / HOUR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +71,8 @@ class Options:
 
 def stage(options: Options) -> None:
     """Count, write."""
-    lines = table(count(options.configfile, Path.cwd()))
+    machines = {name: read_hardware(name).gpus for name in shipped()}
+    lines = [*table(count(options.configfile, Path.cwd(), machines), machines), "", papers_check(papers_hours())]
     if options.report:
         put_between(Path(options.report), "counted", lines)
     else:

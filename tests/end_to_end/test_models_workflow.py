@@ -4,16 +4,19 @@ import json
 import re
 import shutil
 from contextlib import closing
+from importlib.util import find_spec
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
+from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
 from cort.online.manifest import read_manifest
 from cort.online.searcher import open_searcher
+from cort.retrieval.audits import Audit
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
@@ -199,10 +202,30 @@ def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path
     assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")
 
 
+def check_index(results, queries):
+    """What is found through an index has the scores of exact search, in the run as online; its audit is reported."""
+    found, exact = (read_run(results / f"runs/test/{name}.trec") for name in ("late-ivfpq", "late"))
+    for one, other in zip(found, exact, strict=True):
+        scores = dict(zip(other.doc_ids, other.scores, strict=True))
+        shared = [(scores[name], score) for name, score in zip(one.doc_ids, one.scores, strict=True) if name in scores]
+        assert len(shared) >= 0.5 * len(one.doc_ids)
+        assert all(own == pytest.approx(score, abs=1e-5) for own, score in shared)
+    audit = read_artifact(results / "audit/test/late.ivfpq.json", Audit)
+    assert max(search.recall for search in audit.searches) >= 0.9
+    assert "IVFPQ" in (results / "report/figures/audits.svg").read_text("utf-8")
+    manifest = read_manifest(results / "manifest.json")
+    assert manifest.systems["late-ivfpq"].keys() == {"kind", "token_encoder", "per_token", "index", "audit", "recall"}
+    with closing(open_searcher(manifest, ["late-ivfpq"])) as searcher:
+        for ranking, text in zip(found, queries, strict=True):
+            answer = searcher.search("late-ivfpq", text, searcher.manifest.depth)
+            assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
+
+
 @pytest.mark.exhaustive
 def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
     folder = copy_with_tiny(tmp_path / "tree")
-    config = late_config(yaml.safe_load((folder / TINY).read_text("utf-8")))
+    indexed = find_spec("faiss") is not None
+    config = late_config(yaml.safe_load((folder / TINY).read_text("utf-8")), indexed)
     (folder / "late.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     status, output = snakemake(folder, "--cores", 2, "--configfile", "late.yaml", "--set-scatter", "encode=2")
     assert status == 0, output[-10_000:]
@@ -213,6 +236,8 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
         counts = json.loads((results / f"{counted}.train.json").read_text("utf-8"))
         # Those of queries that are held out.
         assert (counts["triples read"], counts["dropped: unknown query"], counts["triples kept"]) == (50, 10, 40)
+    through_index = [jobs.get(name, 0) for name in ("ivfpq", "audit_tokens", "retrieve_ivfpq")]
+    assert through_index == ([1, 2, 1] if indexed else [0, 0, 0])
     page = (results / "report/index.html").read_text("utf-8")
     assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
     first, second = (read_run(results / f"runs/test/{name}.trec") for name in ("late", "bm25-late"))
@@ -230,4 +255,6 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
             answer = searcher.search("late", text, searcher.manifest.depth)
             assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
             assert answer.milliseconds.keys() == {"tokenize", "encode", "search", "total"}
+        if indexed:
+            check_index(results, queries)
         assert searcher.search("late+bm25", queries[0], 5).results[0].doc_id == first[0].doc_ids[0]

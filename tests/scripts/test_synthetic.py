@@ -92,7 +92,7 @@ def test_the_seed_decides_the_bytes(folder, tmp_path):
 
 def test_random_runs_are_runs(tmp_path):
     from cort.formats.runs import read_run
-    from scripts.rehearsal.steps import write_random_run
+    from scripts.rehearsal.drawn import write_random_run
 
     write_random_run(tmp_path / "r.trec", ["a", "b"], passages=50, depth=7, seed=1)
     run = read_run(tmp_path / "r.trec")

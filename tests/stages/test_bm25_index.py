@@ -3,6 +3,7 @@
 import json
 import zipfile
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -134,6 +135,16 @@ def test_documents_become_weights_in_the_order_of_the_passages(data, name):
     assert import_term_weights.main(list(map(str, write_documents(data, DOCUMENTS, name)))) == 0
     rows = [tuple(row.values()) for row in tables.read_table(data / "w.parquet", tables.TERM_WEIGHTS).to_pylist()]
     assert rows == [("d0", ["oil", "war"], [40, 1]), ("d1", [], []), ("d2", ["ship", "rock"], [1, 3])]
+
+
+def test_rows_are_taken_as_arrow_takes_them():
+    generator = np.random.default_rng(1)
+    rows = [(f"d{row}", [f"w{word}" for word in range(row % 4)], [*range(row % 4)]) for row in range(90)]
+    table = pa.Table.from_pylist([dict(zip(tables.TERM_WEIGHTS.names, row, strict=True)) for row in rows])
+    table = table.cast(tables.TERM_WEIGHTS)
+    batches = [table.slice(start, size).to_batches()[0] for start, size in ((0, 50), (50, 1), (51, 39))]
+    for wanted in (generator.integers(90, size=200), np.arange(90)[::-1].copy(), np.array([50])):
+        assert import_term_weights.take(batches, wanted).equals(table.take(pa.array(wanted)))
 
 
 def test_weighted_terms_rank_as_repeated_words_do(data):

@@ -75,10 +75,11 @@ def prepare(tree, folder, entry):
 
 
 def put(config, path, value):
+    """Set a key; null takes one away that is there."""
     *parents, last = path
     for key in parents:
         config = config.setdefault(key, {})
-    if value is None:
+    if value is None and last in config:
         del config[last]
     else:
         config[last] = value

@@ -44,7 +44,8 @@ UNUSED = RAW | {
     "score_triples",
 }
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
-UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens"}
+UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "merge"}
+UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 
 def module_of(rule):
@@ -129,10 +130,11 @@ def weighed_config(tiny, model, revision):
     }
 
 
-def late_config(tiny):
+def late_config(tiny, indexed=False):
     """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's.
 
-    This model and an encoder are trained on triples that somebody released, of queries that are held out, too.
+    This model and an encoder are trained on triples that somebody released, of queries that are held out, too. If that
+    is asked for, also a first stage through an index, which needs faiss.
     """
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
     cross = tiny["rerankers"]["cross"]
@@ -140,6 +142,9 @@ def late_config(tiny):
     encoder = {key: part for key, part in tiny["encoders"]["encoder"].items() if key not in ("onng", "hnsw")}
     triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
+    late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
+    through = {"late-ivfpq": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 64, "recall": 0.9}}}
+    config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",
         "encoders": {"taught": {**encoder, "triples": {**encoder["triples"], **taken, "file": f"{triples}.tsv"}}},
@@ -148,6 +153,7 @@ def late_config(tiny):
             "bm25": {"retrieve": "bm25"},
             "taught": {"retrieve": "taught"},
             "late": {"retrieve": "late"},
+            **(through if indexed else {}),
             "late+bm25": {"interleave": ["late", "bm25"]},
             "bm25-late": {"rerank": "bm25", "reranker": "late", "depth": 20},
         },

@@ -11,7 +11,7 @@ import yaml
 
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.checks import complete, load, load_schema, read
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ WITHOUT_DEFAULT = {
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),
     *(f"systems.*.{key}" for key in ("tune", "fuse.tune", "fuse.weights")),
-    *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw")),
+    *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw", "ivfpq")),
 }
 
 
@@ -98,11 +98,11 @@ def test_no_mapping_takes_unknown_keys():
 
 def test_every_key_is_used_by_the_workflow():
     files = [*(ROOT / "workflow" / "rules").glob("*.smk"), *(ROOT / "workflow").rglob("*.py"), ROOT / "Snakefile"]
-    # The widths of a graph index that are audited are named after its parameter.
-    widths = [f"{kind.parameter}s" for kind in GRAPHS.values()]
+    # The widths of an index that are audited are named after its parameter.
+    widths = [kind.audited for kind in INDEXES.values()]
     text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *widths])
     # Sections of which every key is an option of a stage, which refuses those it does not know.
-    whole = ("collection.pydocs", "lexical.*.tune", "triples", "pairs", "training", "onng", "hnsw")
+    whole = ("collection.pydocs", "lexical.*.tune", "triples", "pairs", "training", "onng", "hnsw", "ivfpq")
     unused = [
         path
         for path in KEYS
@@ -147,7 +147,7 @@ def test_readme_has_an_example_of_every_kind_of_system():
     from workflow.experiment.config import KINDS
 
     systems = [system for block in readme_blocks() for system in block["systems"].values()]
-    assert {key for system in systems for key in system} >= {*KINDS, "onng", "hnsw", "depth"}
+    assert {key for system in systems for key in system} >= {*KINDS, *INDEXES, "depth"}
 
 
 def test_first_examples_take_ten_lines():

@@ -15,6 +15,7 @@ from workflow.experiment.config import deciding, evaluated_splits, kind_of, name
 from workflow.experiment.description import describe
 from workflow.experiment.models import (
     encoders_pattern,
+    indexes_of,
     is_trained,
     named_models,
     place_of_base_model,
@@ -50,8 +51,8 @@ MISTAKES = {
     ),
     "unknown key of a system": (
         {"systems bm25": {"retreive": "bm25"}},
-        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, interleave, fuse, "
-        "rerank, reranker, depth, weight, tune, run; did you mean retrieve?",
+        "systems.bm25: found the unknown key retreive, expected one of retrieve, bm25, onng, hnsw, ivfpq, interleave, "
+        "fuse, rerank, reranker, depth, weight, tune, run; did you mean retrieve?",
     ),
     "unknown key like nothing": (
         {"lexical bm25 xyz": 1},
@@ -410,6 +411,42 @@ MISTAKES = {
     "bm25 with late interaction": (
         {**LATE, "systems late": {"retrieve": "late", "bm25": {"k1": 1, "b": 0.5}}},
         "systems.late.bm25: found bm25 with late interaction, expected it with an index under lexical; remove it",
+    ),
+    "ivfpq with an encoder": (
+        {"systems cort ivfpq": {}},
+        "systems.cort.ivfpq: found ivfpq with an encoder, expected it with a re-ranker of the kind late_interaction; "
+        "remove it",
+    ),
+    "ivfpq with bm25": (
+        {"systems bm25 ivfpq": {}},
+        "systems.bm25.ivfpq: found ivfpq with bm25, expected it with a re-ranker; name a re-ranker or remove it",
+    ),
+    "a cross-encoder's ivfpq": (
+        {"rerankers cross ivfpq": {"lists": 5}},
+        "rerankers.cross.ivfpq: found ivfpq, expected it with `kind: late_interaction` alone; remove it",
+    ),
+    "bytes that do not divide the dimension": (
+        {**LATE, "systems late": {"retrieve": "late", "ivfpq": {}}, "rerankers late ivfpq": {"bytes": 5}},
+        "rerankers.late.ivfpq.bytes: found 5, expected a divisor of the dimension, 64; set bytes, or change the "
+        "dimension",
+    ),
+    "a sample with fewer vectors than lists": (
+        {
+            **LATE,
+            "systems late": {"retrieve": "late", "ivfpq": {}},
+            "rerankers late ivfpq": {"lists": 500, "sample": 300},
+        },
+        "rerankers.late.ivfpq.sample: found 300, expected 500 (lists) or more; raise it or lower lists",
+    ),
+    "probes that were audited with other candidates": (
+        {**LATE, "systems late": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 5}}},
+        "systems.late.ivfpq.candidates: found 5 with probes auto, expected 1024 as in audit.candidates; make them the "
+        "same",
+    ),
+    "recall without probes to choose": (
+        {**LATE, "systems late": {"retrieve": "late", "ivfpq": {"recall": 0.9}}},
+        "systems.late.ivfpq.recall: found recall without `probes: auto`, expected both or none; add it or remove "
+        "recall",
     ),
     "an unknown late interaction": (
         {**LATE, "systems late": {"retrieve": "lat"}},
@@ -1004,6 +1041,11 @@ def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name
     assert used_models(config, "rerankers") == ["cross", "late"]
     assert systems_with(config, "late") == ["late"]
     assert describe(config, "late") == "late interaction late, exact search"
+    for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
+        config = complete(changed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}}), "tiny.yaml")
+        assert kind_of(config, config["systems"]["late"]) == "ivfpq"
+        assert indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
+        assert describe(config, "late") == f"late interaction late, IVF-PQ with {words}"
     renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
     config = complete(changed(renamed), "tiny.yaml")
     assert kind_of(config, config["systems"]["cort"]) == "exact"

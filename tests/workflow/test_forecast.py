@@ -61,9 +61,8 @@ def large(facts):
 
 
 def test_costs_are_those_of_rules():
-    rules = {
-        rule for path in RULES.glob("*.smk") for rule in re.findall(r"^rule (\w+):", path.read_text("utf-8"), re.M)
-    }
+    name = re.compile(r"^(?:rule|use rule \w+ as) (\w+)", re.MULTILINE)
+    rules = {rule for path in RULES.glob("*.smk") for rule in name.findall(path.read_text("utf-8"))}
     assert set(table()) <= (rules - {"all"}) | {"others"}
 
 
@@ -129,6 +128,14 @@ def test_predicting_grows_with_queries_and_is_divided_by_shards(config, large):
     trained = work(job("train_expander", expander="t5"), config, large)
     assert trained.flops > 0
     assert trained.checkpoints > 3 * 16 * BERT.weights
+
+
+def test_weighing_is_divided_by_shards(config, large):
+    config["weighers"] = {"deepct": {"base_model": "small", "passage_length": 128, "precision": "fp32"}}
+    whole, third = (
+        work(job("weigh", weigher="deepct", scatteritem=item), config, large) for item in ("1-of-1", "2-of-3")
+    )
+    assert (third.flops, third.disk) == (pytest.approx(whole.flops / 3), pytest.approx(whole.disk / 3))
 
 
 # What follows from a change.
@@ -221,6 +228,11 @@ def test_late_interaction_retrieves_with_all_tokens_of_all_passages(config, docs
     assert (part.disk, part.flops) == (whole.disk / 4, whole.flops / 4)
     search = job("retrieve_tokens", system="late", split="test")
     less = work(search, config, docstrings).flops
+    # Of an index, each token of a query has so many candidates at most.
+    config["systems"]["through"] = {"retrieve": "cross", "ivfpq": {"candidates": 10}}
+    assert work(job("retrieve_ivfpq", system="through", split="test"), config, docstrings).flops < less / 10
+    config["systems"]["through"]["ivfpq"]["candidates"] = 10**6
+    assert work(job("retrieve_ivfpq", system="through", split="test"), config, docstrings).flops == less
     config["rerankers"]["cross"]["dimension"] = 64
     assert less / work(search, config, docstrings).flops == pytest.approx(2, rel=0.05)
 
@@ -267,6 +279,15 @@ def test_only_a_long_training_leaves_checkpoints_meanwhile(config, facts, large)
 
 
 # From measurements.
+
+
+def test_the_explorer_has_one_run_in_memory_at_a_time(config, large):
+    """As measured: 901 MB with six runs of 244 MB each, 911 MB with two."""
+    texts = replace(large, passages=Texts(552_614, 56.0, 6), queries={"test": Texts(6_980, 6.0, 4)})
+    one = job("explorer", split="test")
+    two, six = (estimate(one, runs * 244 + 140, config | {"depth": 1_000}, texts, REFERENCE) for runs in (2, 6))
+    assert two.memory == six.memory == pytest.approx(905, rel=0.1)
+    assert (two.seconds, six.seconds) == (pytest.approx(12.7, rel=0.3), pytest.approx(23.0, rel=0.3))
 
 
 def planned(*names, folder, config, facts):

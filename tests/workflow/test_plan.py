@@ -293,6 +293,7 @@ def test_what_was_never_made_is_not_made_yet(call, fresh):
         ("results", "workflow.plan --run"),
         ("results FORCE=1", "workflow.plan --force"),
         ("plan", "workflow.plan"),
+        ("plan MACHINE=h200", "workflow.plan --machine h200"),
         ("why", "workflow.why"),
         ("why TARGET=a/b", "workflow.why a/b"),
         ("accept RULES=train", "workflow.accept train"),

@@ -1,5 +1,6 @@
 """What a machine must have before anything runs: each thing that is missing is one line with its remedy."""
 
+import importlib.util
 import json
 import os
 import re
@@ -166,6 +167,20 @@ def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(preflight, "JAVA_PATIENCE", 0.2)
     monkeypatch.setattr(preflight, "java_home", lambda: write_java(tmp_path / "java", "exec sleep 60"))
     assert "timed out" in one(preflight.check_java([job("bm25")]))
+
+
+# faiss.
+
+
+@pytest.mark.parametrize("rule", ["ivfpq", "audit_tokens", "retrieve_ivfpq"])
+def test_faiss_is_looked_for_where_a_job_uses_it(monkeypatch, rule):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert preflight.check_faiss([job("retrieve_tokens"), job("hnsw")]) == []
+    assert one(preflight.check_faiss([job(rule)])) == (
+        "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss-cpu==1.15.1`"
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert preflight.check_faiss([job(rule)]) == []
 
 
 # GPUs.

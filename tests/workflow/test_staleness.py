@@ -95,7 +95,7 @@ def tree(built, tmp_path_factory):
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
     pretend(folder, weighed_config(config, "tiny/model", COMMIT))
-    pretend(folder, late_config(config))
+    pretend(folder, late_config(config, indexed=True))
     pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25})
     return folder
 
@@ -204,6 +204,7 @@ OTHERWISE = {
     ("bm25", "b"),
     # Of a call by hand: no loss, no differences.
     ("audit", "measures"),
+    ("audit_tokens", "measures"),
     ("report", "baseline"),
     # A line of predictions has as many as it has.
     ("import_expansions", "queries"),

@@ -20,7 +20,7 @@ from cort.formats.schemas import Validator, explain, is_name, place_of, strange_
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.system.errors import InputError
 from workflow.experiment.config import BM25, CHANGES, Config, evaluated_splits, kind_of, schema_of
 from workflow.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
@@ -84,7 +84,7 @@ def complete(config: Config, source: str) -> Config:
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in config["systems"].values():
-        if GRAPHS.get(kind := kind_of(config, system)) and system[kind][GRAPHS[kind].parameter] == "auto":
+        if INDEXES.get(kind := kind_of(config, system)) and system[kind][INDEXES[kind].parameter] == "auto":
             system[kind].setdefault("recall", RECALL)
         if "fuse" in system:
             _keep_settings(system["fuse"])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 
 Config: TypeAlias = dict[str, Any]
 
@@ -26,13 +26,13 @@ CHANGES = {"expanders": "expand", "weighers": "weigh"}
 
 
 def kind_of(config: Config, system: Config) -> str:
-    """Tell how a system's run is made: bm25, late_interaction, exact, onng, hnsw, interleave, fuse, rerank or run."""
+    """Tell how a system's run is made: bm25, late_interaction, exact, an index, interleave, fuse, rerank or run."""
     if "retrieve" not in system:
         return next(kind for kind in KINDS if kind in system)
     if system["retrieve"] in config["lexical"]:
         return "bm25"
     if system["retrieve"] in token_encoders(config):
-        return LATE_INTERACTION
+        return next((kind for kind in TOKEN_INDEXES if kind in system), LATE_INTERACTION)
     return next((kind for kind in GRAPHS if kind in system), "exact")
 
 
@@ -41,6 +41,16 @@ def token_encoders(config: Config) -> list[str]:
     rerankers = {name: one or {} for name, one in config.get("rerankers", {}).items()}
     late = [name for name, one in rerankers.items() if one.get("kind") == LATE_INTERACTION]
     return [name for name in late if name not in config["encoders"]]
+
+
+def entries(config: Config, section: str) -> list[tuple[str, Config]]:
+    """List the parts of a section that have the right shape, with their names."""
+    return [(name, entry) for name, entry in config[section].items() if entry is not None]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Join names for a message."""
+    return ", ".join(names) or "nothing"
 
 
 def any_of(names: Iterable[str]) -> str:

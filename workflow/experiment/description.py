@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import Config, kind_of, parts_of, tuned_by
 
 # How an index says that its texts are other than the passages.
@@ -20,13 +20,12 @@ def describe(config: Config, name: str) -> str:
             return f"BM25, Anserini{made}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
         case "late_interaction":
             return f"late interaction {system['retrieve']}, exact search"
+        case "ivfpq":
+            return f"late interaction {system['retrieve']}, IVF-PQ with {_describe_width(system, 'ivfpq')}"
         case "exact":
             return f"encoder {system['retrieve']}, exact search"
         case "onng" | "hnsw" as kind:
-            key = GRAPHS[kind].parameter
-            width = system[kind][key]
-            how = f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
-            return f"encoder {system['retrieve']}, {kind.upper()} with {how}"
+            return f"encoder {system['retrieve']}, {kind.upper()} with {_describe_width(system, kind)}"
         case "interleave":
             return f"{' and '.join(system['interleave'])} interleaved"
         case "fuse":
@@ -38,6 +37,12 @@ def describe(config: Config, name: str) -> str:
             return how if system["weight"] == 1 else f"{how}, its weight {system['weight']:g}"
         case _:
             return "published run"
+
+
+def _describe_width(system: Config, kind: str) -> str:
+    key = INDEXES[kind].parameter
+    width = system[kind][key]
+    return f"recall {system[kind]['recall']:g} of exact search" if width == "auto" else f"{key} {width}"
 
 
 def _describe_fusion(fusion: Config) -> str:

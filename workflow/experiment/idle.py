@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import Config
 from workflow.experiment.models import LEARNERS, MODELS, released_name
 
@@ -34,8 +35,8 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     yield from _of_lexical(sections)
     for name, system in mappings(sections.get("systems", {})).items():
         for kind, part in mappings(system).items():
-            if kind in GRAPHS and "recall" in part and part.get(GRAPHS[kind].parameter) != "auto":
-                found = f"found recall without `{GRAPHS[kind].parameter}: auto`"
+            if kind in INDEXES and "recall" in part and part.get(INDEXES[kind].parameter) != "auto":
+                found = f"found recall without `{INDEXES[kind].parameter}: auto`"
                 yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
         yield from _of_merge(f"systems.{name}", system)
     for section, (_, source) in LEARNERS.items():
@@ -54,9 +55,9 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
 def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
     """Find settings of re-rankers that their kind, word vectors or loss do not take."""
     keys = schema["properties"]["rerankers"]["additionalProperties"]["properties"]
-    defaults = {key: part.get("default") for key, part in keys.items()}
     for name, reranker in rerankers.items():
-        place, changed = f"rerankers.{name}", {key for key in reranker if reranker[key] != defaults.get(key)}
+        place = f"rerankers.{name}"
+        changed = {key for key in reranker if not _is_default(reranker[key], keys.get(key, {}))}
         own = OF_KIND.get(reranker.get("kind", CROSS_ENCODER), changed)
         for key in sorted(changed.difference(own)):
             kinds = " or ".join(f"`kind: {kind}`" for kind, names in OF_KIND.items() if key in names)
@@ -67,6 +68,13 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
             yield f"{place}.dimension: {found}, expected it with `word_vectors: new`; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _is_default(value: Any, schema: Config) -> bool:
+    """Tell whether a value, or all values of a section, are the schema's defaults."""
+    if isinstance(value, dict) and "properties" in schema:
+        return all(_is_default(inner, schema["properties"].get(key, {})) for key, inner in value.items())
+    return bool(value == schema.get("default"))
 
 
 def _of_lexical(sections: Config) -> Iterator[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import CHANGES, TRAINING_SPLITS, Config
+from workflow.experiment.config import CHANGES, TRAINING_SPLITS, Config, entries, listed
 from workflow.experiment.downloads import check_suffix
 from workflow.experiment.idle import ORIGINS
 from workflow.experiment.models import released_model
-from workflow.experiment.systems import check_measures, entries, listed
+from workflow.experiment.systems import check_measures
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
 SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import (
     TRAINING_SPLITS,
     Config,
@@ -148,13 +148,13 @@ def named_models(config: Config) -> dict[str, tuple[str, str]]:
     }
 
 
-def graphs_of(config: Config, split: str) -> list[tuple[str, str]]:
-    """List the graph indexes that some system searches on a split, as (encoder, kind of the index)."""
+def indexes_of(config: Config, split: str) -> list[tuple[str, str]]:
+    """List the indexes that some system searches on a split, as (encoder or re-ranker, kind of the index)."""
     return list(
         dict.fromkeys(
             (system["retrieve"], kind)
             for name, system in config["systems"].items()
-            if (kind := kind_of(config, system)) in GRAPHS and split in splits_of(config, name)
+            if (kind := kind_of(config, system)) in INDEXES and split in splits_of(config, name)
         )
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, INDEXES
 from workflow import inputs, paths
 from workflow.experiment.config import (
     Config,
@@ -83,9 +83,9 @@ def _opened(config: Config, name: str, shards: Shards) -> Iterator[str]:
     elif "retrieve" in system:
         for section, model in own_models(config, system):
             yield from shards(section, model)
-        if kind in GRAPHS:
+        if kind in INDEXES:
             yield paths.at(paths.GRAPH, config, index=kind, encoder=system["retrieve"]) + "meta.json"
-            if system[kind][GRAPHS[kind].parameter] == "auto":
+            if system[kind][INDEXES[kind].parameter] == "auto":
                 yield inputs.audit_of(config, name)
 
 
@@ -132,15 +132,24 @@ def _system(config: Config, name: str) -> dict[str, Any]:
             found = {"kind": "rerank", "candidates": system["rerank"], "reranker": system["reranker"], "depth": depth}
             return found | _tuned(config, name) | ({} if system.get("weight", 1) == 1 else {"weight": system["weight"]})
         case kind if kind in GRAPHS:
-            encoder = system["retrieve"]
-            width = system[kind][GRAPHS[kind].parameter]
-            auto = {"audit": inputs.audit_of(config, name), "recall": system[kind].get("recall")}
-            index = paths.at(paths.GRAPH, config, index=kind, encoder=encoder).rstrip("/")
-            return {"kind": kind, "encoder": encoder, "index": index} | (auto if width == "auto" else {"width": width})
+            return {"kind": kind, "encoder": system["retrieve"]} | _search(config, name, kind)
+        case "ivfpq" as kind:
+            found = {"kind": kind, "token_encoder": system["retrieve"], "per_token": system[kind]["candidates"]}
+            return found | _search(config, name, kind)
         case "late_interaction":
             return {"kind": "late_interaction", "token_encoder": system["retrieve"]}
         case kind:
             return {"kind": kind, "encoder": system["retrieve"]}
+
+
+def _search(config: Config, name: str, kind: str) -> dict[str, Any]:
+    """Say which index a system searches, and how widely."""
+    system = config["systems"][name]
+    width = system[kind][INDEXES[kind].parameter]
+    index = {"index": paths.at(paths.GRAPH, config, index=kind, encoder=system["retrieve"]).rstrip("/")}
+    if width != "auto":
+        return index | {"width": width}
+    return index | {"audit": inputs.audit_of(config, name), "recall": system[kind].get("recall")}
 
 
 def _tuned(config: Config, name: str) -> dict[str, str]:

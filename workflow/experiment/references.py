@@ -15,6 +15,7 @@ from workflow.experiment.config import (
     KINDS,
     Config,
     compared,
+    entries,
     evaluated_splits,
     parts_of,
     ranked_splits,
@@ -43,7 +44,6 @@ from workflow.experiment.systems import (
     check_models,
     check_once,
     check_systems,
-    entries,
 )
 
 CROSS_ENCODER = "cross_encoder"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import TRAINING_SPLITS, Config, evaluated_splits, ranked_splits
-from workflow.experiment.systems import check_measures, entries, listed
+from workflow.experiment.config import TRAINING_SPLITS, Config, entries, evaluated_splits, listed, ranked_splits
+from workflow.experiment.systems import check_measures
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 

@@ -9,38 +9,29 @@ from collections.abc import Iterable, Iterator
 from cort.formats.schemas import check_name
 from cort.models.settings import REVISION, T5
 from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import shorten
 from cort.training.settings import leaves_out, needs_teacher
 from workflow.experiment.config import (
     KINDS,
-    LATE_INTERACTION,
     TRAINING_SPLITS,
     Config,
+    entries,
+    listed,
     parts_of,
     ranked_splits,
-    token_encoders,
     tuned_by,
 )
 from workflow.experiment.downloads import check_triples
 from workflow.experiment.models import LEARNERS, MODELS, is_trained, place_of_base_model, released_model, sources
+from workflow.experiment.retrieval import check_retrieve
 
 # As cort/evaluation/measures.py knows them.
 MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k and Judged@k"
 MEASURE = re.compile(
     r"(RR|nDCG|AP)(\(judged_only=True\))?|((RR|nDCG|AP|R|P|Success)(\(judged_only=True\))?|Judged)@[1-9][0-9]{0,8}"
 )
-
-
-def entries(config: Config, section: str) -> list[tuple[str, Config]]:
-    """List the parts of a section that have the right shape, with their names."""
-    return [(name, entry) for name, entry in config[section].items() if entry is not None]
-
-
-def listed(names: Iterable[str]) -> str:
-    """Join names for a message."""
-    return ", ".join(names) or "nothing"
 
 
 def check_measures(place: str, names: list[str]) -> Iterator[str]:
@@ -186,13 +177,13 @@ def check_systems(config: Config) -> Iterator[str]:
         if len(kinds) != 1:
             yield f"{place}: found {listed(kinds)}, expected exactly one of {listed(KINDS)}; keep one"
             continue
-        allowed = {"retrieve": {"bm25", *GRAPHS}, "rerank": {"reranker", "depth", "weight", "tune"}}.get(
+        allowed = {"retrieve": {"bm25", *INDEXES}, "rerank": {"reranker", "depth", "weight", "tune"}}.get(
             kinds[0], set()
         )
         for key in system.keys() - {kinds[0]} - allowed:
             yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
         if "retrieve" in system:
-            yield from _check_retrieve(place, name, system, config)
+            yield from check_retrieve(place, name, system, config)
         if "fuse" in system:
             yield from _check_fusion(f"{place}.fuse", system["fuse"])
         if measure := tuned_by(system):
@@ -236,53 +227,6 @@ def _check_published(place: str, run: str | Config | None, splits: list[str]) ->
     for split in run if isinstance(run, dict) else []:
         if split not in splits:
             yield f"{place}: found the split {split!r}, expected one of {listed(splits)}; fix the name"
-
-
-def _check_retrieve(place: str, name: str, system: Config, config: Config) -> Iterator[str]:
-    kinds = [kind for kind in GRAPHS if kind in system]
-    if (index := system["retrieve"]) in config["lexical"]:
-        for kind in kinds:
-            found, fix = f"found {kind} with {index}", "name an encoder or remove it"
-            yield f"{place}.{kind}: {found}, expected it with an encoder; {fix}"
-        return
-    if index in config["rerankers"] and index not in config["encoders"]:
-        yield from _check_late(place, index, system, config["rerankers"][index])
-        return
-    known = [*config["lexical"], *config["encoders"], *token_encoders(config)]
-    yield from check_name(f"{place}.retrieve", index, known)
-    if "bm25" in system:
-        yield f"{place}.bm25: found bm25 with an encoder, expected it with an index under lexical; remove it"
-    if len(kinds) > 1:
-        yield f"{place}: found {listed(kinds)}, expected one of them; make two systems"
-    encoder = config["encoders"].get(system["retrieve"]) or {}
-    for kind in kinds:
-        if encoder.get("similarity") == "inner_product":
-            yield f"{place}.{kind}: found an encoder of inner products, expected one of angles; remove {kind}"
-    if "hnsw" in system:
-        yield from _check_ef(place, name, system["hnsw"]["ef"], config)
-
-
-def _check_late(place: str, name: str, system: Config, reranker: Config | None) -> Iterator[str]:
-    """Check that a re-ranker can retrieve, and without an index of another kind."""
-    if reranker is not None and (kind := reranker["kind"]) != LATE_INTERACTION:
-        expected = f"a re-ranker of the kind {LATE_INTERACTION}, which alone retrieves"
-        yield f"{place}.retrieve: found {name!r}, a {kind}, expected {expected}; name an encoder or change the kind"
-    for key in sorted(system.keys() & {"bm25", *GRAPHS}):
-        expected = "it with an index under lexical" if key == "bm25" else "it with an encoder"
-        yield f"{place}.{key}: found {key} with late interaction, expected {expected}; remove it"
-
-
-def _check_ef(place: str, name: str, ef: int | str, config: Config) -> Iterator[str]:
-    learnt_from = any(
-        is_trained(model) and name in sources(model[source])
-        for section, (_, source) in LEARNERS.items()
-        for _, model in entries(config, section)
-    )
-    key = "training_depth" if learnt_from and config["training_depth"] > config["depth"] else "depth"
-    if isinstance(ef, int) and ef < config[key]:
-        yield f"{place}.hnsw.ef: found {ef}, expected {config[key]} ({key}) or more; raise it or lower {key}"
-    if config["audit"] is not None and (found := max(config["audit"]["efs"])) < config["depth"]:
-        yield f"audit.efs: found {found} at most, expected one of {config['depth']} (depth) or more; add it"
 
 
 def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import yaml
 
 from cort.downloads.catalog import load_catalog
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import TRAINING_SPLITS, Config
 from workflow.planning.dryrun import DryRun, Job
 from workflow.planning.facts import UNKNOWN, Facts
@@ -24,14 +24,11 @@ MB = 1e6
 RECORDED, SCALED, ESTIMATED = "recorded", "scaled", "estimated"
 # An index of BM25 is a folder, of which the workflow names one file.
 INDEX = "/index/manifest.json"
-# Part of a matrix product's speed that a transformer reaches if it is wide, and the width at which it has half of that:
-# what is no product grows with the width, products with its square.
-EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 # Seconds after which a training writes a checkpoint; threads that help.
 CHECKPOINT_SECONDS, THREADS = 600, 8
 # Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
 QUERY, LINE = 65, 22
-RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "import_run")
+RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "retrieve_ivfpq", "merge", "import_run")
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 EXAMPLES |= {f"import_{rule}": found for rule, found in EXAMPLES.items()}
 
@@ -113,6 +110,12 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
     searched = (rule.get("search", 0) + rule.get("search_mb", 0) * read) * _searches(job, config, facts) / 1e3
     units = rule.get("mb", 0) * (read + disk) ** rule.get("power", 1) + searched
     memory, heap = rule.get("memory_mb", 0) * (read + disk), job.resources.get("heap_mb", math.inf)
+    # Of many runs, one at a time.
+    memory += (
+        rule["memory_run_mb"] * size_of_run(job.wildcards["split"], config, facts) / MB
+        if "memory_run_mb" in rule
+        else 0
+    )
     return Cost(
         seconds=cost.seconds + rule["seconds"] + units / workers,
         # Java rarely uses its whole heap.
@@ -124,8 +127,7 @@ def estimate(job: Job, read: float, config: Config, facts: Facts, machine: Machi
 
 def _transformer(job: Job, config: Config, facts: Facts, machine: Machine, workers: float) -> Cost:
     found = work(job, config, facts)
-    speed = machine.flops.get(settings_of(job, config)["precision"], machine.flops["fp32"])
-    reached = EFFICIENCY * speed / (1 + HALF_SPEED_WIDTH / found.width)
+    reached = machine.reached(settings_of(job, config)["precision"], found.width)
     seconds = found.flops / reached / ((job.gpus or 1) if machine.gpus else workers)
     temporary = found.temporary + (found.checkpoints if seconds > CHECKPOINT_SECONDS else 0)
     return Cost(seconds, found.memory / MB, found.disk / MB, temporary / MB)
@@ -135,16 +137,21 @@ def _counted(job: Job, config: Config, facts: Facts) -> float:
     """Bytes of files whose lines can be counted: queries, runs, triples and pairs, weights of a base model."""
     split = job.wildcards.get("split", "train")
     if job.rule in RANKERS:
-        queries, passages = facts.queries[split], facts.passages
-        depth = config["training_depth" if split in TRAINING_SPLITS else "depth"]
-        line = queries.id_characters + passages.id_characters + len(job.wildcards["system"]) + LINE
-        return float(queries.count * min(depth, passages.count) * line)
+        return size_of_run(split, config, facts, job.wildcards["system"])
     if job.rule in EXAMPLES:
         section, size = EXAMPLES[job.rule]
         return size * examples(section, job.wildcards[section[:-1]], split, config, facts)
     if job.rule == "split":
         return QUERY * facts.queries[split].count
     return 4 * facts.models[str(base_model_of(job))].weights if job.rule in PROVIDERS else 0
+
+
+def size_of_run(split: str, config: Config, facts: Facts, tag: str = "system") -> float:
+    """Count the bytes of a ranker's run of a split."""
+    queries, passages = facts.queries[split], facts.passages
+    depth = config["training_depth" if split in TRAINING_SPLITS else "depth"]
+    line = queries.id_characters + passages.id_characters + len(tag) + LINE
+    return float(queries.count * min(depth, passages.count) * line)
 
 
 def _searches(job: Job, config: Config, facts: Facts) -> float:
@@ -154,8 +161,8 @@ def _searches(job: Job, config: Config, facts: Facts) -> float:
         case "bm25_tune":
             tune = config["lexical"][job.wildcards["lexical"]]["tune"]
             return float(min(tune["samples"] * tune["sample_size"], count) * len(tune["k1"]) * len(tune["b"]))
-        case "audit":
-            widths = config["audit"][f"{GRAPHS[job.wildcards['index']].parameter}s"]
+        case "audit" | "audit_tokens":
+            widths = config["audit"][INDEXES[job.wildcards["index"]].audited]
             return float(min(config["audit"]["queries"] or count, count) * len(widths))
         case "latency":
             # Each system is searched twice with single queries and twice in batches.

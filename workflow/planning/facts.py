@@ -81,6 +81,15 @@ class Facts:
         return min((self.triples[source["file"]], *(source[key] or math.inf for key in ("limit", "sample"))))
 
 
+# Models of the hub whose config.json is known without asking for it.
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096}
+KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "albert/albert-base-v2": {"model_type": "albert", "embedding_size": 128, "vocab_size": 30_000},
+    "google-bert/bert-large-uncased": LARGE,
+    "google/electra-large-discriminator": LARGE,
+}
+
+
 # The default experiment before it has run: docstrings of Python 3.11 and of the locked packages.
 PYDOCS = Texts(36_467, 847, 49.6)
 PYDOCS_QUERIES = Texts(32_643, 68, 51.2)
@@ -148,7 +157,15 @@ def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
     if pydocs is not None:
         return replace(PYDOCS_QUERIES, count=pydocs.get(f"{split}_queries", PYDOCS_QUERIES.count))
     texts = _all_of([_read_raw(name, config, folder) for name in one_or_more(settings["queries"])])
-    return replace(texts, count=min(texts.count, settings.get("sample", texts.count)))
+    most = min(settings.get("sample", math.inf), _judgements(settings, config, folder))
+    return replace(texts, count=min(texts.count, most))
+
+
+def _judgements(settings: Config, config: Config, folder: Path) -> float:
+    """Count the judgements of a split that drops queries without any: it has no more queries; infinite if unknown."""
+    if "qrels" not in settings or settings.get("unjudged_queries") == "keep":
+        return math.inf
+    return sum(_read_raw(name, config, folder).count or math.inf for name in one_or_more(settings["qrels"]))
 
 
 def _all_of(files: Sequence[Texts]) -> Texts:
@@ -181,7 +198,7 @@ def model_from(settings: Mapping[str, Any]) -> Model:
 
 
 def _model_of(model: Config, folder: Path) -> Model:
-    """Describe a base model of the config; one from a hub is taken for a BERT-base until it is there."""
+    """Describe a base model of the config; one from a hub is what is known of it, or a BERT-base, until it is there."""
     if "architecture" in model:
         return model_from({**model["architecture"], "vocab_size": model["vocabulary_size"]})
     from huggingface_hub import try_to_load_from_cache
@@ -193,4 +210,4 @@ def _model_of(model: Config, folder: Path) -> Model:
             path = try_to_load_from_cache(model["pretrained"], "config.json", revision=model.get("revision"))
         return model_from(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, HFValidationError):
-        return model_from({})
+        return model_from(KNOWN.get(model["pretrained"], {}))

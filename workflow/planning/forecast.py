@@ -68,6 +68,7 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     if local:
         problems += preflight.check_memory(largest.job.name, largest.cost.memory, memory)
         problems += preflight.check_java(jobs)
+        problems += preflight.check_faiss(jobs)
         problems += preflight.check_gpus(jobs, config, machine.gpus)
         notes += _notes_on_machine(machine, listed, peak, memory)
         places = f"{cores} cores" + (f" and {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else "")
@@ -81,7 +82,7 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     needed = f"{in_units(largest.cost.memory)} of memory for the largest"
     line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
     heading = f"{config['dataset']}: {count} would run."
-    table = f"{heading}\n\n{_table(predictions)}\n{total}\n\n{EXPLANATION}\n{_trainings(jobs, config)}{said}"
+    table = f"{heading}\n\n{stages_table(predictions)}\n{total}\n\n{EXPLANATION}\n{_trainings(jobs, config)}{said}"
     return Forecast(table, line, problems)
 
 
@@ -125,7 +126,7 @@ def _trainings(jobs: Sequence[Job], config: Config) -> str:
     return "".join(f"\n{textwrap.fill(text, COLUMNS, subsequent_indent='  ')}\n" for text in texts)
 
 
-def _table(predictions: Sequence[Prediction]) -> str:
+def stages_table(predictions: Sequence[Prediction]) -> str:
     """Tell what each stage costs, in at most `COLUMNS` columns."""
     stages: dict[str, list[Prediction]] = {}
     for each in predictions:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 # Of a measurement: seconds at least, and rows of the matrices.
 SECONDS, ROWS = 0.15, {"cpu": 512, "cuda": 4096}
+# Part of a matrix product's speed that a transformer reaches if it is wide, and the width at which it has half of that:
+# what is no product grows with the width, products with its square.
+EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,11 @@ class Machine:
     cores: int
     flops: Mapping[str, float]
     gpus: int = 0
+
+    def reached(self, precision: str, width: int) -> float:
+        """Operations per second of a transformer of that width on one core, or on a GPU if any."""
+        speed = self.flops.get(precision, self.flops["fp32"])
+        return EFFICIENCY * speed / (1 + HALF_SPEED_WIDTH / width)
 
 
 def measure(precisions: Iterable[str], cores: int, gpus: int) -> Machine:

@@ -10,7 +10,7 @@ rule import_term_weights:
     wildcard_constraints:
         weigher=names_with_file(config, "weighers"),
     resources:
-        mem_mb=growing(3000, per_mb=1),
+        mem_mb=growing(3000),
         runtime=growing(120),
     message:
         "Take in the weighted documents {wildcards.weigher}"
@@ -81,7 +81,7 @@ rule weigh:
         model=weights("weighers"),
         tokens=tokens("weighers.{weigher}", "passages"),
     output:
-        paths.TERM_WEIGHTS,
+        paths.TERM_WEIGHTS_SHARD,
     wildcard_constraints:
         weigher=names_with_file(config, "weighers", has_file=False),
     threads: GPU_THREADS
@@ -92,19 +92,20 @@ rule weigh:
     params:
         model=subpath(input.model, parent=True),
         options=options(among("weighers.{weigher}", "passage_length", "scale", "square_root", "precision")),
+        # All shards in one folder: blocks are the same however many shards there are.
         checkpoints=f"{paths.CHECKPOINTS}/term_weights/{{weigher}}",
     message:
-        "Weigh the terms of the passages with {wildcards.weigher}"
+        "Weigh the terms of the passages with {wildcards.weigher}, shard {wildcards.scatteritem}"
     shell:
-        "python -m cort.weigh --model {params.model:q} --tokens {input.tokens:q} {params.options:q}"
-        " --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
+        "python -m cort.weigh --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
+        " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule bm25_index:
     input:
         passages=paths.PASSAGES,
-        expansions=expansions,
-        term_weights=partial(inputs.term_weights, config),
+        expansions=changes("expanders", paths.EXPANSIONS, paths.EXPANSION_SHARD),
+        term_weights=changes("weighers", paths.TERM_WEIGHTS, paths.TERM_WEIGHTS_SHARD),
     output:
         # One named file: the time of a folder changes when it is copied, and nothing compares its content.
         paths.LEXICAL_INDEX,

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from workflow import inputs, paths, report_inputs, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import (
+    CHANGES,
     FUSION_KINDS,
     LATE_INTERACTION,
     any_of,
+    kind_of,
     names_of_kind,
     names_with_file,
     published_run,
@@ -72,15 +74,27 @@ SHARDS = fix_shards(
     ],
     default=max(MACHINE.gpus or 0, 1),
 )
-EXPANSION_SHARDS = fix_shards(
+
+
+def shards_of_changes(section, *folders):
+    """Number of shards in which the models of a section change the texts of indexes."""
+    names = [{section.removesuffix("s"): name} for name in used_by_indexes(config, section)]
+    folders = [paths.at(folder, config, **name) for folder in folders for name in names]
+    return fix_shards(workflow, CHANGES[section], folders, default=max(MACHINE.gpus or 0, 1))
+
+
+EXPANSION_SHARDS = shards_of_changes("expanders", paths.EXPANSIONS_FOLDER, paths.EXPANSION_SCORES_FOLDER)
+WEIGHING_SHARDS = shards_of_changes("weighers", paths.TERM_WEIGHTS_FOLDER)
+RETRIEVAL_PARTS = fix_shards(
     workflow,
-    "expand",
+    "retrieve",
     folders=[
-        paths.at(path, config, expander=name)
-        for path in (paths.EXPANSIONS_FOLDER, paths.EXPANSION_SCORES_FOLDER)
-        for name in used_by_indexes(config, "expanders")
+        paths.at(paths.RANKINGS_FOLDER, config, split=split, system=name)
+        for split in config["splits"]
+        for name, system in config["systems"].items()
+        if kind_of(config, system) == "exact"
     ],
-    default=max(MACHINE.gpus or 0, 1),
+    default=1,
 )
 GPU_THREADS = MACHINE.threads
 
@@ -96,7 +110,7 @@ wildcard_constraints:
     expander="[^/]+",
     lexical=any_of(config["lexical"]),
     source="[^/]+",
-    index="|".join(GRAPHS),
+    index="|".join(INDEXES),
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
 
@@ -157,24 +171,32 @@ def shards_for(section):
     return lambda wildcards: shards_of(section, setting("systems.{system}.retrieve")(wildcards))
 
 
-def expansions(wildcards):
-    """Queries that are appended to the passages of an index, if any are: as predicted, or what a filter leaves."""
-    name = inputs.expander(config, wildcards)
-    if name is not None and "filter" in config["expanders"][name]:
-        return [paths.at(paths.FILTERED_EXPANSIONS, config, expander=name)]
-    return predicted(name) if name else []
+def changes(section, whole, shard):
+    """What changes the texts of an index, if anything of a section does: a file, or a model's shards, or a filter's."""
+
+    def get(wildcards):
+        name = config["lexical"][wildcards.lexical].get(CHANGES[section])
+        if name is None:
+            return []
+        if "filter" in config[section][name]:
+            return [paths.at(paths.FILTERED_EXPANSIONS, config, expander=name)]
+        return made(section, name, whole, shard)
+
+    return get
 
 
-def predicted(expander):
-    """Queries of the passages as an expander predicted them: those of a file, or a model's shards."""
-    if "file" in config["expanders"][expander]:
-        return [paths.at(paths.EXPANSIONS, config, expander=expander)]
-    return gather.expand(paths.at(paths.EXPANSION_SHARD, config, expander=expander, scatteritem="{scatteritem}"))
+def made(section, name, whole, shard):
+    """What an entry of a section makes: a file, or a model's shards."""
+    named = {section.removesuffix("s"): name}
+    if "file" in config[section][name]:
+        return [paths.at(whole, config, **named)]
+    gathered = getattr(gather, CHANGES[section])
+    return gathered(paths.at(shard, config, **named, scatteritem="{scatteritem}"))
 
 
 def queries_to_filter(wildcards):
     """Queries of a job's expander as they were predicted."""
-    return predicted(wildcards.expander)
+    return made("expanders", wildcards.expander, paths.EXPANSIONS, paths.EXPANSION_SHARD)
 
 
 def scores_of_predicted(wildcards):

@@ -109,6 +109,26 @@ def test_a_released_model_weighs_as_transformers_does(world, released, tmp_path,
     assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, too_long)
 
 
+@pytest.mark.parametrize("shards", [2, 3])
+def test_the_shards_are_the_whole(world, released, tmp_path, monkeypatch, shards):
+    """Blocks of 10 passages."""
+    monkeypatch.setattr(weigh, "BLOCK", 10)
+    assert take_in(released, tmp_path / "model") == 0
+    write_passages(tmp_path / "passages.parquet", world.texts)
+    files = ["--texts", tmp_path / "passages.parquet", "--output", tmp_path / "tokens.arrow"]
+    assert tokenize.main([str(word) for word in ("--tokenizer", tmp_path / "model", *files)]) == 0
+
+    def rows(shard):
+        options = options_of(tmp_path, "--passage-length", 20, "--shard", shard, "--checkpoints", tmp_path / "kept")
+        assert weigh.main(options) == 0
+        return tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
+
+    parts = [rows(f"{number}-of-{shards}") for number in range(1, shards + 1)]
+    assert all(parts)
+    assert [row for part in parts for row in part] == rows("1-of-1")
+    assert not (tmp_path / "kept").exists()
+
+
 def test_models_that_do_not_weigh_words_are_refused(released, tmp_path, complaint):
     def broken(name, change):
         folder = tmp_path / name

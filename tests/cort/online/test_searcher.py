@@ -68,6 +68,7 @@ def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
             "1e.300 at systems.bm25.k1, expected a number from 0 to 1000",
         ),
         ({"graph": {"kind": "hnsw", "encoder": "encoder", "index": "i", "width": 0.5}}, "ef 0.5, expected a whole"),
+        ({"i": {"kind": "ivfpq", "encoder": "encoder", "index": "i", "width": 1}}, "of kind ivfpq with encoder, index"),
         ({"graph": {"kind": "onng", "encoder": "encoder", "index": "i", "width": True}}, "true at systems.graph.width"),
         (
             {"reranked": {"kind": "rerank", "candidates": "bm25", "reranker": "reranker", "depth": 0}},

@@ -1,0 +1,159 @@
+"""The first pass of exact search in single precision: products of all passages with some queries, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from threadpoolctl import ThreadpoolController
+from torch import Tensor
+
+from cort.retrieval.topk import FEW, GROUP, Scores, sample_step
+from cort.retrieval.vectors import Block, Vectors, as_tensor
+from cort.system.errors import input_error
+
+# Scores held at once: 128 MB, or 8 MB for what is looked at again at once, as a processor's caches hold.
+SCORES_AT_ONCE, IN_CACHE = 1 << 25, 1 << 21
+# Numbers in a tensor on a GPU: small ones would take longer to start than to multiply.
+NUMBERS_PER_TENSOR = 1 << 28
+# Products of longer vectors could exceed single precision.
+LONGEST = 1e18
+UNIT_ROUNDOFF = 2.0**-24
+# The source of queries, in messages.
+QUERIES = "the queries' embeddings"
+
+
+class Products:
+    """Blocks of passages, in order and without gaps, on one device."""
+
+    def __init__(self, blocks: Sequence[Block], device: str, few: Few, source: str) -> None:
+        self._device, self._source = device, source
+        self._arrays = [vectors for _, vectors in blocks]
+        self._few = few
+        self._scores: Tensor | None = None
+        self._blocks = [(first, as_tensor(vectors)) for first, vectors in blocks]
+        if device != "cpu":
+            self._blocks = list(_on_device(self._blocks, device))
+        self.count = sum(len(vectors) for vectors in self._arrays)
+        self._step = sample_step(self.count)
+        self._sample: Tensor | None = None
+        self._longest: dict[int, float] = {}
+
+    def sampled(self, queries: Tensor) -> Tensor:
+        """Multiply queries of shape (queries, e) with a sample of the passages; returns (queries, sample)."""
+        if self._sample is None:
+            parts = [vectors[-first % self._step :: self._step].float() for first, vectors in self._blocks]
+            self._sample = torch.cat(parts).to(self._device)
+        return queries @ self._sample.T
+
+    def scores(self, queries: Tensor) -> Iterator[Scores]:
+        """Multiply queries of shape (queries, e), on the device, with all passages; room for scores is used again."""
+        norms = vector_norms(queries, QUERIES).T  # (1, queries)
+        units = torch.ones_like(norms)
+        few = self._device == "cpu" and len(queries) <= FEW
+        at_once = SCORES_AT_ONCE if few or self._device != "cpu" else IN_CACHE
+        for batch in _batches(self._blocks, at_once // len(queries)):
+            count = sum(len(self._blocks[number][1]) for number in batch)
+            scores = self._room(-(-count // GROUP) * GROUP, len(queries))
+            scores[count:] = -math.inf
+            self._multiply(queries, batch, scores, few=few)
+            longest = max(self._longest[number] for number in batch)
+            values = scores.view(GROUP, -1, len(queries))
+            yield Scores(self._blocks[batch.start][0], values, units, _margins(norms, longest, queries.shape[1]))
+
+    def _multiply(self, queries: Tensor, batch: range, scores: Tensor, *, few: bool) -> None:
+        """Write the products of some blocks with queries of shape (queries, e) to scores of shape (rows, queries)."""
+        start = 0
+        for number in batch:
+            vectors = self._blocks[number][1]
+            if number not in self._longest:
+                norms = vector_norms(vectors.to(self._device, torch.float32), self._source)
+                self._longest[number] = float(norms.max())
+            if not few:
+                part = scores[start : start + len(vectors)]  # (rows, queries)
+                torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
+            start += len(vectors)
+        if few:
+            self._few.multiply(self._arrays[batch.start : batch.stop], queries.numpy(), scores.numpy())
+
+    def _room(self, rows: int, queries: int) -> Tensor:
+        """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
+        if self._scores is None or len(self._scores) < rows * queries:
+            self._scores = torch.empty(rows * queries, device=self._device)
+        return self._scores[: rows * queries].view(rows, queries)
+
+
+class Few:
+    """Products of vectors with few queries, one query at a time."""
+
+    def __init__(self, threads: int, *, by_dimension: bool) -> None:
+        self._threads = threads
+        self._product = np.matmul if by_dimension else np.vecdot
+        self._libraries = ThreadpoolController()
+        # Kept: to start threads for each query would take longer than to search a small collection.
+        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+
+    def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
+        """Write to scores of shape (rows of all blocks, queries), in threads that take block after block."""
+        starts = [0, *itertools.accumulate(len(vectors) for vectors in blocks)]
+        # One for all threads, so that none waits long for another.
+        places = iter(range(len(blocks)))
+
+        def work() -> None:
+            for place in places:
+                for column, query in enumerate(queries):
+                    self._product(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
+
+        # Threads of NumPy's library would spin for a while after each product, on the processors the next step needs.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            helpers = [self._pool.submit(work) for _ in range(self._threads - 1)] if self._pool else []
+            work()
+            for done in helpers:
+                done.result()
+
+
+def rounding(dimension: int) -> float:
+    """Bound the error of an inner product in single precision, as a share of the product of the lengths.
+
+    With e terms it is below e u / (1 - e u), u = 2^-24, in whatever order they are summed; 8 more and 1 % cover the
+    rounding of exact scores and of the lengths.
+    """
+    return 1.01 * (dimension + 8) * UNIT_ROUNDOFF
+
+
+def _margins(norms: Tensor, longest: float, dimension: int) -> Tensor:
+    margins: Tensor = 2 * rounding(dimension) * longest * norms  # (1, queries)
+    return margins
+
+
+def vector_norms(vectors: Tensor, source: str) -> Tensor:
+    """Return the lengths of vectors, (rows, 1); refuse such as are not finite, or too long."""
+    norms: Tensor = vectors.norm(dim=1, keepdim=True)
+    if not bool((norms < LONGEST).all()):
+        found = "a vector with numbers that are not finite"
+        raise input_error(source, found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
+    return norms
+
+
+def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:
+    """Join blocks to large ones, and keep these on the device if they take half of its free memory at most."""
+    numbers = sum(vectors.numel() for _, vectors in blocks)
+    keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
+    for batch in _batches(blocks, NUMBERS_PER_TENSOR // blocks[0][1].shape[1]):
+        joined = torch.cat([blocks[number][1] for number in batch])
+        yield blocks[batch.start][0], joined.to(device, torch.float32) if keep else joined
+
+
+def _batches(blocks: Sequence[tuple[int, Tensor]], rows: int) -> Iterator[range]:
+    """Divide blocks into batches of at most so many rows, or of one block; numbers of the blocks of each."""
+    start = count = 0
+    for number, (_, vectors) in enumerate(blocks):
+        if number > start and count + len(vectors) > rows:
+            yield range(start, number)
+            start, count = number, 0
+        count += len(vectors)
+    yield range(start, len(blocks))

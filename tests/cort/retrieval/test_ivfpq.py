@@ -1,0 +1,276 @@
+"""IVF-PQ indexes of token vectors: candidates against brute force, scores against exact search."""
+
+import itertools
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from cort import ivfpq as stage
+from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
+from cort.retrieval.ivfpq import (
+    IvfPqSearch,
+    chunks,
+    default_lists,
+    default_sample,
+    draw,
+    fingerprint_of,
+    open_ivfpq,
+    single_threaded,
+)
+from cort.retrieval.max_similarity import TokenIndex
+from cort.retrieval.token_scores import QueryVectors
+
+DIMENSION, COUNT = 8, 400
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    yield
+    torch.set_num_threads(1)
+
+
+def make(generator, count=COUNT, clusters=60, noise=0.2, empty=True):
+    """Passages whose tokens lie about some centres, some without any; queries of such tokens."""
+    centres = generator.standard_normal((clusters, DIMENSION))
+
+    def text(tokens):
+        found = centres[generator.integers(clusters, size=tokens)] + noise * generator.standard_normal(
+            (tokens, DIMENSION)
+        )
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    sizes = generator.integers(0 if empty else 1, 9, count)
+    passages = [text(size).astype(np.float16) for size in sizes]
+    queries = []
+    for size in generator.integers(1, 6, 12):
+        queries.append(QueryVectors(text(size).astype(np.float32), generator.uniform(0.1, 2, size).astype(np.float32)))
+    return passages, queries
+
+
+def write(folder, passages, similarity="cosine", bounds=(), batch=64, model="m", prefix="d"):
+    folder.mkdir(exist_ok=True)
+    origin, paths = Origin(DIMENSION, 24, similarity, model), []
+    edges = [0, *bounds, len(passages)]
+    for start, end in itertools.pairwise(edges):
+        batches = []
+        for at in range(start, end, batch):
+            some = passages[at : min(at + batch, end)]
+            ids = pa.array([f"{prefix}{number * 37 % len(passages)}" for number in range(at, at + len(some))])
+            batches.append(to_batch(ids, np.concatenate(some), np.array([len(one) for one in some])))
+        paths.append(folder / f"{start}.arrow")
+        write_token_shard(paths[-1], batches, origin, end - start)
+    return paths
+
+
+def options(paths, output, **changes):
+    named = {"bytes": 4, "lists": 20, "output": output, **changes}
+    words = [str(word) for name, value in named.items() for word in (f"--{name}", value)]
+    return [*words, "--passages", *map(str, paths)]
+
+
+def build(paths, output, **changes):
+    pytest.importorskip("faiss")
+    assert stage.main(options(paths, output, **changes)) == 0
+    return output
+
+
+def opened(paths, folder):
+    shards = open_token_shards(paths)
+    return open_ivfpq(folder, shards, TokenIndex(shards, shards[0].origin.similarity))
+
+
+def as_bytes(results):
+    return [(scores.tobytes(), places.tobytes()) for scores, places in results]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "l2"])
+def test_all_lists_and_all_vectors_are_exact_search_to_the_last_bit(tmp_path, similarity):
+    passages, queries = make(np.random.default_rng(3))
+    paths = write(tmp_path / "p", passages, similarity)
+    index = opened(paths, build(paths, tmp_path / "index"))
+    exact = index.passages.search(queries, 30)
+    assert as_bytes(IvfPqSearch(index, 20, index.meta.tokens).search(queries, 30)) == as_bytes(exact)
+    assert as_bytes(IvfPqSearch(index, 99, 10**6, threads=3).search(queries, 30)) == as_bytes(exact)
+    everything = index.passages.search(queries, 1000)
+    assert as_bytes(IvfPqSearch(index, 20, index.meta.tokens).search(queries, 1000)) == as_bytes(everything)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "l2"])
+def test_what_is_found_has_its_exact_score_and_more_probes_find_more(tmp_path, similarity):
+    passages, queries = make(np.random.default_rng(4), 2000, empty=False)
+    paths = write(tmp_path / "p", passages, similarity)
+    index = opened(paths, build(paths, tmp_path / "index", lists=64))
+    exact = index.passages.search(queries, 10)
+    everything = [
+        dict(zip(places.tolist(), scores.tolist(), strict=True))
+        for scores, places in index.passages.search(queries, 2000)
+    ]
+    recalls = []
+    for probes in (1, 4, 16, 64):
+        shares = []
+        found = IvfPqSearch(index, probes, 200).search(queries, 10)
+        for (scores, places), (_, best), known in zip(found, exact, everything, strict=True):
+            assert scores.tolist() == [known[place] for place in places.tolist()]
+            assert len(set(places.tolist())) == len(places) == 10
+            shares.append(len({*places.tolist()} & {*best.tolist()}) / 10)
+        recalls.append(np.mean(shares))
+    # Of clustered vectors, 4 of 64 lists have nearly all.
+    assert recalls == sorted(recalls)
+    assert recalls[0] < 1
+    assert recalls[1] > 0.9
+    assert recalls[-1] > 0.98
+
+
+def test_candidates_are_the_passages_of_the_nearest_vectors(tmp_path):
+    """With codes that lose next to nothing, those of the nearest vectors by brute force."""
+    generator = np.random.default_rng(5)
+    words = generator.standard_normal((200, DIMENSION))
+    words /= np.linalg.norm(words, axis=1, keepdims=True)
+    passages = [words[generator.integers(200, size=6)].astype(np.float16) for _ in range(300)]
+    paths = write(tmp_path / "p", passages)
+    # 200 different vectors, as many codewords for each half.
+    index = opened(paths, build(paths, tmp_path / "index", bytes=2, lists=1))
+    query = QueryVectors(words[:1].astype(np.float32), np.ones(1, np.float32))
+    own = [number for number, one in enumerate(passages) if (one == passages_of(words[0])).all(1).any()]
+    wanted = sum(int((one == passages_of(words[0])).all(1).sum()) for one in passages)
+    scores, places = index.search(query, 1, wanted, 100)
+    assert sorted(index.passages.ids(places)) == sorted(f"d{number * 37 % 300}" for number in own)
+    assert scores == pytest.approx(1, abs=1e-3)
+
+
+def passages_of(vector):
+    return vector.astype(np.float16)
+
+
+def test_the_bytes_are_the_same_of_any_shards_blocks_and_threads(tmp_path):
+    passages, _ = make(np.random.default_rng(6))
+    found = set()
+    for number, (bounds, batch, threads) in enumerate([((), 64, 1), ((100, 101), 7, 2), ((300,), 500, 3)]):
+        paths = write(tmp_path / str(number), passages, bounds=bounds, batch=batch)
+        folder = build(paths, tmp_path / f"index{number}", threads=threads)
+        found.add(((folder / "lists.faiss").read_bytes(), (folder / "meta.json").read_bytes()))
+    assert len(found) == 1
+    other = build(paths, tmp_path / "other", seed=43)
+    assert (other / "lists.faiss").read_bytes() not in {one for one, _ in found}
+
+
+def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path):
+    passages, _ = make(np.random.default_rng(7))
+    tokens = np.concatenate(passages).astype(np.float32)
+    rows = np.repeat(np.arange(COUNT), [len(one) for one in passages])
+    shards = open_token_shards(write(tmp_path / "p", passages, bounds=(13, 200), batch=9))
+    parts = list(chunks(shards, 100))
+    assert {len(one) for one, _ in parts[:-1]} == {100}
+    assert np.array_equal(np.concatenate([one for one, _ in parts]), tokens)
+    assert np.array_equal(np.concatenate([one for _, one in parts]), rows)
+    assert np.array_equal(draw(shards, len(tokens), 1), tokens)
+    # One of each tenth.
+    drawn = draw(shards, 10, 1)
+    places = [int(np.flatnonzero((tokens == one).all(1))[0]) for one in drawn]
+    assert [place * 10 // len(tokens) for place in places] == list(range(10))
+    assert not np.array_equal(drawn, draw(shards, 10, 2))
+    known = fingerprint_of(open_token_shards(write(tmp_path / "again", passages)))
+    assert known == fingerprint_of(shards)
+    changed = [*passages[:-1], np.concatenate([passages[-1], passages[0], tokens[:1].astype(np.float16)])]
+    assert known != fingerprint_of(open_token_shards(write(tmp_path / "longer", changed)))
+    assert known != fingerprint_of(open_token_shards(write(tmp_path / "named", passages, prefix="e")))
+    first = [np.flip(passages[0]) if len(passages[0]) else tokens[:1].astype(np.float16), *passages[1:]]
+    assert known != fingerprint_of(open_token_shards(write(tmp_path / "first", first)))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lists", "sample"),
+    [(1, 1, 1), (2, 2, 2), (4, 2, 4), (1000, 32, 1000), (2_200_000, 2048, 131_072), (600_000_000, 32_768, 2_097_152)],
+)
+def test_lists_are_the_power_of_2_from_the_root_of_the_tokens_on(tokens, lists, sample):
+    assert (default_lists(tokens), default_sample(tokens, lists)) == (lists, sample)
+    assert lists**2 >= tokens > (lists / 2) ** 2 or tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8; give one of these"),
+        ({"bytes": 0}, "--bytes: found 0, expected 1 or more"),
+        ({"lists": 0}, "--lists: found 0, expected 1 or more"),
+        ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 token vectors; change it"),
+        ({"sample": 100}, "--sample: found 100, expected 256 or more, as there are 1553 token vectors; change it"),
+        ({"lists": 400, "sample": 300}, "--sample: found 300, expected 400 or more, as there are 1553 token vectors"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, complaint, changes, line):
+    pytest.importorskip("faiss")
+    paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
+    assert complaint(stage.main, options(paths, tmp_path / "index", **changes), tmp_path / "index").startswith(line)
+
+
+def test_too_few_vectors_are_refused(tmp_path, complaint):
+    pytest.importorskip("faiss")
+    (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
+    line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
+    assert line.startswith(f"{path}: found ")
+    assert line.endswith(" token vectors, expected 256 or more; search exactly, without an index")
+
+
+def test_without_faiss_one_line_says_how_to_install_it(tmp_path, complaint, monkeypatch):
+    paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    line = complaint(stage.main, options(paths, tmp_path / "index"), tmp_path / "index")
+    assert line == (
+        "faiss: found no such package, expected faiss, for indexes of the kind ivfpq; `pip install faiss-cpu==1.15.1`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"model": "n"}, "meta.json: found an index of model m, expected model n, as of the token vectors"),
+        ({"similarity": "l2"}, "meta.json: found an index of similarity cosine, expected similarity l2, as of"),
+        ({"prefix": "e"}, "meta.json: found an index of 1553 token vectors of 400 passages ("),
+    ],
+)
+def test_an_index_of_other_vectors_is_refused(tmp_path, changes, line):
+    passages, _ = make(np.random.default_rng(8))
+    folder = build(write(tmp_path / "p", passages), tmp_path / "index")
+    paths = write(tmp_path / "other", passages, **changes)
+    with pytest.raises(Exception, match="found an index of") as caught:
+        opened(paths, folder)
+    assert str(caught.value).startswith(f"{folder}/{line}")
+    assert str(caught.value).endswith("; delete the index and build it again")
+
+
+def test_a_damaged_index_is_refused(tmp_path):
+    paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
+    folder = build(paths, tmp_path / "index")
+    path = folder / "lists.faiss"
+    whole = path.read_bytes()
+
+    def refused():
+        with pytest.raises(Exception, match="found") as caught:
+            opened(paths, folder)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    path.write_bytes(whole[:-9])
+    assert refused().startswith(f"{path}: found {len(whole) - 9} bytes, expected {len(whole)} bytes; delete the index")
+    path.write_bytes(b"none" + whole[4:])
+    assert refused().startswith(f"{path}: found an index that cannot be read (")
+    import faiss
+
+    flat = faiss.IndexFlatL2(DIMENSION)
+    faiss.write_index(flat, str(path))
+    path.write_bytes(path.read_bytes().ljust(len(whole), b"\0"))
+    assert refused().startswith(
+        f"{path}: found another index, expected an IVF-PQ index of 1553 vectors of 8 dimensions"
+    )
+    path.unlink()
+    assert refused().startswith(f"{path}: found no such file, expected {len(whole)} bytes")
+
+
+def test_threads_are_limited_for_the_thread_alone():
+    pytest.importorskip("faiss")
+    single_threaded()
+    assert torch.get_num_threads() == 1

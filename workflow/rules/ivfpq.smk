@@ -1,0 +1,75 @@
+"""IVF-PQ indexes of the token vectors of late interaction: built, searched, audited."""
+
+
+rule ivfpq:
+    input:
+        passages=lambda wildcards: shards_of("rerankers", wildcards.encoder),
+    output:
+        multiext(paths.GRAPH.replace("{index}", "ivfpq"), "meta.json", *TOKEN_INDEXES["ivfpq"].files),
+    threads: 8
+    resources:
+        mem_mb=growing(4000, per_mb=0.5),
+        runtime=growing(1440),
+    params:
+        folder=subpath(output[0], parent=True),
+        options=options(all_of("rerankers.{encoder}.ivfpq"), "seed"),
+    message:
+        "Build the IVF-PQ index over the token vectors of {wildcards.encoder}"
+    shell:
+        "python -m cort.ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --output {params.folder:q} --log {log:q}"
+
+
+rule audit_tokens:
+    input:
+        model=lambda wildcards: inputs.weights(config, "rerankers", wildcards.encoder),
+        queries=tokens("rerankers.{encoder}", "queries.{split}"),
+        passages=lambda wildcards: shards_of("rerankers", wildcards.encoder),
+        qrels=paths.QRELS,
+        index=f"{paths.GRAPH}meta.json",
+    output:
+        paths.AUDIT,
+    wildcard_constraints:
+        index="|".join(TOKEN_INDEXES),
+    # What is timed has one thread; the others keep a small machine free of other jobs meanwhile.
+    threads: 8
+    resources:
+        mem_mb=growing(8000, per_mb=1),
+        runtime=growing(720),
+    params:
+        model=subpath(input.model, parent=True),
+        index=subpath(input.index, parent=True),
+        options=options(settings.audit, "audit.candidates", "rerankers.{encoder}.precision"),
+    message:
+        "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
+    shell:
+        "python -m cort.audit_tokens --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
+        " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule retrieve_ivfpq:
+    input:
+        model=partial(inputs.token_encoder, config),
+        queries=partial(inputs.query_tokens, config),
+        passages=shards_for("rerankers"),
+        index=partial(inputs.graph, config),
+        audit=partial(inputs.audit, config),
+    output:
+        paths.RUN,
+    wildcard_constraints:
+        system=names_of_kind(config, *TOKEN_INDEXES),
+    threads: 8
+    resources:
+        mem_mb=growing(8000, per_mb=0.5),
+        runtime=growing(720),
+    params:
+        model=subpath(input.model, parent=True),
+        index=subpath(input.index, parent=True),
+        options=options(settings.token_precision, settings.width, "systems.{system}.ivfpq.candidates", settings.depth),
+    message:
+        "Retrieve {wildcards.split} with {wildcards.system}, by late interaction through an index"
+    shell:
+        "python -m cort.retrieve_ivfpq --model {params.model:q} --queries {input.queries:q}"
+        " --passages {input.passages:q} --index {params.index:q} {params.options:q} --threads {threads}"
+        " --tag {wildcards.system:q} --output {output:q} --log {log:q}"
