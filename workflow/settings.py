@@ -17,7 +17,7 @@ from workflow.experiment.config import (
     parts_of,
     tuned_systems,
 )
-from workflow.experiment.idle import DESCRIBED
+from workflow.experiment.idle import DESCRIBED, OF_TRIPLES
 from workflow.experiment.models import KIND_NAMES
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
@@ -36,8 +36,6 @@ FRAMING = {
 ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name")
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
-# Of examples from a file of triples, beside the file; what is drawn from a run has none of these.
-OF_TRIPLES = ("limit", "sample", "shuffle", "unknown_ids")
 
 
 def framing(section: str) -> Part:
@@ -83,7 +81,7 @@ def examples(model: str, source: str) -> Part:
 
 def released_examples(model: str, source: str) -> Part:
     """Give what is taken of the file of triples that a model is trained on, and how often."""
-    return join(among(f"{model}.{source}", *OF_TRIPLES), f"{model}.training.epochs")
+    return join(among(f"{model}.{source}", *sorted(OF_TRIPLES)), f"{model}.training.epochs")
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:

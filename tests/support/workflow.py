@@ -122,7 +122,7 @@ def weighed_config(tiny, model, revision):
     return config | {
         "dataset": "weighed",
         "base_models": {**tiny["base_models"], "t5": t5},
-        "rerankers": {"judge": ready},
+        "rerankers": {"judge": {**ready}},
         "weighers": weighers,
         "expanders": expanders,
         "lexical": lexical,
