@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +28,8 @@ from cort.training.state import CurvePoint, Progress, TrainingState
 log = logging.getLogger(__name__)
 
 POINTS_OF_CURVE = 200
+# What torch says of an operation on a GPU.
+NOT_DETERMINISTIC = "does not have a deterministic implementation"
 # TensorBoard's names of what it shows.
 NAMES = {
     "loss": "loss/training",
@@ -155,7 +157,7 @@ class _Loop:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
             with _enough_memory(self.settings):
-                self._update(step)
+                self._update_as_ever(step)
             if self.preemption:
                 self.preemption.leave_if_asked()
             self._close_row()
@@ -163,8 +165,21 @@ class _Loop:
                 self.preemption.save_if_due()
             self.since = time.perf_counter()
 
+    def _update_as_ever(self, step: int) -> None:
+        """Take an update, anew without a promise if the model needs what has no deterministic form on a GPU."""
+        try:
+            self._update(step)
+        except RuntimeError as error:
+            if NOT_DETERMINISTIC not in str(error):
+                raise
+            log.warning("%s; trained again, this model would be a slightly different one", str(error).partition(",")[0])
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            self.state.optimizer.zero_grad()
+            self.state.rewind()
+            self._update(step)
+
     def _update(self, step: int) -> None:
-        total = 0.0
+        losses: list[tuple[MicroBatch, Tensor]] = []
         self.model.train()
         # In the last update there are, perhaps, fewer.
         examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
@@ -173,7 +188,8 @@ class _Loop:
         for batch in batches:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                total += self._accumulate(step, batch, len(examples), last)
+                losses.append((batch, self._accumulate(batch, len(examples), last)))
+        total = _total(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
         # In fp16 such an update is left out, and the next losses are scaled less.
@@ -186,22 +202,17 @@ class _Loop:
         self.last_loss = total
         self.state.advance(step, total, len(examples), seconds)
 
-    def _accumulate(self, step: int, batch: MicroBatch, examples: int, completes: bool) -> float:
-        """Add the gradients of a micro-batch; its part of the update's loss, which is the mean over mini-batches."""
+    def _accumulate(self, batch: MicroBatch, examples: int, completes: bool) -> Tensor:
+        """Add the gradients of a micro-batch to those of the update; returns its losses, (mini-batches,)."""
         losses = self.task.losses(batch, self.forward)  # (mini-batches,)
-        for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            first, last = batch[position, [0, -1]]
-            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
-            raise _diverged(step, f"the loss {losses[position].item()} on {place}")
-        loss: Tensor = losses.sum() * (batch.shape[1] / examples)
         if self.preemption:
             self.preemption.ask()
             if not completes:
                 self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
-        self.accelerator.backward(loss * self.accelerator.num_processes)
+        self.accelerator.backward(_share(losses, batch, examples) * self.accelerator.num_processes)
         self.counter.advance(batch.size)
-        return loss.item()
+        return losses.detach()
 
     def _note(self) -> str:
         """Say where the training is."""
@@ -264,6 +275,27 @@ class _Loop:
             now.start = value if now.start is None else now.start
             if self.first:
                 self.state.keep_best()
+
+
+def _share(losses: Tensor, batch: MicroBatch, examples: int) -> Tensor:
+    """Part that the losses of a micro-batch have in that of an update, which is the mean over mini-batches."""
+    share: Tensor = losses.sum() * (batch.shape[1] / examples)
+    return share
+
+
+def _total(step: int, found: Sequence[tuple[MicroBatch, Tensor]], examples: int) -> float:
+    """Add up the losses of an update; looked at once it is done, as a GPU is waited for each time.
+
+    :raises InputError: one is not finite.
+    """
+    total = 0.0
+    for batch, losses in found:
+        for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
+            first, last = batch[position, [0, -1]]
+            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
+            raise _diverged(step, f"the loss {losses[position].item()} on {place}")
+        total += _share(losses, batch, examples).item()
+    return total
 
 
 @contextmanager
