@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.system.errors import InputError, input_error
+from cort.system.errors import input_error
 from cort.system.progress import Counter
 from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
+from cort.training.failures import NOT_DETERMINISTIC, diverged, enough_memory, share_of, total_loss
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
 from cort.training.outcome import Selection, report_gain
 from cort.training.preemption import PreemptionHandler
@@ -28,8 +29,6 @@ from cort.training.state import CurvePoint, Progress, TrainingState
 log = logging.getLogger(__name__)
 
 POINTS_OF_CURVE = 200
-# What torch says of an operation on a GPU.
-NOT_DETERMINISTIC = "does not have a deterministic implementation"
 # TensorBoard's names of what it shows.
 NAMES = {
     "loss": "loss/training",
@@ -156,7 +155,7 @@ class _Loop:
             if 0 < self.settings.patience <= self.progress.stale:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
-            with _enough_memory(self.settings):
+            with enough_memory(self.settings):
                 self._update_as_ever(step)
             if self.preemption:
                 self.preemption.leave_if_asked()
@@ -189,12 +188,12 @@ class _Loop:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 losses.append((batch, self._accumulate(batch, len(examples), last)))
-        total = _total(step, losses, len(examples))
+        total = total_loss(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
         # In fp16 such an update is left out, and the next losses are scaled less.
         if self.settings.precision != "fp16" and not math.isfinite(norm):
-            raise _diverged(step, f"gradients of norm {norm}")
+            raise diverged(step, f"gradients of norm {norm}")
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
@@ -210,7 +209,7 @@ class _Loop:
             if not completes:
                 self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
-        self.accelerator.backward(_share(losses, batch, examples) * self.accelerator.num_processes)
+        self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
         self.counter.advance(batch.size)
         return losses.detach()
 
@@ -259,7 +258,7 @@ class _Loop:
         else:
             loss, measure = exchange(self.accelerator, *told)[0]
         if not math.isfinite(loss):
-            raise _diverged(step, f"the validation loss {loss}")
+            raise diverged(step, f"the validation loss {loss}")
         also = f", {self.settings.best_model_metric} {measure:.4f}" if self.settings.by_measure else ""
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
         # Both as something that falls as the model gets better.
@@ -275,43 +274,3 @@ class _Loop:
             now.start = value if now.start is None else now.start
             if self.first:
                 self.state.keep_best()
-
-
-def _share(losses: Tensor, batch: MicroBatch, examples: int) -> Tensor:
-    """Part that the losses of a micro-batch have in that of an update, which is the mean over mini-batches."""
-    share: Tensor = losses.sum() * (batch.shape[1] / examples)
-    return share
-
-
-def _total(step: int, found: Sequence[tuple[MicroBatch, Tensor]], examples: int) -> float:
-    """Add up the losses of an update; looked at once it is done, as a GPU is waited for each time.
-
-    :raises InputError: one is not finite.
-    """
-    total = 0.0
-    for batch, losses in found:
-        for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            first, last = batch[position, [0, -1]]
-            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
-            raise _diverged(step, f"the loss {losses[position].item()} on {place}")
-        total += _share(losses, batch, examples).item()
-    return total
-
-
-@contextmanager
-def _enough_memory(settings: TrainingSettings) -> Iterator[None]:
-    """Say which setting to lower when memory is full."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
-            raise
-        found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
-        more = ", or set gradient_checkpointing if one mini-batch alone is too large"
-        fix = "lower it" if settings.gradient_checkpointing else f"lower it{more}"
-        raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
-
-
-def _diverged(step: int, found: str) -> InputError:
-    fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
-    return input_error(f"update {step}", found, "a finite number", fix)
