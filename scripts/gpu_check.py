@@ -1,9 +1,9 @@
 """Check every path on a GPU against the CPU, then measure: a table, and JSON with `--output`.
 
 Needs Python 3.11 or newer and, of this project's packages, torch, transformers, accelerate, numpy, pyarrow,
-safetensors, tokenizers, filelock, psutil, threadpoolctl and tqdm; no network, no data, no models. Each check stands alone: one that
-fails, hangs or ends its process ends no other, and what was found is in the JSON file as soon as it is known. Exit
-status 1 if a check failed, or could not be tried for lack of time.
+safetensors, tokenizers, filelock, psutil, threadpoolctl and tqdm; no network, no data, no models. Each check stands
+alone: one that fails, hangs or ends its process ends no other, and what was found is in the JSON file as soon as it is
+known. Exit status 1 if a check failed, or if no time was left for it.
 
 Usage: python -m scripts.gpu_check [--output gpu.json] [--only NAME...]
        python -m scripts.gpu_check --device cpu --size small     tries the checks themselves, on any machine
