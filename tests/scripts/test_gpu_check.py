@@ -160,6 +160,32 @@ def test_a_gpu_holds_codes_where_it_has_no_room_for_vectors(monkeypatch, free, d
     assert codes.needed([f"cuda:{number}" for number in range(devices)], 1_000) == expected
 
 
+@pytest.mark.parametrize(
+    ("noise", "precision", "passed"),
+    [(0, "fp32", True), (1e-6, "fp32", True), (1e-3, "fp32", False), (math.nan, "fp32", False), (1e-3, "bf16", True)],
+)
+def test_vectors_and_trainings_that_differ_are_found(monkeypatch, tmp_path, noise, precision, passed):
+    from scripts.gpu import checks, trainings
+    from scripts.gpu.world import SIZES, World
+
+    world = World(tmp_path, "cuda", SIZES["small"])
+    generator = np.random.default_rng(1)
+    vectors = generator.standard_normal((50, 16))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def encoded(world, precision, device=""):
+        return vectors if device == "cpu" else vectors + noise * vectors[::-1]
+
+    def trained(world, stage, device, name, learning_rate=0.1, **options):
+        weights = torch.from_numpy(encoded(None, None, device) * learning_rate)
+        return {"weight": weights, "losses": torch.tensor([1.0 + (device != "cpu") * noise])}
+
+    monkeypatch.setattr(checks, "encoded", encoded)
+    monkeypatch.setattr(trainings, "trained", trained)
+    assert checks.encode(world, precision).passed == passed
+    assert trainings.train(world, "train", precision, {}).passed == passed
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_all_of_it_on_a_cpu(tmp_path):
