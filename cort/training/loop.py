@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 POINTS_OF_CURVE = 200
 # TensorBoard's names of what it shows.
@@ -156,7 +159,7 @@ class _Loop:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
             with enough_memory(self.settings):
-                self._update_as_ever(step)
+                self._or_anew(partial(self._update, step))
             if self.preemption:
                 self.preemption.leave_if_asked()
             self._close_row()
@@ -164,10 +167,10 @@ class _Loop:
                 self.preemption.save_if_due()
             self.since = time.perf_counter()
 
-    def _update_as_ever(self, step: int) -> None:
-        """Take an update, anew without a promise if the model needs what has no deterministic form on a GPU."""
+    def _or_anew(self, work: Callable[[], Result]) -> Result:
+        """Do something, anew without a promise if the model needs what has no deterministic form on a GPU."""
         try:
-            self._update(step)
+            return work()
         except RuntimeError as error:
             if NOT_DETERMINISTIC not in str(error):
                 raise
@@ -175,7 +178,7 @@ class _Loop:
             torch.use_deterministic_algorithms(True, warn_only=True)
             self.state.optimizer.zero_grad()
             self.state.rewind()
-            self._update(step)
+            return work()
 
     def _update(self, step: int) -> None:
         losses: list[tuple[MicroBatch, Tensor]] = []
@@ -233,7 +236,7 @@ class _Loop:
         validate = step % self.settings.validate_every == 0 or step == self.updates
         if not begun or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
-        validation = self._validate(step) if validate else None
+        validation = self._or_anew(partial(self._validate, step)) if validate else None
         if not step:
             self.state.rewind()  # as if the start had not been validated
         seen = min(step * self.per_update, self.task.examples)

@@ -43,6 +43,8 @@ def work(args: argparse.Namespace, lines: TextIO) -> None:
     # Before libraries read it: nothing is asked of a network.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # As a training sets it, which here is not what uses the GPU first.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     say(lines, start="the program")
     from scripts.gpu.plan import ITEMS
     from scripts.gpu.world import SIZES, World, make_world

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,6 +27,7 @@ from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.formats.tokens import write_tokens
 from cort.models.tokenizer import fingerprint
+from cort.system import devices
 
 BERT_BASE = {"model_type": "bert"}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
@@ -35,6 +37,7 @@ T5 = {"model_type": "t5", "d_model": 32, "d_ff": 64, "d_kv": 16, "num_layers": 2
 # Tokens of MS MARCO's passages and queries: median and spread of their logarithms, and the limits of both.
 PASSAGE, QUERY = (68, 0.42, 8, 300), (6, 0.4, 2, 60)
 SPECIAL = 5
+GPUS = cache(devices._list_gpus)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ class World:
         words = [f"--{name.replace('_', '-')}" for name in options]
         values = [list(map(str, value)) if isinstance(value, list) else [str(value)] for value in options.values()]
         argv = [word for name, value in zip(words, values, strict=True) for word in (name, *value)]
-        with working_on(device or self.device):
+        # To ask anew which GPUs there are takes a second.
+        with working_on(device or self.device), patch("cort.system.devices._list_gpus", GPUS):
             status = importlib.import_module(f"cort.{stage}").main([*argv, "--log", str(log)])
         if status:
             lines = log.read_text("utf-8").splitlines()[-8:]
