@@ -17,12 +17,14 @@ import os
 import platform
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         sys.stdout.write(MISSING.format(", ".join(missing), " ".join(missing)) + "\n")
         return 1
+    # So that workers, and what they wrote, do not outlive it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="cort-gpu-") as folder:
         command = [sys.executable, "-m", "scripts.gpu.worker", "--folder", folder]
         command += ["--device", args.device, "--size", args.size]
@@ -158,7 +162,7 @@ class Worker:
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         self.code: int | None = None
-        self._late = False
+        self._late = self._whole = False
 
     def lines(self, patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
         """Yield what it says, `patience()` seconds being the most to wait for the next line."""
@@ -168,6 +172,7 @@ class Worker:
         try:
             while line := said.get(timeout=max(patience(), 0.1)):
                 yield json.loads(line)
+            self._whole = True
         except queue.Empty:
             self._late = True
         finally:
@@ -178,14 +183,12 @@ class Worker:
         return "took too long, and was killed" if self._late else f"ended its process with status {self.code}"
 
     def _end(self) -> None:
-        """Wait for its end, or bring it about; also that of processes it started."""
-        if self._late:
-            os.killpg(self._process.pid, 9)
-        try:
-            self.code = self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, 9)
-            self.code = self._process.wait()
+        """Wait for its end, or bring it about, and that of all it started."""
+        with suppress(subprocess.TimeoutExpired):
+            self.code = self._process.wait(20 if self._whole else 0)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.code = self._process.wait()
 
 
 def _read(lines: IO[str], said: queue.Queue[str]) -> None:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from cort.training.parallel import die_with
 from scripts.gpu.results import Result
 
 # A machine on which the checks themselves are tried is a slow one.
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", default=[], help="items whose name begins so; without any, all")
     parser.add_argument("--left", nargs="*", default=[], help="items by their whole names")
     args = parser.parse_args(argv)
-    sys.stdout.flush()
+    die_with(os.getppid())
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as lines:
         os.dup2(2, 1)
         work(args, lines)

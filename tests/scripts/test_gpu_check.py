@@ -2,9 +2,12 @@
 
 import json
 import math
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +18,7 @@ from cort.retrieval import codes
 from scripts import gpu_check
 from scripts.gpu import results
 from scripts.gpu.results import Found, Result, at_least, same, table, within
-from tests.support.common import ROOT
+from tests.support.common import ROOT, wait_until
 
 # A worker whose items do what their names say; it is told which are left, or none.
 WORKER = """
@@ -67,13 +70,34 @@ def test_what_fails_hangs_or_dies_ends_nothing_else(worker, tmp_path):
     assert [one["name"] for one in found["results"]] == [one.name for one in run.results]
 
 
-def test_what_there_is_no_time_for_counts_as_failed(worker):
+def test_a_run_that_is_ended_leaves_no_process(tmp_path):
+    (tmp_path / "worker.py").write_text("import os, time; print('{}', flush=True); os.fork(); time.sleep(60)")
+    worker = gpu_check.Worker([sys.executable, str(tmp_path / "worker.py")])
+    lines = worker.lines(lambda: 20)
+    next(lines)
+    lines.close()
+    assert worker.code == -signal.SIGKILL
+    wait_until(lambda: not members(worker._process.pid), "the processes of the worker")
+
+
+def members(group):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            found.append(path.read_text().rpartition(")")[2].split())
+    return [one for one in found if int(one[2]) == group and one[0] != "Z"]
+
+
+def test_what_there_is_no_time_for_counts_as_failed(worker, monkeypatch):
     run = gpu_check.Run({}, None, time.monotonic() - 1)
-    gpu_check.work(run, worker, [])
-    assert [one.status for one in run.results] == ["FAILED"]
-    late = {"after": gpu_check.Item("after", "check", 1)}
-    assert gpu_check._work(run, ["false"], late) == {}
+    gpu_check.work(run, [sys.executable, "-c", "import time; time.sleep(60)"], [])
+    assert [(one.name, one.error) for one in run.results] == [("the program", "took too long, and was killed")]
+    item = {"after": gpu_check.Item("after", "check", 1)}
+    assert gpu_check._work(run, ["false"], item) == {}
     assert run.results[-1].error == "ended its process with status 1"
+    monkeypatch.setattr(gpu_check, "_work", lambda *_: item)
+    gpu_check.work(run, worker, [])
+    assert (run.results[-1].status, run.results[-1].error) == ("FAILED", "no time was left")
 
 
 def test_what_is_missing_is_named(monkeypatch, capsys):
