@@ -140,6 +140,9 @@ def _work(run: Run, command: Sequence[str], known: dict[str, Item] | None) -> di
         run.machine |= said.get("machine", {})
         if "items" in said and known is None:
             known = left = {one[0]: Item(*one) for one in said["items"]}
+        if "missing" in said:
+            run.add(Result.failed("the program", "check", said["missing"], 0))
+            return {}
         if "result" in said:
             run.add(read(json.dumps(said["result"])))
             del left[run.results[-1].name]

@@ -52,6 +52,9 @@ def work(args: argparse.Namespace, lines: TextIO) -> None:
 
     begins = tuple(args.only) or ("",)
     say(lines, machine=machine(args.device))
+    if missing := without_device(args.device):
+        say(lines, missing=missing)
+        return
     world = World(Path(args.folder), args.device, SIZES[args.size])
     if not world.path("made").exists():
         make_world(world.folder, world.size)
@@ -71,6 +74,15 @@ def work(args: argparse.Namespace, lines: TextIO) -> None:
         if "CUDA error" in result.error:
             # After one of these, nothing works in this process any more.
             return
+
+
+def without_device(device: str) -> str:
+    """Say that torch finds no GPU where one is to be checked."""
+    import torch
+
+    if device == "cpu" or torch.cuda.is_available():
+        return ""
+    return f"torch {torch.__version__} finds no CUDA device; --device cpu --size small tries the checks themselves"
 
 
 def free(device: str) -> None:
@@ -98,11 +110,7 @@ def machine(device: str) -> dict[str, Any]:
 
     modules = (torch, transformers, accelerate, numpy, pyarrow)
     found: dict[str, Any] = {module.__name__: module.__version__ for module in modules}
-    if device != "cpu":
-        if not torch.cuda.is_available():
-            raise SystemExit(
-                f"torch {torch.__version__} finds no CUDA device; --device cpu tries the checks themselves"
-            )
+    if device != "cpu" and torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         found |= {"device": properties.name, "memory, GB": round(properties.total_memory / 2**30, 1)}
         found |= {"CUDA": torch.version.cuda, "capability": ".".join(map(str, torch.cuda.get_device_capability(0)))}
