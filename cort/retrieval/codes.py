@@ -147,11 +147,15 @@ def _in_rows(coded: Coded) -> Coded:
 
 def _columns(codes: Tensor) -> Tensor:
     """Lay codes of shape (queries, e) out to be multiplied with: (e, queries), on a GPU perhaps more columns."""
-    if codes.is_cuda:
-        # A view: as columns in memory they are multiplied several times as fast.
-        return functional.pad(codes, (0, 0, 0, -len(codes) % COLUMNS)).T
+    if codes.device.type != "cpu":
+        return columns_on_gpu(codes)
     # In fresh memory: `contiguous` may leave the strides of one query as they are, which `_int_mm` takes amiss.
     return torch.empty(codes.T.shape, dtype=torch.int8).copy_(codes.T)
+
+
+def columns_on_gpu(codes: Tensor) -> Tensor:
+    """Fill codes up with columns of zeros; a view, as columns in memory are multiplied several times as fast."""
+    return functional.pad(codes, (0, 0, 0, -len(codes) % COLUMNS)).T
 
 
 def rows_of_block(dimension: int, device: str) -> int:
