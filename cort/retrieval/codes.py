@@ -113,7 +113,8 @@ class Codes:
         """Multiply queries of shape (queries, e) with a sample of the passages; returns (queries, sample)."""
         asked = encode(queries, QUERIES, together=False)
         products = torch._int_mm(self._sample.codes, _columns(asked.codes))
-        return products[: self._sampled, : len(queries)].T * (asked.scale * self._sample.scale)
+        found = products[: self._sampled, : len(queries)].T.contiguous()  # for what comes next, in order
+        return found * (asked.scale * self._sample.scale)
 
     def scores(self, queries: Tensor) -> Iterator[Scores]:
         """Multiply queries of shape (queries, e) with all passages; room for scores is used again."""
