@@ -16,10 +16,11 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 
 
-# One per GPU, or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
+# One per GPU (`retrieve`: one), or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
 scattergather:
     encode=SHARDS,
     expand=EXPANSION_SHARDS,
+    retrieve=RETRIEVAL_PARTS,
 
 
 include: "workflow/rules/download.smk"

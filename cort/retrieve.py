@@ -1,9 +1,10 @@
 """Exact retrieval: for each query the passages with the largest inner product, by (-score, doc_id).
 
-The result depends neither on the shards nor on the devices (see `cort/retrieval/exact.py`).
+The result depends neither on the shards nor on the devices (see `cort/retrieval/exact.py`). Of a part of the
+passages it is a table; `merge` makes the run.
 
 Reads:  embedding shards of the queries and of the passages, of one model
-Writes: run.trec
+Writes: run.trec; with --part rankings.parquet
 Usage:  python -m cort.retrieve --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000 --threads 4
             --tag NAME --output run.trec
 """
@@ -19,7 +20,8 @@ from typing import Literal
 
 import psutil
 
-from cort.formats.embeddings import open_shards
+from cort.formats.embeddings import open_shards, part_of
+from cort.formats.rankings import write_rankings
 from cort.formats.runs import write_run
 from cort.retrieval.options import RunOptions, check_positive
 from cort.system import cli
@@ -40,6 +42,7 @@ class Options(RunOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = optional(1, "devices that share the passages", "N")
+    part: str | None = optional(None, "of all passages, for `merge`", "I-of-N")
     memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
 
 
@@ -54,6 +57,8 @@ def stage(options: Options) -> None:
     if queries[0].dimension != passages[0].dimension:
         found = f"{queries[0].dimension} dimensions"
         raise input_error(queries[0].path, found, f"{passages[0].dimension} as in the passages", "encode again")
+    if options.part:
+        passages = part_of(passages, options.part)
     asked = sum(shard.table.num_rows for shard in queries)
     with lease(0 if options.device == "cpu" else options.gpus) as leased:
         found = transformer.choose_device(options.threads, leased).type
@@ -66,7 +71,10 @@ def stage(options: Options) -> None:
         memory_mb = min(options.memory_mb, psutil.virtual_memory().available >> 20) // 2
         index = ExactIndex(passages, devices, options.threads, memory_mb)
         rankings = track(retrieve(index, queries, options.depth), asked, "queries")
-        lines = write_run(options.output, rankings, options.tag)
+        if options.part:
+            lines = write_rankings(options.output, rankings)
+        else:
+            lines = write_run(options.output, rankings, options.tag)
         milliseconds = (time.perf_counter() - started) * 1000 / max(asked, 1)
     log.info("%d queries on %s, %d results, %.2f ms per query", asked, ", ".join(devices), lines, milliseconds)
 

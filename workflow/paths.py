@@ -71,6 +71,9 @@ AUDIT = "results/{dataset}/audit/{split}/{encoder}.{index}.json"
 SCORES = "results/{dataset}/scores/{reranker}/{split}.parquet"
 TRIPLE_SCORES = "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet"
 WEIGHTS = "results/{dataset}/weights/{system}.json"
+# What parts of a collection give, before they are a run.
+RANKINGS = "results/{dataset}/rankings/{split}/{system}/passages.{scatteritem}.parquet"
+RANKINGS_FOLDER = "results/{dataset}/rankings/{split}/{system}"
 RUN = "results/{dataset}/runs/{split}/{system}.trec"
 
 # What is measured and shown.

@@ -118,6 +118,11 @@ def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:
     return among("systems.{system}.bm25" if "bm25" in system else "lexical.{lexical}", "k1", "b")(config, names)
 
 
+def part_of_passages(_: Config, wildcards: Wildcards) -> Words:
+    """Name the part of the passages that a job searches."""
+    return Words(option("part", wildcards.scatteritem))
+
+
 def base_model(config: Config, wildcards: Wildcards) -> Words:
     """Where a base model comes from: a pretrained one, or an architecture and the passages."""
     model = config["base_models"][wildcards.base_model]

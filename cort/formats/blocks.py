@@ -29,13 +29,18 @@ Block = TypeVar("Block")
 
 def shard_blocks(rows: int, shard: str, size: int) -> list[tuple[int, int]]:
     """Return the row ranges of the blocks of shard "i-of-n": whole blocks, in order, as even as possible."""
+    starts = range(0, rows, size)
+    first, last = shard_range(len(starts), shard, "--shard")
+    return [(start, min(start + size, rows)) for start in starts[first:last]]
+
+
+def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
+    """Return the first of `count` things that shard "i-of-n" has, and the first that the next one has."""
     match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
     number, shards = (int(part) for part in match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
-        raise input_error("--shard", repr(shard), "i-of-n with 1 <= i <= n", "fix it")
-    starts = range(0, rows, size)
-    first, last = len(starts) * (number - 1) // shards, len(starts) * number // shards
-    return [(start, min(start + size, rows)) for start in starts[first:last]]
+        raise input_error(option, repr(shard), "i-of-n with 1 <= i <= n", "fix it")
+    return count * (number - 1) // shards, count * number // shards
 
 
 class FinishedBlocks:

@@ -5,6 +5,8 @@ Columns ``id: string`` and ``embedding: fixed_size_list<float32 | float16>[dimen
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.formats.blocks import shard_range
 from cort.formats.tables import open_arrow, refuse_damage
 from cort.formats.vector_files import AGAIN, check_ids, read_metadata, refuse_twice, write_batches
 from cort.system.errors import input_error
@@ -86,6 +89,24 @@ def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[S
             raise input_error(shard.path, found, same, "delete the file and encode again")
     refuse_twice(paths, shards)
     return shards
+
+
+def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
+    """Take the rows of part "i-of-n" of all shards, one after the other.
+
+    :raises InputError: for more parts than there are rows.
+    """
+    ends = list(itertools.accumulate(len(shard.table) for shard in shards))
+    first, last = shard_range(ends[-1], part, "--part")
+    if first == last:
+        raise input_error("--part", part, f"at most {ends[-1]} parts, one per passage", "divide into fewer")
+    found = []
+    for shard, end in zip(shards, ends, strict=True):
+        start = end - len(shard.table)
+        rows = max(first - start, 0), min(last, end) - start
+        if rows[0] < rows[1]:
+            found.append(dataclasses.replace(shard, table=shard.table.slice(rows[0], rows[1] - rows[0])))
+    return found
 
 
 def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:

@@ -24,6 +24,8 @@ FETCHING = {"download", "extract"}
 SEARCHING = {"latency"}
 # Repeats `bm25` with more parameters, `retrieve_graph` with other widths, `fuse` with other weights on fewer queries.
 REPEATED = {"bm25_tune", "audit", "fuse_tune"}
+# Of parts of the passages, if somebody asks for them.
+SCATTERED = {"merge"}
 
 
 def measured(size, n, seconds, **others):
@@ -32,7 +34,7 @@ def measured(size, n, seconds, **others):
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
     driven = {step.stage for step in steps(tmp_path, Fraction(1), tmp_path, 2)} | {"base_model"}
-    assert driven | SMALL | NOT_YET | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING == {
+    assert driven | SMALL | NOT_YET | MODELS | NEURAL | FETCHING | REPEATED | SEARCHING | SCATTERED == {
         Path(module).stem for module in stage_modules()
     }
 

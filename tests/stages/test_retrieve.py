@@ -1,33 +1,13 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
 from cort import retrieve
 from cort.formats import embeddings
-from cort.formats.embeddings import open_shards, write_shard
+from cort.formats.embeddings import open_shards
 from cort.formats.runs import read_run
 from cort.retrieval import codes, exact, topk
-
-
-def unit(generator, rows, dimension):
-    vectors = generator.standard_normal((rows, dimension)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def shards(folder, name, ids, vectors, bounds=(), batch=64, model="m", storage="fp32"):
-    """Write the rows between `bounds` as one shard each, in record batches of `batch` rows."""
-    paths = []
-    edges = [0, *bounds, len(ids)]
-    for number, (start, end) in enumerate(itertools.pairwise(edges)):
-        blocks = [
-            (ids[at : min(at + batch, end)], vectors[at : min(at + batch, end)]) for at in range(start, end, batch)
-        ]
-        path = folder / f"{name}-{number}-{batch}.arrow"
-        write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=end - start, storage=storage)
-        paths.append(str(path))
-    return paths
+from tests.support.vectors import names, random_unit, shards
 
 
 def brute_force(query_ids, queries, ids, vectors, depth):
@@ -76,15 +56,18 @@ def generator():
     return np.random.default_rng(11)
 
 
-def names(prefix, count):
-    return [f"{prefix}{number}" for number in range(count)]
-
-
 @pytest.mark.parametrize("dimension", [1, 7, 32, 100])
 @pytest.mark.parametrize("depth", [1, 10, 300, 1000])
 def test_equals_brute_force(tmp_path, generator, dimension, depth):
     ids = [str(number) for number in generator.permutation(300)]
-    check(tmp_path, names("q", 20), unit(generator, 20, dimension), ids, unit(generator, 300, dimension), depth)
+    check(
+        tmp_path,
+        names("q", 20),
+        random_unit(generator, 20, dimension),
+        ids,
+        random_unit(generator, 300, dimension),
+        depth,
+    )
 
 
 @pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
@@ -95,7 +78,7 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
         monkeypatch.setattr(f"cort.retrieval.{name}.GROUP", group)
     monkeypatch.setattr(topk, "FEWEST", scores)
     monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
-    vectors = unit(generator, 17, 16), unit(generator, 300, 16)
+    vectors = random_unit(generator, 17, 16), random_unit(generator, 300, 16)
     for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
         check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
 
@@ -106,7 +89,7 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
 def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
     monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
     kind = embeddings.STORAGE[storage].to_pandas_dtype()
-    asked, passages = (unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
+    asked, passages = (random_unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
     for depth, one_by_one in ((1, True), (20, False), (20, True), (400, True)):
         names_of_queries = names("q", queries)
         check(tmp_path, names_of_queries, asked, names("d", 300), passages, depth, 1, one_by_one, storage=storage)
@@ -116,8 +99,8 @@ def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, h
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
     ids = [str(number) for number in generator.permutation(300)]
-    q = open_shards(shards(tmp_path, "q", names("q", 9), unit(generator, 9, 8)))
-    p = open_shards(shards(tmp_path, "p", ids, unit(generator, 300, 8), (100, 101), batch=40))
+    q = open_shards(shards(tmp_path, "q", names("q", 9), random_unit(generator, 9, 8)))
+    p = open_shards(shards(tmp_path, "p", ids, random_unit(generator, 300, 8), (100, 101), batch=40))
     one = list(exact.retrieve(exact.ExactIndex(p), q, 30))
     index = exact.ExactIndex(p, ["cpu"] * devices, threads)
     for ranking, other in zip(one, exact.retrieve(index, q, 30), strict=True):
@@ -140,7 +123,7 @@ def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, sco
 def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
     # All scores lie within the rounding error of a single-precision product: the first pass sees nothing but noise.
     scores_at_once(monkeypatch, 50)
-    base = unit(generator, 1, 64)
+    base = random_unit(generator, 1, 64)
     vectors = np.repeat(base, 500, axis=0) * (1 + generator.standard_normal((500, 64)) * 1e-7)
     check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
 
@@ -149,7 +132,7 @@ def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
 def test_a_sample_that_misleads_costs_a_second_look_only(tmp_path, generator, monkeypatch, coded):
     monkeypatch.setattr(topk, "FEWEST", 50)
     # What is sampled, each sixth passage, is as near as can be; of the others some are nearer than the rest.
-    vectors, queries = unit(generator, 300, 8), unit(generator, 1, 8)
+    vectors, queries = random_unit(generator, 300, 8), random_unit(generator, 1, 8)
     vectors[::6] = queries
     looks = []
     monkeypatch.setattr(exact, "guess", lambda *given: looks.append(given[-1]) or topk.guess(*given))
@@ -162,13 +145,13 @@ def test_a_sample_that_misleads_costs_a_second_look_only(tmp_path, generator, mo
 
 
 def test_vectors_of_any_length(tmp_path, generator):
-    vectors = unit(generator, 200, 24) * (10.0 ** generator.integers(-4, 5, (200, 1))).astype(np.float32)
-    check(tmp_path, names("q", 9), 1000 * unit(generator, 9, 24), names("d", 200), vectors, 15)
+    vectors = random_unit(generator, 200, 24) * (10.0 ** generator.integers(-4, 5, (200, 1))).astype(np.float32)
+    check(tmp_path, names("q", 9), 1000 * random_unit(generator, 9, 24), names("d", 200), vectors, 15)
 
 
 def test_half_precision_shards(tmp_path, generator):
-    vectors = unit(generator, 200, 24).astype(np.float16)
-    queries = unit(generator, 9, 24).astype(np.float16)
+    vectors = random_unit(generator, 200, 24).astype(np.float16)
+    queries = random_unit(generator, 9, 24).astype(np.float16)
     check(tmp_path, names("q", 9), queries, names("d", 200), vectors, 15, storage="fp16")
 
 
@@ -179,10 +162,10 @@ def run(folder, queries, passages, *more):
 
 
 def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, monkeypatch):
-    vectors = unit(generator, 300, 48)
+    vectors = random_unit(generator, 300, 48)
     vectors[100:200] = vectors[:100]
     ids = [str(number) for number in generator.permutation(300)]
-    queries = shards(tmp_path, "q", names("q", 40), unit(generator, 40, 48))
+    queries = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48))
     status, output = run(tmp_path, queries, shards(tmp_path, "p", ids, vectors), "--depth", "50")
     assert status == 0
     whole = output.read_bytes()
@@ -195,12 +178,12 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
 
 
 def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):
-    passages = shards(tmp_path, "p", names("d", 9), unit(generator, 9, 8))
-    other = shards(tmp_path, "other", ["q"], unit(generator, 1, 8), model="n")
+    passages = shards(tmp_path, "p", names("d", 9), random_unit(generator, 9, 8))
+    other = shards(tmp_path, "other", ["q"], random_unit(generator, 1, 8), model="n")
     status, output = run(tmp_path, other, passages)
     assert status == 1
     assert f"{other[0]}: found embeddings of model n, expected model m" in capsys.readouterr().err
-    wide = shards(tmp_path, "wide", ["q"], unit(generator, 1, 9))
+    wide = shards(tmp_path, "wide", ["q"], random_unit(generator, 1, 9))
     assert run(tmp_path, wide, passages)[0] == 1
     assert f"{wide[0]}: found 9 dimensions, expected 8 as in the passages" in capsys.readouterr().err
     assert not output.parent.exists()
@@ -209,7 +192,7 @@ def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):
 @pytest.mark.parametrize("side", ["queries", "passages"])
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e20])
 def test_numbers_that_are_not_finite_are_refused(tmp_path, generator, capsys, side, number):
-    vectors = {"queries": unit(generator, 2, 8), "passages": unit(generator, 2, 8)}
+    vectors = {"queries": random_unit(generator, 2, 8), "passages": random_unit(generator, 2, 8)}
     vectors[side][1, 3] = number
     status, output = run(tmp_path, *(shards(tmp_path, key, ["1", "2"], value) for key, value in vectors.items()))
     assert status == 1
@@ -218,7 +201,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path, generator, capsys, si
 
 
 def test_bad_options_are_refused(tmp_path, generator, capsys):
-    paths = shards(tmp_path, "p", names("d", 9), unit(generator, 9, 8))
+    paths = shards(tmp_path, "p", names("d", 9), random_unit(generator, 9, 8))
     assert run(tmp_path, paths, paths, "--depth", "0")[0] == 1
     assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
     if not torch.cuda.is_available():
@@ -227,8 +210,8 @@ def test_bad_options_are_refused(tmp_path, generator, capsys):
 
 
 def test_no_passages_or_no_queries(tmp_path, generator):
-    some = shards(tmp_path, "some", names("d", 9), unit(generator, 9, 8))
-    none = shards(tmp_path, "none", [], unit(generator, 0, 8))
+    some = shards(tmp_path, "some", names("d", 9), random_unit(generator, 9, 8))
+    none = shards(tmp_path, "none", [], random_unit(generator, 0, 8))
     for queries, passages in ((none, some), (some, none)):
         status, output = run(tmp_path, queries, passages)
         assert status == 0
@@ -242,14 +225,14 @@ def test_codes_as_they_lie_on_a_gpu(tmp_path, generator, monkeypatch, queries, p
     monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
     monkeypatch.setattr("cort.retrieval.codes.IN_CACHE", 1_000)
     monkeypatch.setattr("cort.retrieval.codes.LEAST", codes.ROWS)
-    vectors = unit(generator, queries, 20), unit(generator, passages, 20)
+    vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
     check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
 
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")
 def test_the_same_bytes_on_a_gpu(tmp_path, generator):
-    queries = shards(tmp_path, "q", names("q", 40), unit(generator, 40, 48))
-    passages = shards(tmp_path, "p", names("d", 3000), unit(generator, 3000, 48))
+    queries = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48))
+    passages = shards(tmp_path, "p", names("d", 3000), random_unit(generator, 3000, 48))
     results = []
     for device in ("cpu", "cuda"):
         status, output = run(tmp_path, queries, passages, "--depth", "50", "--device", device)

@@ -1,4 +1,6 @@
-"""Vectors for the tests of graph indexes."""
+"""Vectors, and shards of them, for the tests of exact and graph search."""
+
+import itertools
 
 import numpy as np
 
@@ -7,15 +9,33 @@ from cort.formats.embeddings import write_shard
 DIMENSION = 16
 
 
-def unit(seed, rows):
-    vectors = np.random.default_rng(seed).standard_normal((rows, DIMENSION)).astype(np.float32)
+def random_unit(generator, rows, dimension):
+    vectors = generator.standard_normal((rows, dimension)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def unit(seed, rows):
+    return random_unit(np.random.default_rng(seed), rows, DIMENSION)
 
 
 def shard(path, ids, vectors, model="m", storage="fp32"):
     blocks = [(ids[at : at + 50], vectors[at : at + 50]) for at in range(0, len(ids), 50)]
     write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=len(ids), storage=storage)
     return str(path)
+
+
+def shards(folder, name, ids, vectors, bounds=(), batch=64, model="m", storage="fp32"):
+    """Write the rows between `bounds` as one shard each, in record batches of `batch` rows."""
+    paths = []
+    edges = [0, *bounds, len(ids)]
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        blocks = [
+            (ids[at : min(at + batch, end)], vectors[at : min(at + batch, end)]) for at in range(start, end, batch)
+        ]
+        path = folder / f"{name}-{number}-{batch}.arrow"
+        write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=end - start, storage=storage)
+        paths.append(str(path))
+    return paths
 
 
 def names(prefix, count):

@@ -43,7 +43,7 @@ UNUSED = RAW | {
     "latency",
     "score_triples",
 }
-UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens"}
+UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "merge"}
 
 
 def module_of(rule):

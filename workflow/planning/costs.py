@@ -31,7 +31,7 @@ EFFICIENCY, HALF_SPEED_WIDTH = 0.8, 64
 CHECKPOINT_SECONDS, THREADS = 600, 8
 # Bytes of a query with its judgements, of a run's line beside ids and tag, of a triple, of a pair.
 QUERY, LINE = 65, 22
-RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "import_run")
+RANKERS = ("bm25", "retrieve", "retrieve_graph", "retrieve_tokens", "merge", "import_run")
 EXAMPLES = {"triples": ("encoders", 52), "pairs": ("rerankers", 28)}
 
 

@@ -15,6 +15,7 @@ from workflow.experiment.config import (
     FUSION_KINDS,
     LATE_INTERACTION,
     any_of,
+    kind_of,
     names_of_kind,
     names_with_file,
     published_run,
@@ -71,6 +72,17 @@ EXPANSION_SHARDS = fix_shards(
     "expand",
     folders=[paths.at(paths.EXPANSIONS_FOLDER, config, expander=name) for name in used_by_indexes(config, "expanders")],
     default=max(MACHINE.gpus or 0, 1),
+)
+RETRIEVAL_PARTS = fix_shards(
+    workflow,
+    "retrieve",
+    folders=[
+        paths.at(paths.RANKINGS_FOLDER, config, split=split, system=name)
+        for split in config["splits"]
+        for name, system in config["systems"].items()
+        if kind_of(config, system) == "exact"
+    ],
+    default=1,
 )
 GPU_THREADS = MACHINE.threads
 

@@ -64,6 +64,16 @@ rule audit:
         " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
 
+# Either writes a run, from all passages or from parts of them.
+if RETRIEVAL_PARTS == 1:
+
+    ruleorder: retrieve > merge
+
+else:
+
+    ruleorder: merge > retrieve
+
+
 rule retrieve:
     input:
         queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
@@ -87,6 +97,38 @@ rule retrieve:
         "python -m cort.retrieve --queries {input.queries:q} --passages {input.passages:q} {params.options:q}"
         " --threads {threads} --gpus {resources.devices} --memory-mb {resources.mem_mb} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
+
+
+use rule retrieve as retrieve_part with:
+    output:
+        paths.RANKINGS,
+    resources:
+        gpu=gpus(1),
+        devices=1,
+        mem_mb=growing(4000, per_mb=2 / RETRIEVAL_PARTS),
+        runtime=growing(240),
+    params:
+        options=options(settings.depth, settings.part_of_passages),
+    message:
+        "Retrieve {wildcards.split} with {wildcards.system}, exactly, in part {wildcards.scatteritem}"
+
+
+rule merge:
+    input:
+        gather.retrieve(paths.RANKINGS, allow_missing=True),
+    output:
+        paths.RUN,
+    wildcard_constraints:
+        system=names_of_kind(config, "exact"),
+    resources:
+        runtime=growing(240),
+    params:
+        options=options(settings.depth),
+    message:
+        "Merge what parts of the passages gave to the run of {wildcards.system} on {wildcards.split}"
+    shell:
+        "python -m cort.merge --parts {input:q} {params.options:q} --tag {wildcards.system:q} --output {output:q}"
+        " --log {log:q}"
 
 
 rule retrieve_tokens:

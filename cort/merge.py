@@ -1,0 +1,77 @@
+"""Merge what `retrieve` found in parts of a collection to the run of all of it, by (-score, doc_id).
+
+The run has the same bytes for any number of parts.
+
+Reads:  rankings.parquet of each part, of the same queries in the same order
+Writes: run.trec
+Usage:  python -m cort.merge --parts passages.1-of-2.parquet passages.2-of-2.parquet --depth 1000 --tag NAME
+            --output run.trec
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cort.formats.rankings import iter_rankings
+from cort.formats.records import Ranking
+from cort.formats.runs import order, write_run
+from cort.retrieval.options import RunOptions, check_positive
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.options import required
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions):
+    """Options of this stage."""
+
+    parts: tuple[str, ...] = required("PARQUET", "what `retrieve` wrote of every part")
+
+
+def merge(paths: Sequence[str], depth: int) -> Iterator[Ranking]:
+    """Merge rankings query by query; yield the first `depth` results.
+
+    :raises InputError: parts of other queries, and a passage in two parts.
+    """
+    for parts in itertools.zip_longest(*map(iter_rankings, paths)):
+        query_id = next(one.query_id for one in parts if one is not None)
+        for path, one in zip(paths, parts, strict=True):
+            if one is None or one.query_id != query_id:
+                found = f"query {one.query_id}" if one else "no more queries"
+                raise input_error(path, found, f"query {query_id}, as in the other parts", "retrieve every part again")
+        yield _best(paths, query_id, parts, depth)
+
+
+def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: int) -> Ranking:
+    doc_ids = np.array([doc_id for one in parts for doc_id in one.doc_ids], dtype=object)
+    scores = np.concatenate([one.scores for one in parts])
+    if len(set(doc_ids)) < len(doc_ids):
+        found = f"a passage twice for query {query_id}"
+        raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
+    if depth < len(scores):
+        # To sort by ids takes long: what is below the last score that counts need not be.
+        kept = scores >= -np.partition(-scores, depth - 1)[depth - 1]
+        doc_ids, scores = doc_ids[kept], scores[kept]
+    best = order(doc_ids, scores)[:depth]
+    return Ranking(query_id, doc_ids[best].tolist(), scores[best])
+
+
+def stage(options: Options) -> None:
+    """Read the parts, merge, write."""
+    check_positive(options, "depth")
+    lines = write_run(options.output, merge(options.parts, options.depth), options.tag)
+    log.info("%d parts, %d results written", len(options.parts), lines)
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())
