@@ -139,14 +139,16 @@ def forward_by_length(
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
     for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
-        batch = sequences.batch(members)
-        if device.type == "cuda":
-            # From pinned memory the copy waits for nobody: the next sub-batch is padded while this one is computed.
-            batch = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+        batch = {name: _send(tensor, device) for name, tensor in sequences.batch(members).items()}
         parts.append(model(batch))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")
-    return torch.cat(parts)[torch.from_numpy(inverse).to(device)]
+    return torch.cat(parts)[_send(torch.from_numpy(inverse), device)]
+
+
+def _send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device; from pinned memory without waiting for it: what comes next is prepared while it computes."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from torch import Tensor
 from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Ranking
 from cort.formats.vector_files import all_ids
-from cort.retrieval.codes import Codes, is_fast
+from cort.retrieval.codes import Codes, blocks_of, is_fast, needed, rows_of_block
 from cort.retrieval.products import Few, Products
 from cort.retrieval.topk import Alphabet, Sieve, guess
 from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
@@ -37,7 +37,8 @@ class ExactIndex:
     :param devices: torch devices; each ranks an equal part of the blocks.
     :param memory_mb: how much memory vectors may take; from there they are read faster than from a mapped file.
     :param one_by_one: hold them as is best for single queries on a CPU, twice as fast; batches take a third longer.
-    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these.
+    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these,
+        and on GPUs that have too little memory for the vectors.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ExactIndex:
         numbers = len(self._order) * passages[0].dimension
         on_cpu = set(devices) == {"cpu"}
         if coded is None:
-            coded = on_cpu and is_fast() and numbers <= memory_mb << 20
+            coded = is_fast() and numbers <= memory_mb << 20 if on_cpu else needed(devices, numbers)
         fits = not coded and 4 * numbers <= memory_mb << 20
         by_dimension = fits and one_by_one and on_cpu
         self._stored: Sequence[MappedVectors | HeldVectors]
@@ -67,7 +68,7 @@ class ExactIndex:
         self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
         self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
         if coded:
-            self._parts = [_Part(Codes(passages), "cpu")] if len(self._order) else []
+            self._parts = list(self._encode(passages, devices))
         else:
             self._parts = self._divide(devices, Few(threads, by_dimension=by_dimension))
 
@@ -120,6 +121,15 @@ class ExactIndex:
         parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
         divided = zip(parts, devices, strict=True)
         return [_Part(Products(part, device, few, self._source), device) for part, device in divided if part]
+
+    def _encode(self, passages: Sequence[Shard], devices: Sequence[str]) -> Iterator[_Part]:
+        rows = rows_of_block(passages[0].dimension, devices[0])
+        blocks, count = blocks_of(passages, rows), -(-len(self) // rows)
+        bounds = [count * number // len(devices) for number in range(len(devices) + 1)]
+        for (start, end), device in zip(itertools.pairwise(bounds), devices, strict=True):
+            if start < end:
+                part = min(end * rows, len(self)) - start * rows
+                yield _Part(Codes(itertools.islice(blocks, end - start), part, device, self._source), device)
 
 
 class _Part:

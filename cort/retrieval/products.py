@@ -18,8 +18,10 @@ from cort.system.errors import input_error
 
 # Scores held at once: 128 MB, or 8 MB for what is looked at again at once, as a processor's caches hold.
 SCORES_AT_ONCE, IN_CACHE = 1 << 25, 1 << 21
-# Numbers in a tensor on a GPU: small ones would take longer to start than to multiply.
-NUMBERS_PER_TENSOR = 1 << 28
+# The same on a GPU, 1 GB: looking through them starts some kernels, and waits for each.
+SCORES_ON_GPU = 1 << 28
+# Passages in a tensor on a GPU, so that it holds their scores for a run's queries.
+ROWS_ON_GPU = 1 << 19
 # Products of longer vectors could exceed single precision.
 LONGEST = 1e18
 UNIT_ROUNDOFF = 2.0**-24
@@ -55,7 +57,8 @@ class Products:
         norms = vector_norms(queries, QUERIES).T  # (1, queries)
         units = torch.ones_like(norms)
         few = self._device == "cpu" and len(queries) <= FEW
-        at_once = SCORES_AT_ONCE if few or self._device != "cpu" else IN_CACHE
+        on_cpu = SCORES_AT_ONCE if few else IN_CACHE
+        at_once = on_cpu if self._device == "cpu" else SCORES_ON_GPU
         for batch in _batches(self._blocks, at_once // len(queries)):
             count = sum(len(self._blocks[number][1]) for number in batch)
             scores = self._room(-(-count // GROUP) * GROUP, len(queries))
@@ -143,7 +146,7 @@ def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tu
     """Join blocks to large ones, and keep these on the device if they take half of its free memory at most."""
     numbers = sum(vectors.numel() for _, vectors in blocks)
     keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
-    for batch in _batches(blocks, NUMBERS_PER_TENSOR // blocks[0][1].shape[1]):
+    for batch in _batches(blocks, ROWS_ON_GPU):
         joined = torch.cat([blocks[number][1] for number in batch])
         yield blocks[batch.start][0], joined.to(device, torch.float32) if keep else joined
 

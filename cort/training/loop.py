@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.system.errors import InputError, input_error
+from cort.system.errors import input_error
 from cort.system.progress import Counter
 from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
+from cort.training.failures import NOT_DETERMINISTIC, diverged, enough_memory, share_of, total_loss
 from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
 from cort.training.outcome import Selection, report_gain
 from cort.training.preemption import PreemptionHandler
@@ -26,6 +28,8 @@ from cort.training.settings import TrainingSettings
 from cort.training.state import CurvePoint, Progress, TrainingState
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 POINTS_OF_CURVE = 200
 # TensorBoard's names of what it shows.
@@ -154,8 +158,8 @@ class _Loop:
             if 0 < self.settings.patience <= self.progress.stale:
                 log.info("no better model in %d validations: training ends", self.settings.patience)
                 break
-            with _enough_memory(self.settings):
-                self._update(step)
+            with enough_memory(self.settings):
+                self._or_anew(partial(self._update, step))
             if self.preemption:
                 self.preemption.leave_if_asked()
             self._close_row()
@@ -163,8 +167,21 @@ class _Loop:
                 self.preemption.save_if_due()
             self.since = time.perf_counter()
 
+    def _or_anew(self, work: Callable[[], Result]) -> Result:
+        """Do something, anew without a promise if the model needs what has no deterministic form on a GPU."""
+        try:
+            return work()
+        except RuntimeError as error:
+            if NOT_DETERMINISTIC not in str(error):
+                raise
+            log.warning("%s; trained again, this model would be a slightly different one", str(error).partition(",")[0])
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            self.state.optimizer.zero_grad()
+            self.state.rewind()
+            return work()
+
     def _update(self, step: int) -> None:
-        total = 0.0
+        losses: list[tuple[MicroBatch, Tensor]] = []
         self.model.train()
         # In the last update there are, perhaps, fewer.
         examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
@@ -173,12 +190,13 @@ class _Loop:
         for batch in batches:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                total += self._accumulate(step, batch, len(examples), last)
+                losses.append((batch, self._accumulate(batch, len(examples), last)))
+        total = total_loss(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
         # In fp16 such an update is left out, and the next losses are scaled less.
         if self.settings.precision != "fp16" and not math.isfinite(norm):
-            raise _diverged(step, f"gradients of norm {norm}")
+            raise diverged(step, f"gradients of norm {norm}")
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
@@ -186,22 +204,17 @@ class _Loop:
         self.last_loss = total
         self.state.advance(step, total, len(examples), seconds)
 
-    def _accumulate(self, step: int, batch: MicroBatch, examples: int, completes: bool) -> float:
-        """Add the gradients of a micro-batch; its part of the update's loss, which is the mean over mini-batches."""
+    def _accumulate(self, batch: MicroBatch, examples: int, completes: bool) -> Tensor:
+        """Add the gradients of a micro-batch to those of the update; returns its losses, (mini-batches,)."""
         losses = self.task.losses(batch, self.forward)  # (mini-batches,)
-        for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            first, last = batch[position, [0, -1]]
-            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
-            raise _diverged(step, f"the loss {losses[position].item()} on {place}")
-        loss: Tensor = losses.sum() * (batch.shape[1] / examples)
         if self.preemption:
             self.preemption.ask()
             if not completes:
                 self.preemption.leave_if_asked()
         # Gradients of several processes are averaged; the sum is wanted.
-        self.accelerator.backward(loss * self.accelerator.num_processes)
+        self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
         self.counter.advance(batch.size)
-        return loss.item()
+        return losses.detach()
 
     def _note(self) -> str:
         """Say where the training is."""
@@ -223,7 +236,7 @@ class _Loop:
         validate = step % self.settings.validate_every == 0 or step == self.updates
         if not begun or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
-        validation = self._validate(step) if validate else None
+        validation = self._or_anew(partial(self._validate, step)) if validate else None
         if not step:
             self.state.rewind()  # as if the start had not been validated
         seen = min(step * self.per_update, self.task.examples)
@@ -248,7 +261,7 @@ class _Loop:
         else:
             loss, measure = exchange(self.accelerator, *told)[0]
         if not math.isfinite(loss):
-            raise _diverged(step, f"the validation loss {loss}")
+            raise diverged(step, f"the validation loss {loss}")
         also = f", {self.settings.best_model_metric} {measure:.4f}" if self.settings.by_measure else ""
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
         # Both as something that falls as the model gets better.
@@ -264,22 +277,3 @@ class _Loop:
             now.start = value if now.start is None else now.start
             if self.first:
                 self.state.keep_best()
-
-
-@contextmanager
-def _enough_memory(settings: TrainingSettings) -> Iterator[None]:
-    """Say which setting to lower when memory is full."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
-            raise
-        found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
-        more = ", or set gradient_checkpointing if one mini-batch alone is too large"
-        fix = "lower it" if settings.gradient_checkpointing else f"lower it{more}"
-        raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
-
-
-def _diverged(step: int, found: str) -> InputError:
-    fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
-    return input_error(f"update {step}", found, "a finite number", fix)

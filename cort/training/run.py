@@ -53,8 +53,8 @@ def make_deterministic(seed: int, threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    # Some models need operations that have no deterministic form on GPUs: these warn.
-    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    # Not `warn_only`: attention then has no deterministic way back on a GPU (`_Loop._or_anew` warns in its stead).
+    torch.use_deterministic_algorithms(True)
     # Filling new tensors halves the speed here, and no stage reads memory it did not write.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False

@@ -34,6 +34,9 @@ from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 ROOT = Path(__file__).parents[2]
 
+# Exact retrieval in parts.
+PARTS = ("--set-scatter", "retrieve=2")
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
@@ -96,16 +99,17 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
         # Snakemake shows a message, or else all there is to know of a job.
         path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
     rules = set()
-    for configfile in (
-        "tiny/tiny.yaml",
-        "config/pydocs.yaml",
-        write_released(tree),
-        write_ready(tree),
-        write_weighed(tree),
-        write_late(tree),
-        write_public(tree),
+    for configfile, *options in (
+        ("tiny/tiny.yaml",),
+        ("tiny/tiny.yaml", *PARTS),
+        ("config/pydocs.yaml",),
+        (write_released(tree),),
+        (write_ready(tree),),
+        (write_weighed(tree),),
+        (write_late(tree),),
+        (write_public(tree),),
     ):
-        status, output = snakemake(tree, "--dry-run", "--configfile", configfile)
+        status, output = snakemake(tree, "--dry-run", "--configfile", configfile, *options)
         assert status == 0, output
         found = []
         for rule, text in re.findall(r"^(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
@@ -174,7 +178,7 @@ def write_weighed(tree):
 
 def write_late(tree):
     """Write an experiment of late interaction."""
-    config = late_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")))
+    config = late_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), indexed=True)
     (tree / "late.yaml").write_text(yaml.safe_dump(config), "utf-8")
     return "late.yaml"
 
@@ -184,8 +188,8 @@ def test_every_command_is_one_the_stage_takes(tree):
     configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
     configfiles += [write_pretrained(tree), write_public(tree), write_released(tree), write_ready(tree)]
     configfiles += [write_weighed(tree), write_late(tree)]
-    for configfile in configfiles:
-        status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile)
+    for configfile, *options in [*((one,) for one in configfiles), ("tiny/tiny.yaml", *PARTS)]:
+        status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
         assert status == 0, output
         commands |= set(re.findall(r"^Shell command: (python .*)$", output, re.MULTILINE))
     modules = set()
@@ -386,7 +390,7 @@ def test_snakemake_writes_its_own_report(built, tmp_path):
 def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     names = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
-    options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", "--set-scatter", "encode=3", "retrieve=2")
+    options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", *PARTS, "encode=3")
     status, output = snakemake(folder, *names, *options)
     assert status == 0, output[-10_000:]
     jobs = planned(output)

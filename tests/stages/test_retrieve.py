@@ -6,7 +6,7 @@ from cort import retrieve
 from cort.formats import embeddings
 from cort.formats.embeddings import open_shards
 from cort.formats.runs import read_run
-from cort.retrieval import exact, topk
+from cort.retrieval import codes, exact, topk
 from tests.support.vectors import names, random_unit, shards
 
 
@@ -216,6 +216,17 @@ def test_no_passages_or_no_queries(tmp_path, generator):
         status, output = run(tmp_path, queries, passages)
         assert status == 0
         assert output.read_bytes() == b""
+
+
+@pytest.mark.parametrize("queries", [1, 8, 17])
+@pytest.mark.parametrize("passages", [1, 33, 300])
+def test_codes_as_they_lie_on_a_gpu(tmp_path, generator, monkeypatch, queries, passages):
+    monkeypatch.setattr("cort.retrieval.codes._columns", codes.columns_on_gpu)
+    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
+    monkeypatch.setattr("cort.retrieval.codes.IN_CACHE", 1_000)
+    monkeypatch.setattr("cort.retrieval.codes.LEAST", codes.ROWS)
+    vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
+    check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
 
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")

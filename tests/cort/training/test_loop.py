@@ -1,5 +1,6 @@
 import argparse
 import csv
+import logging
 import math
 from dataclasses import replace
 
@@ -412,3 +413,26 @@ def test_another_failure_stays_what_it_is():
     record.losses = lambda *_: torch.ones(2) @ torch.ones(3)
     with pytest.raises(RuntimeError, match="size"):
         record.fit()
+
+
+@pytest.mark.parametrize("where", ["losses", "validate"])
+def test_a_model_without_deterministic_operations_is_trained_all_the_same(caplog, monkeypatch, where):
+    record, other = Record(rows(16)), Record(rows(16))
+    work = getattr(record, where)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode, *, warn_only: changed.append(warn_only))
+    changed = []
+
+    def fails_once(*args):
+        # Losses fail in the middle of an update.
+        if not changed and (where == "validate" or record.parts):
+            raise RuntimeError("some_kernel does not have a deterministic implementation, but you set 'torch.use...'")
+        return work(*args)
+
+    setattr(record, where, fails_once)
+    assert [point[:-1] for point in record.fit()] == [point[:-1] for point in other.fit()]
+    assert torch.equal(record.last, other.last)
+    assert changed == [True]
+    (message,) = [
+        one.getMessage() for one in caplog.records if one.name == "cort.training.loop" and one.levelno > logging.INFO
+    ]
+    assert message.startswith("some_kernel does not have a deterministic implementation; ")
