@@ -11,7 +11,7 @@ from tests.support.configs import GONE, changed, complaints
 from tests.support.reporting import PAPER
 from workflow.experiment.checks import ConfigError, check_papers, complete
 from workflow.report_inputs import consistency, reproduced, submissions
-from workflow.settings import submission
+from workflow.report_settings import submission
 
 ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))

@@ -5,7 +5,7 @@ from cort.formats.artifacts import write_artifact
 from workflow import verdicts
 from workflow.experiment.checks import complete
 from workflow.experiment.contrasts import pairs
-from workflow.settings import compared_systems
+from workflow.report_settings import compared_systems
 
 
 class Wildcards:
