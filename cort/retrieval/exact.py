@@ -37,8 +37,8 @@ class ExactIndex:
     :param devices: torch devices; each ranks an equal part of the blocks.
     :param memory_mb: how much memory vectors may take; from there they are read faster than from a mapped file.
     :param one_by_one: hold them as is best for single queries on a CPU, twice as fast; batches take a third longer.
-    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these,
-        and on GPUs that have too little memory for the vectors.
+    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these, for
+        single queries or where the vectors do not fit, and on GPUs where they do not. Large batches take longer.
     """
 
     def __init__(
@@ -56,9 +56,12 @@ class ExactIndex:
         self._order = Alphabet(all_ids(passages))
         numbers = len(self._order) * passages[0].dimension
         on_cpu = set(devices) == {"cpu"}
-        if coded is None:
-            coded = is_fast() and numbers <= memory_mb << 20 if on_cpu else needed(devices, numbers)
-        fits = not coded and 4 * numbers <= memory_mb << 20
+        fits = 4 * numbers <= memory_mb << 20
+        if coded is None and on_cpu:
+            coded = is_fast() and (one_by_one if fits else numbers <= memory_mb << 20)
+        elif coded is None:
+            coded = needed(devices, numbers)
+        fits = fits and not coded
         by_dimension = fits and one_by_one and on_cpu
         self._stored: Sequence[MappedVectors | HeldVectors]
         if fits:
