@@ -37,8 +37,8 @@ class ExactIndex:
     :param devices: torch devices; each ranks an equal part of the blocks.
     :param memory_mb: how much memory vectors may take; from there they are read faster than from a mapped file.
     :param one_by_one: hold them as is best for single queries on a CPU, twice as fast; batches take a third longer.
-    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these, for
-        single queries or where the vectors do not fit, and on GPUs where they do not. Large batches take longer.
+    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these,
+        for single queries or where the vectors do not fit, and on GPUs where they do not. Large batches take longer.
     """
 
     def __init__(
