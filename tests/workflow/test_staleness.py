@@ -211,6 +211,8 @@ OTHERWISE = {
     ("import_expansions", "queries"),
     # A draw is told its seed.
     ("split", "seed"),
+    # A file of triples is read once, unless it is said.
+    ("import_triples", "epochs"),
 }
 
 
@@ -249,8 +251,8 @@ def test_every_job_watches_what_its_stage_imports(graphs):
         for job, params in jobs
     }
     assert code == {rule: program(module_of(rule)) for rule in code}
-    # Made only for an encoder that has a teacher.
-    assert RULES.keys() - code.keys() == {"score_triples"}
+    # Made only for an encoder that has a teacher, or if parts are asked for.
+    assert RULES.keys() - code.keys() == {"score_triples", "merge"}
 
 
 def after(jobs, first):

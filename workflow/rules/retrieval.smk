@@ -123,6 +123,7 @@ rule merge:
     wildcard_constraints:
         system=names_of_kind(config, "exact"),
     resources:
+        mem_mb=growing(2000),
         runtime=growing(240),
     params:
         options=options(settings.depth),
