@@ -36,6 +36,8 @@ from cort.system.devices import lease
 from cort.system.options import required
 
 if TYPE_CHECKING:
+    from cort.models.late_interaction import LateInteraction
+    from cort.models.tokenizer import Template
     from cort.retrieval.max_similarity import Rows, Vectors
     from cort.retrieval.token_scores import QueryVectors
 
@@ -50,13 +52,14 @@ class Options(IvfPqOptions, AuditOptions):
     queries: str = required("ARROW", "token cache")
 
 
-def encode(options: Options, judged: Qrels) -> tuple[list[str], list[QueryVectors]]:
+def encode(
+    options: Options, model: LateInteraction, template: Template, judged: Qrels
+) -> tuple[list[str], list[QueryVectors]]:
     """Draw queries with judgements and encode them: their ids and vectors."""
-    from cort.models.late_interaction import QUERY, load_token_encoder
+    from cort.models.late_interaction import QUERY
     from cort.models.transformer import choose_device
     from cort.retrieval.token_runs import encoded
 
-    model, template = load_token_encoder(options.model)
     queries = Tokens(options.queries, fingerprint(options.model))
     ids = queries.ids.to_pylist()
     drawn = sample_judged(ids, judged, options.sample, options.seed, str(queries.path))
@@ -79,12 +82,12 @@ def stage(options: Options) -> None:
     kind = TOKEN_INDEXES[options.kind]
     widths = check_options(options, kind)
     check_positive(options, "candidates")
-    model, _ = load_token_encoder(options.model)
+    model, template = load_token_encoder(options.model)
     shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
     passages = TokenIndex(shards, model.settings.similarity)
     index = open_ivfpq(options.index, shards, passages)
     judged = read_qrels(options.qrels, options.relevance_level)
-    ids, vectors = encode(options, judged)
+    ids, vectors = encode(options, model, template, judged)
 
     def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
         return index.search(query, int(width), options.candidates, depth)

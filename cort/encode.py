@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
 from cort.formats.embeddings import Storage, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
@@ -67,17 +67,15 @@ def encode_block(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ShardOptions):
     """Options of this stage."""
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW")
     kind: Literal["passage", "query"] = required()
-    shard: str = optional("1-of-1", metavar="I-of-N")
     precision: Precision = optional("fp32", "of the transformer")
     storage: Storage = optional("fp32", "of the vectors")
     threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("ARROW")
 
 

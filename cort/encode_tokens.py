@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
 from cort.formats.token_embeddings import to_batch, write_token_shard
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
@@ -67,15 +67,13 @@ def encode_block(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ShardOptions):
     """Options of this stage."""
 
     model: str = required("FOLDER", "a re-ranker of the kind late_interaction")
     tokens: str = required("ARROW")
-    shard: str = optional("1-of-1", metavar="I-of-N")
     precision: Precision = optional("fp32", "of the transformer")
     threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("ARROW")
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY, Precision
 from cort.models.tokenizer import fingerprint, load_tokenizer
@@ -54,12 +54,11 @@ TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ShardOptions):
     """Options of this stage."""
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
-    shard: str = optional("1-of-1", metavar="I-of-N")
     queries: int = optional(40, "of each passage", "N")
     top_k: int = optional(10, "most probable tokens that the next one is drawn from", "K")
     beams: int | None = optional(None, "instead of drawing, take the first queries of a beam search so wide", "N")
@@ -68,7 +67,6 @@ class Options:
     precision: Precision = optional("fp32")
     seed: int = optional(42)
     threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("PARQUET")
 
 

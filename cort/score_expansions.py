@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
 from cort.formats.cleaning import Form, convert
 from cort.formats.expansions import OTHERS
 from cort.formats.tokens import Tokens
@@ -53,17 +53,15 @@ BLOCK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ShardOptions):
     """Options of this stage."""
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries, of all passages in their order")
-    shard: str = optional("1-of-1", metavar="I-of-N")
     cleaning: Form = optional("raw", "what is done to the queries first")
     precision: Precision = optional("fp32")
     threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("PARQUET")
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
 from cort.formats.tokens import Tokens
 from cort.formats.weighted import Weighted, to_batch
 from cort.models.settings import Precision
@@ -47,18 +47,16 @@ BLOCK = 4_096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ShardOptions):
     """Options of this stage."""
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
-    shard: str = optional("1-of-1", metavar="I-of-N")
     passage_length: int = optional(128, "tokens, special ones included")
     scale: int = optional(100, "weight of a word that the model gives 1")
     square_root: bool = optional(False, "take the square root of the model's numbers first")
     precision: Precision = optional("fp32")
     threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
     output: str = required("PARQUET")
 
 

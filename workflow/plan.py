@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
 def _plan_elsewhere(args: argparse.Namespace, further: list[str]) -> int:
     """Print what the whole experiment takes on another machine; 1 if it does not fit there."""
     from workflow.experiment.checks import ConfigError, load
+    from workflow.experiment.config import CHANGES
     from workflow.planning import elsewhere, hardware, preflight
 
     mistakes, folder = [], Path.cwd()
@@ -81,7 +82,7 @@ def _plan_elsewhere(args: argparse.Namespace, further: list[str]) -> int:
         mistakes += str(error).splitlines()
     if not mistakes:
         cores = args.cores or machine.cores
-        shards = [f"{stage}={machine.gpus.count}" for stage in ("encode", "expand")]
+        shards = [f"{stage}={machine.gpus.count}" for stage in ("encode", *CHANGES.values())]
         arguments = ["--configfile", args.configfile, "--cores", str(cores), "--set-scatter", *shards, *further]
         try:
             found = elsewhere.forecast_elsewhere(dry_run(arguments, folder), config, machine, cores, folder)

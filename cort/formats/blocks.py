@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -19,12 +20,21 @@ import pyarrow as pa
 from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import InputError, input_error
 from cort.system.files import remove_leftovers
+from cort.system.options import optional
 from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
 
 IDENTITY = b"identity"
 Block = TypeVar("Block")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions:
+    """Of stages that compute a shard of the blocks of a collection, and go on after the last finished block."""
+
+    shard: str = optional("1-of-1", metavar="I-of-N")
+    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
 
 
 def shard_blocks(rows: int, shard: str, size: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.records import Ranking
-from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer
+from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer, regroup
 from cort.system.errors import input_error
 
 
@@ -18,11 +18,15 @@ def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
     """Write rankings atomically, one after the other; the number of rows written."""
     rows = 0
     with open_writer(path, SCORES) as writer:
-        for one in rankings:
-            columns = [pa.array([one.query_id] * len(one.doc_ids)), pa.array(one.doc_ids, pa.string()), one.scores]
-            writer.write_batch(pa.record_batch(columns, schema=SCORES), row_group_size=ROW_GROUP)
-            rows += len(one.doc_ids)
+        for table in regroup(map(_to_batch, rankings), ROW_GROUP):
+            writer.write_table(table)
+            rows += len(table)
     return rows
+
+
+def _to_batch(ranking: Ranking) -> pa.RecordBatch:
+    queries = pa.repeat(pa.scalar(ranking.query_id, pa.string()), len(ranking.doc_ids))
+    return pa.record_batch([queries, pa.array(ranking.doc_ids, pa.string()), ranking.scores], schema=SCORES)
 
 
 def iter_rankings(path: str | Path) -> Iterator[Ranking]:

@@ -276,7 +276,7 @@ def test_the_command_plans_for_a_machine(call, tmp_path):
     assert (status, errors) == (0, [])
     assert output.startswith("tiny on mine (2 GPUs, 4 cores")
     (words,) = call.asked
-    assert words[2:] == ["--cores", "4", "--set-scatter", "encode=2", "expand=2", "--rerun-incomplete"]
+    assert words[2:] == ["--cores", "4", "--set-scatter", "encode=2", "expand=2", "weigh=2", "--rerun-incomplete"]
 
 
 @pytest.mark.usefixtures("config")
