@@ -68,7 +68,7 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     if local:
         problems += preflight.check_memory(largest.job.name, largest.cost.memory, memory)
         problems += preflight.check_java(jobs)
-        problems += preflight.check_faiss(jobs)
+        problems += preflight.check_extras(jobs, config)
         problems += preflight.check_gpus(jobs, config, machine.gpus)
         notes += _notes_on_machine(machine, listed, peak, memory)
         places = f"{cores} cores" + (f" and {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else "")

@@ -19,6 +19,7 @@ import requests
 from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
+from cort.models.settings import INSTALL_ONNX
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
 from cort.system.errors import InputError, input_error, shorten
@@ -126,11 +127,17 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
     return _line(java, found, "a Java that starts", JAVA_REMEDY) if found else []
 
 
-def check_faiss(jobs: Iterable[Job]) -> list[str]:
-    """Look for faiss, if a job uses it: an extra that only indexes of token vectors need."""
-    wanted = any(job.rule in ("ivfpq", "audit_tokens", "retrieve_ivfpq") for job in jobs)
-    missing = wanted and importlib.util.find_spec("faiss") is None
-    return _line("faiss", "no such package", "faiss, for systems with ivfpq", INSTALL_FAISS) if missing else []
+def check_extras(jobs: Iterable[Job], config: Config) -> list[str]:
+    """Look for packages that only some settings need: faiss for indexes of token vectors, onnx for exports."""
+    rules = {job.rule for job in jobs}
+    extras = {"faiss": (rules & {"ivfpq", "audit_tokens", "retrieve_ivfpq"}, "systems with ivfpq", INSTALL_FAISS)}
+    extras["onnx"] = (rules & {"export_model"} if config["export_onnx"] else set(), "export_onnx", INSTALL_ONNX)
+    missing = (name for name, (wanted, *_) in extras.items() if wanted and importlib.util.find_spec(name) is None)
+    return [
+        line
+        for name in missing
+        for line in _line(name, "no such package", f"{name}, for {extras[name][1]}", extras[name][2])
+    ]
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
