@@ -5,7 +5,6 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import shutil
@@ -19,9 +18,7 @@ import requests
 from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
-from cort.models.settings import INSTALL_ONNX
 from cort.retrieval.anserini import fat_jar
-from cort.retrieval.graphs import INSTALL_FAISS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow import paths
@@ -125,19 +122,6 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         found = shorten(str(error), 200)
     return _line(java, found, "a Java that starts", JAVA_REMEDY) if found else []
-
-
-def check_extras(jobs: Iterable[Job], config: Config) -> list[str]:
-    """Look for packages that only some settings need: faiss for indexes of token vectors, onnx for exports."""
-    rules = {job.rule for job in jobs}
-    extras = {"faiss": (rules & {"ivfpq", "audit_tokens", "retrieve_ivfpq"}, "systems with ivfpq", INSTALL_FAISS)}
-    extras["onnx"] = (rules & {"export_model"} if config["export_onnx"] else set(), "export_onnx", INSTALL_ONNX)
-    missing = (name for name, (wanted, *_) in extras.items() if wanted and importlib.util.find_spec(name) is None)
-    return [
-        line
-        for name in missing
-        for line in _line(name, "no such package", f"{name}, for {extras[name][1]}", extras[name][2])
-    ]
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
