@@ -71,5 +71,5 @@ class Slow:
         )
         passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
         return Searcher(
-            manifest, systems, {"bm25": SimpleNamespace(search=lucene, close=closed.close)}, models, passages
+            manifest, systems, {"bm25": SimpleNamespace(search=lucene, close=closed.close)}, lambda: models, passages
         )
