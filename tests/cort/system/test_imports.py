@@ -1,12 +1,13 @@
 """What is imported when a stage starts: nothing slow that it may not need."""
 
+import gc
 import importlib
 import subprocess
 import sys
 
 import pytest
 
-from cort.system.imports import absent
+from cort.system.imports import absent, uncollected
 from tests.support.imports import MODULES, ROOT, imports_of, names_of
 
 ARROW = "cort/formats/arrow.py"
@@ -35,6 +36,15 @@ def test_what_is_absent_is_so_for_a_while_and_for_new_imports_alone(tmp_path, mo
         with pytest.raises(ModuleNotFoundError, match="No module named 'absent_two'"):
             importlib.import_module("absent_two")
     assert importlib.import_module("absent_two").__name__ == "absent_two"
+
+
+def test_garbage_is_collected_again_afterwards_unless_it_was_not_before():
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_no_stage_imports_a_slow_library_before_it_needs_it():
