@@ -198,7 +198,7 @@ def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
-    from cort.online.searcher import open_searcher
+    from cort.online.opening import open_searcher
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
     first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb

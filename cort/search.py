@@ -20,7 +20,6 @@ import re
 import shutil
 import sys
 import textwrap
-import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,12 +51,16 @@ NARROWEST = 24
 def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
     """Answer queries in JSON lines; one that cannot be answered gets the reason for an answer.
 
+    Systems are opened and warmed up one after the other, so that BM25 answers while torch is still being imported.
+
     :raises InputError: in the end, names the first of these.
     """
     wrong: list[tuple[int, str]] = []
     for row, query in enumerate(map(str.strip, queries), start=1):
         shown = query.encode(errors="replace").decode()
         for name in searcher.systems:
+            if row == 1:
+                searcher.warm_up(name)
             line: dict[str, object] = {"query": shown, "system": name}
             try:
                 answer, texts = answer_with_texts(searcher, name, query, depth)
@@ -160,14 +163,11 @@ def stage(options: Options) -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Bytes that are no UTF-8 are the mistake of one query.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    open_systems = opener(options, manifest, systems)
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():
-            interact(open_systems, options.depth)
+            interact(opener(options, manifest, systems), options.depth)
             return
-        started = time.perf_counter()
-        with closing(open_systems()) as searcher:
-            log.info("%s open after %.1f s", ", ".join(systems), time.perf_counter() - started)
+        with closing(opener(options, manifest, systems, models_later=True)()) as searcher:
             if options.query is None:
                 print_lines(searcher, sys.stdin, options.depth, "standard input")
             else:

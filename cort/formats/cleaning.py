@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+
 #: "raw": as published; "fixed": wrongly decoded characters fixed, nothing else; "cort": the authors' filter
 Form: TypeAlias = Literal["raw", "fixed", "cort"]
 FORMS: tuple[Form, ...] = get_args(Form)

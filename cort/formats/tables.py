@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, flushing
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from cort.formats.artifacts import Node, read_json
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.imports import uncollected
 from cort.system.interruption import Interrupted
 
 Settings = TypeVar("Settings", EncoderSettings, PairSettings)
@@ -54,7 +55,8 @@ def load_transformer(
     :param trained: whether the weights are the model's alone, but for a pooler that an encoder has no use for.
     :param decoder: whether it may be one, whose last token alone has seen the whole text.
     """
-    import transformers
+    with uncollected():
+        import transformers
 
     options = {"trust_remote_code": False, "local_files_only": True} | options
     everything = {"use_safetensors": True, "dtype": torch.float32} | options
@@ -71,7 +73,8 @@ def load_transformer(
         load = getattr(transformers, kind).from_pretrained
         # Without memory for weights: those that are missing or of another shape would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
-        model, found = load(str(source), **everything, **planned)
+        with uncollected():  # as it imports the class of the model
+            model, found = load(str(source), **everything, **planned)
         _check_cover(source, model, found, kind, trained)
         model = load(str(source), **everything)
     except (InputError, Interrupted):

@@ -63,9 +63,9 @@ def choose_systems(manifest: Manifest) -> list[str]:
     return chosen or list(kinds)[:1]
 
 
-def opener(options: SearchOptions, manifest: Manifest, systems: Sequence[str]) -> Callable[[], Searcher]:
-    """Return what opens systems."""
-    from cort.online.searcher import open_searcher
+def opener(options: SearchOptions, manifest: Manifest, systems: Sequence[str], **more: bool) -> Callable[[], Searcher]:
+    """Return what opens systems; `more` is for `open_searcher`."""
+    from cort.online.opening import open_searcher
 
     devices, threads, memory_mb = [options.device], options.threads, options.memory_mb
-    return partial(open_searcher, manifest, systems, devices=devices, threads=threads, memory_mb=memory_mb)
+    return partial(open_searcher, manifest, systems, devices=devices, threads=threads, memory_mb=memory_mb, **more)

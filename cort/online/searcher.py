@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
 from cort.online.lucene import LuceneProcess
-from cort.online.manifest import REMEDY, LexicalIndex, Manifest, System
+from cort.online.manifest import Manifest, System
 from cort.online.models import Models
 from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
 from cort.retrieval.fusion import FUSIONS, Settings, fuse
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import HEAP_MB
 from cort.retrieval.rerank import mix, rerank
 from cort.retrieval.weights import read_weights, weight_of
-from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
 
-# Seconds. A thread that waits for Python's lock gets it after this: the one that takes BM25's answer.
-SWITCH = 0.0005
 # Java compiles what runs often, and the first search of any kind reads what later ones find in memory.
 WARM_UP = ("warm up",) * 3
 # What stands for bytes that are no UTF-8, or is half of a pair.
@@ -55,22 +50,24 @@ class Answer:
 
 
 class Searcher:
-    """Systems that are open and warm. Not to be called by several threads at a time."""
+    """Systems that are open, but for the models of some. Not to be called by several threads at a time."""
 
     def __init__(
         self,
         manifest: Manifest,
         systems: Sequence[str],
         lucene: Mapping[str, LuceneProcess],
-        models: Models,
+        open_models: Callable[[], Models],
         passages: Passages,
     ) -> None:
         """Take what `open_searcher` opened for `systems`; `lucene` has the term-based indexes by name.
 
+        `open_models` is called once, by the first search that needs them.
+
         By name of the system: `parameters` of BM25, `settings` of fusions, `weights` of re-rankers.
         """
         self.manifest, self.systems = manifest, list(systems)
-        self.lucene, self.models, self.passages = lucene, models, passages
+        self.lucene, self.passages, self._open_models = lucene, passages, open_models
         self._known = manifest.needed(systems)
         bm25 = {name: system for name, system in self._known.items() if system["kind"] == "bm25"}
         self.parameters = {name: _parameters(system) for name, system in bm25.items()}
@@ -79,6 +76,19 @@ class Searcher:
         reranked = {name: system for name, system in self._known.items() if system["kind"] == "rerank"}
         self.weights = {name: weight_of(one.get("weight", 1.0), one.get("tuned")) for name, one in reranked.items()}
         self._beside = ThreadPoolExecutor(1, "beside")
+
+    @cached_property
+    def models(self) -> Models:
+        """What computes, open from now on.
+
+        :raises InputError: a file that is missing or not what it was.
+        """
+        return self._open_models()
+
+    def warm_up(self, system: str) -> None:
+        """Search a few times with a system, which opens what it needs of models."""
+        for text in WARM_UP:
+            self.search(system, text, self.manifest.depth)
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
         """Search for one query.
@@ -213,63 +223,6 @@ def check_query(text: str) -> None:
         raise input_error("query", "no word", "a query", "write one")
     if wrong := LONE.search(text):
         raise input_error("query", f"{shorten(wrong[0])} in it, no character", "text in UTF-8", "write it anew")
-
-
-def open_searcher(
-    manifest: Manifest,
-    systems: Sequence[str],
-    *,
-    devices: Sequence[str] = ("cpu",),
-    threads: int = 1,
-    memory_mb: int = HEAP_MB,
-) -> Searcher:
-    """Open all that the systems need, side by side, and search a few times with each.
-
-    Java starts in its process while torch is imported, and ids are sorted.
-
-    :param devices: torch's names, for the vectors; the first one also has the models.
-    :param memory_mb: heap of Java.
-    :raises InputError: an unknown system; a file that is missing or not what it was.
-    """
-    manifest.check_names(systems)
-    sys.setswitchinterval(SWITCH)
-    needed = manifest.needed(systems)
-    verify(manifest.opened(needed))
-    kinds = {system["kind"] for system in needed.values()}
-    try:
-        with ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
-            indexes = dict.fromkeys(system["lexical"] for system in needed.values() if system["kind"] == "bm25")
-            lucene = {
-                name: pool.submit(_open_lucene, manifest.lexical[name], threads, memory_mb, opened) for name in indexes
-            }
-            passages = pool.submit(Passages, manifest.passages)
-            models = Models()
-            if kinds - {"bm25", *FUSIONS}:
-                from cort.online.neural import open_models
-
-                # A core is left for BM25, which runs beside.
-                models = Models(*open_models(manifest, needed, devices, max(1, threads - ("bm25" in kinds))))
-            processes = {name: process.result() for name, process in lucene.items()}
-            searcher = Searcher(manifest, systems, processes, models, passages.result())
-            opened.callback(searcher.close)
-            for name in systems:
-                for text in WARM_UP:
-                    searcher.search(name, text, manifest.depth)
-            opened.pop_all()
-    except FileNotFoundError as error:
-        missing = str(error.filename or error)
-        raise input_error(missing, "no such file", "what the manifest names", "run `snakemake` first") from None
-    return searcher
-
-
-def _open_lucene(named: LexicalIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
-    """Open an index; `opened` closes it again if something else is wrong."""
-    found = LuceneProcess(named.index, threads, memory_mb)
-    opened.callback(found.close)
-    if found.form != named.cleaning:
-        expected = f"the form {named.cleaning}"
-        raise input_error(named.index, f"texts of the form {found.form}", expected, REMEDY)
-    return found
 
 
 def _parameters(system: System) -> Parameters:

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+
 Numbers: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = npt.NDArray[np.int64]
 

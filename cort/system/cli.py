@@ -7,6 +7,8 @@ A stage module has a dataclass ``Options`` (see `cort/system/options.py`), ``sta
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import logging
 import os
 import resource
@@ -75,6 +77,8 @@ def run(
     # The bars and notes of libraries, not yet imported here, stay out of the log.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # Memory is freed with the process: to look for garbage in the end takes a second where torch was imported.
+    atexit.register(gc.freeze)
     unwind_on_signals()
     started = time.perf_counter()
     try:

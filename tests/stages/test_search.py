@@ -21,6 +21,7 @@ from cort.online.options import choose_systems, manifest_of
 from cort.online.searcher import Answer, Result
 from cort.search import show, timings
 from cort.system.errors import InputError
+from tests.support.online import Slow, manifest_with
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180  # seconds
@@ -120,11 +121,22 @@ def test_a_mistake_of_one_query_does_not_end_the_prompt(monkeypatch, capsys, cap
 def test_what_cannot_be_opened_ends_the_prompt(monkeypatch, lines):
     typed(monkeypatch, *lines)
 
-    def refuse():
-        raise InputError("index: found 0 bytes")
-
     with pytest.raises(InputError, match="found 0 bytes"):
         search.interact(refuse, 10)
+
+
+def test_bm25_answers_before_models_are_opened(tmp_path, capsys):
+    searcher = Slow().searcher(manifest_with(tmp_path), ["bm25", "dense"], refuse)
+    searcher.passages.texts = lambda ids: ids
+    with pytest.raises(InputError, match="model: found 0 bytes"):
+        search.print_lines(searcher, ["a query"], 3, "--query")
+    [line] = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["system"], len(line["results"])) == ("bm25", 3)
+    searcher.close()
+
+
+def refuse():
+    raise InputError("model: found 0 bytes")
 
 
 def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):
@@ -237,6 +249,16 @@ def test_a_query_of_no_text_on_the_command_line_gets_its_error(built):
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert json.loads(done.stdout)["error"].startswith("query: found '\\udcff' in it, no character")
     assert "--query: row 1: found 1 that cannot be answered" in done.stderr
+
+
+@pytest.mark.slow
+def test_bm25_alone_imports_no_torch(built):
+    options = ["--experiment", "tiny/tiny.yaml", "--systems", "bm25", "--query", "neriga"]
+    done = run(built, *options, env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"})
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
+    assert json.loads(done.stdout)["system"] == "bm25"
+    assert "pyarrow" in imported
+    assert not imported & {"torch", "transformers", "tokenizers", "pandas", "scipy"}
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ class Slow:
         self.seen.append((part, *seen))
         time.sleep(self.seconds[part])
 
-    def searcher(self, manifest, systems):
+    def searcher(self, manifest, systems, open_models=None):
         def lucene(texts, parameters, depth):
             self.spend("bm25", depth)
             return [Ranking("", [f"b{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in texts]
@@ -71,5 +71,9 @@ class Slow:
         )
         passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
         return Searcher(
-            manifest, systems, {"bm25": SimpleNamespace(search=lucene, close=closed.close)}, models, passages
+            manifest,
+            systems,
+            {"bm25": SimpleNamespace(search=lucene, close=closed.close)},
+            open_models or (lambda: models),
+            passages,
         )

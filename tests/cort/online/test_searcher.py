@@ -20,8 +20,8 @@ from cort.formats.tokens import Tokens
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import Model, read_manifest, write_manifest
 from cort.online.neural import ExactSearch, QueryEncoder, Reranker, Tokenizer
+from cort.online.opening import open_searcher
 from cort.online.passages import Passages
-from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
 from cort.retrieval.weights import Point, TunedWeights
 from cort.system.errors import InputError
