@@ -120,7 +120,7 @@ def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
 
 def last_token(states: Tensor, mask: Tensor) -> Tensor:
     """Take the state of the last real token, of states (batch, length, h)."""
-    return single(states[torch.arange(len(states), device=states.device), mask.sum(1) - 1])  # (batch, h)
+    return single(states[torch.arange(states.shape[0], device=states.device), mask.sum(1) - 1])  # (batch, h)
 
 
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

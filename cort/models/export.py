@@ -35,7 +35,7 @@ from cort.models.tokenizer import Template, read_special_tokens, refusing
 
 #: The release of sentence-transformers whose layout this is.
 RELEASE = "6.2.0"
-TRANSFORMER = "transformer"
+TRANSFORMER, QUERY = "transformer", "query"
 EMBEDDING = "sentence_embedding"
 WEIGHTS = "model.safetensors"
 # Of the tokenizer's own settings all else is said anew, so that no class and no code of its own is named.
@@ -129,7 +129,7 @@ def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
     """Write what gives queries their segment and length, and the routes."""
     from transformers import BertConfig, BertModel
 
-    settings, query = encoder.settings, folder / "query"
+    settings, query = encoder.settings, folder / QUERY
     vocabulary, length, pad = encoder.transformer.config.vocab_size, settings.query_length, source.template.pad
     sizes = {"hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1}
     config = BertConfig(vocab_size=vocabulary, max_position_embeddings=length, pad_token_id=pad, **sizes)
@@ -142,8 +142,8 @@ def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
     more = {"query_length": length, "model_kwargs": {"add_pooling_layer": False}}
     _write_transformer_settings(query, "last_hidden_state", "no_embeddings", **more)
     routes = {
-        "types": {"query": _TYPES["transformer"], TRANSFORMER: _TYPES["transformer"]},
-        "structure": {"query": ["query", TRANSFORMER], "document": [TRANSFORMER]},
+        "types": {QUERY: _TYPES["transformer"], TRANSFORMER: _TYPES["transformer"]},
+        "structure": {"query": [QUERY, TRANSFORMER], "document": [TRANSFORMER]},
         "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
     _write_json(folder / "router_config.json", routes)

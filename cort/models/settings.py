@@ -30,6 +30,11 @@ OF_KIND = {
 }
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
+OnnxPrecision: TypeAlias = Literal["fp32", "int8"]
+
+#: of an exported model: its graphs by precision; and how to get what writes them
+ONNX_FILES: dict[OnnxPrecision, str] = {"fp32": "model.onnx", "int8": "model_int8.onnx"}
+INSTALL_ONNX = "`pip install onnx==1.23.2`"
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
 

@@ -1,8 +1,8 @@
 """The first pass of exact search over codes of 8 bits: a quarter of the bytes, and multiplied several times as fast.
 
-A vector d of a block is s c + r, where c has whole numbers from -127 to 127 and s is the block's scale; so is a query.
-A product of codes is exact. How far it can be from the product of the vectors is bounded by the lengths of what the
-rounding left (Cauchy-Schwarz), so that no passage is lost that may be among the best::
+A vector d is s c + r, where c has whole numbers from -127 to 127 and s is a scale; so is a query. A product of codes is
+exact. How far it can be from the product of the vectors is bounded by the lengths of what the rounding left
+(Cauchy-Schwarz), so that no passage is lost that may be among the best::
 
     |q.d - q'.d'| <= |q| |d - d'| + |q - q'| |d'|
 """
@@ -10,6 +10,7 @@ rounding left (Cauchy-Schwarz), so that no passage is lost that may be among the
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,59 +25,155 @@ from cort.retrieval.topk import GROUP, Scores, sample_step
 from cort.retrieval.vectors import as_tensor
 
 LARGEST = 127
-# Passages of one scale; on a GPU numbers of these, since each block has some kernels to start.
-BLOCK, NUMBERS_ON_GPU = 65_536, 1 << 28
-# Scores held at once: 4 MB, as caches hold.
-IN_CACHE = 1 << 20
-# Passages whose scores are computed together, at least: a multiple of a group's size, and enough to be worth the call.
-LEAST = 1_024
+# Passages of a block; on a GPU numbers of these, since each block has some kernels to start.
+BLOCK, NUMBERS_ON_GPU = 131_072, 1 << 28
+# Queries of one pass on a CPU: their products with a block, of two codes each, take 16 MB; more is slow, as new memory.
+QUERIES_ON_CPU = 16
 # Codes of a vector come in multiples of this many, the last ones perhaps 0.
 WORD = 16
 # On a GPU `_int_mm` wants more than 16 rows, and columns in multiples of 8.
 ROWS, COLUMNS = 32, 8
 # Smaller scales would be no numbers of single precision when two are multiplied.
 SMALLEST = 1e-18
+# Fine codes count the halves that coarse ones leave, in as many steps.
+FINER = 2 * LARGEST
 # What fills the last group up.
 NOTHING = -(2**31)
 
 
 class Coded(NamedTuple):
-    """Vectors as whole numbers of the shape (rows, e); `scale`, what one counts, and lengths.
+    """Vectors as whole numbers of the shape (rows, e); what one counts, and lengths: (rows, 1), or one scale for all.
 
-    The lengths are those of the longest vector and of the longest rest that rounding left; in columns where a query has
-    its own.
+    `norms` are the lengths of the vectors, `rests` those of what rounding left.
     """
 
     codes: Tensor
     scale: Tensor
-    longest: Tensor
-    rest: Tensor
+    norms: Tensor
+    rests: Tensor
 
 
-def encode(vectors: Tensor, source: str, *, together: bool) -> Coded:
-    """Round vectors of shape (rows, e) to codes: with one scale for all, or one each."""
+def encode(vectors: Tensor, source: str, *, together: bool = False) -> Coded:
+    """Round vectors of shape (rows, e) to codes: with a scale each, or one for all."""
     norms = vector_norms(vectors, source)  # (rows, 1)
     largest = vectors.abs().amax(dim=1, keepdim=True)
     scale = (largest.amax() if together else largest).clamp(min=SMALLEST) / LARGEST
     codes = (vectors / scale).round_().clamp_(-LARGEST, LARGEST)
-    rest = torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1).norm(dim=1, keepdim=True)
-    if together:
-        norms, rest = norms.amax(), rest.amax()
+    rests = torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1).norm(dim=1, keepdim=True)
     # `_int_mm` writes nothing where the dimension is 1; and whole words are faster.
     padded = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
-    return Coded(padded, scale, norms, rest)
+    return Coded(padded, scale, norms, rests)
+
+
+def encode_finely(vectors: Tensor, source: str) -> Coded:
+    """Round vectors of shape (rows, e) to codes of 16 bits: of shape (2 rows, e), the coarse ones and then the fine."""
+    coarse = encode(vectors, source)
+    left = vectors - coarse.scale * coarse.codes[:, : vectors.shape[1]]
+    codes = (left / (coarse.scale / FINER)).round_().clamp_(-LARGEST, LARGEST)
+    rests = left.sub_(codes * (coarse.scale / FINER)).norm(dim=1, keepdim=True)
+    fine = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
+    return coarse._replace(codes=torch.cat([coarse.codes, fine]), rests=rests)
+
+
+class _Block:
+    """Codes of consecutive passages, laid out to be multiplied; `count` passages."""
+
+    def __init__(self, coded: Coded) -> None:
+        self.count = len(coded.codes)
+        self._longest, self._rest = coded.norms.amax(), coded.rests.amax()
+
+    def margins(self, asked: Coded, dimension: int) -> Tensor:
+        """Bound the error of scores, twice; (1, queries)."""
+        errors = asked.norms * self._rest + asked.rests * (self._longest + self._rest)  # (queries, 1)
+        exact = rounding(dimension + WORD) * asked.norms * self._longest
+        margins: Tensor = 2 * (1.01 * errors + exact).T
+        return margins
+
+
+class BlockOnCpu(_Block):
+    """Laid out for oneDNN, with a scale for each passage; queries have 16 bits, which costs a single one nothing."""
+
+    encode_queries = staticmethod(encode_finely)
+
+    def __init__(self, vectors: Tensor, source: str) -> None:
+        coded = encode(vectors, source)
+        super().__init__(coded)
+        filling = -self.count % GROUP
+        codes = functional.pad(coded.codes, (0, 0, 0, filling))
+        scales = functional.pad(coded.scale[:, 0], (0, filling))
+        self._packed = torch.ops.onednn.qlinear_prepack(codes, None), scales, torch.zeros(1, dtype=torch.int64)
+
+    def products(self, asked: Coded) -> Tensor:
+        """Multiply with some queries; returns (queries, passages)."""
+        return self._multiply(asked)[:, : self.count] * asked.scale
+
+    def scores(self, asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries)."""
+        products = self._multiply(asked)
+        products[:, self.count :] = -torch.inf
+        yield 0, products.view(len(products), GROUP, -1).permute(1, 2, 0), asked.scale.T
+
+    def _multiply(self, asked: Coded) -> Tensor:
+        multiply = torch.ops.onednn.qlinear_pointwise
+        products = multiply(asked.codes, 1.0, 0, *self._packed, None, 1.0, 0, torch.float32, "none", [], "")
+        coarse, fine = products.chunk(2)  # (queries, passages in whole groups)
+        found: Tensor = coarse.add_(fine, alpha=1 / FINER)
+        return found
+
+
+class BlockOnGpu(_Block):
+    """Laid out for `_int_mm`, with one scale, as its products are whole numbers."""
+
+    encode_queries = staticmethod(encode)
+
+    def __init__(self, vectors: Tensor, source: str) -> None:
+        coded = encode(vectors, source, together=True)
+        super().__init__(coded)
+        self._step = math.lcm(ROWS, GROUP)
+        self._scale = coded.scale
+        self._codes = functional.pad(coded.codes, (0, 0, 0, -self.count % self._step))
+
+    def products(self, asked: Coded) -> Tensor:
+        """Multiply with some queries; returns (queries, passages)."""
+        products = torch._int_mm(self._codes, _columns(asked.codes))
+        found = products[: self.count, : len(asked.codes)].T.contiguous()  # for what comes next, in order
+        return found * (asked.scale * self._scale)
+
+    def scores(self, asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries)."""
+        columns = _columns(asked.codes)  # (e, queries or more)
+        rows = max(SCORES_ON_GPU // columns.shape[1] // self._step, 1) * self._step
+        for start, codes in zip(range(0, self.count, rows), torch.split(self._codes, rows), strict=True):
+            products = torch._int_mm(codes, columns)
+            products[self.count - start :] = NOTHING
+            values = products.view(GROUP, -1, columns.shape[1])[..., : len(asked.codes)]
+            yield start, values, (asked.scale * self._scale).T
+
+
+def _columns(codes: Tensor) -> Tensor:
+    """Lay codes of shape (queries, e) out to be multiplied with: (e, queries or more).
+
+    A view, filled up with zeros, as columns in memory are multiplied several times as fast.
+    """
+    return functional.pad(codes, (0, 0, 0, -len(codes) % COLUMNS)).T
+
+
+def block_of(device: str) -> type[BlockOnCpu | BlockOnGpu]:
+    """Tell how codes are laid out on a device."""
+    return BlockOnCpu if device == "cpu" else BlockOnGpu
 
 
 @functools.cache
 def is_right(device: str) -> bool:
     """Whether this device multiplies codes, and rightly."""
-    one, other = (torch.arange(rows * WORD).remainder(251).sub(125).view(rows, WORD) for rows in (2 * ROWS, 3))
-    codes = one.to(device, torch.int8)
+    one, other = (torch.arange(rows * WORD).remainder(251).sub(125).view(rows, WORD).float() for rows in (2 * ROWS, 3))
+    one[:, 0] = other[:, 0] = LARGEST  # so that they are their own codes
+    kind = block_of(device)
     try:
-        product = torch._int_mm(codes, _columns(other.to(device, torch.int8)))
-    except RuntimeError:  # a GPU that is too old, or another maker's
+        products = kind(one.to(device), "a test").products(kind.encode_queries(other.to(device), "a test"))
+    except (AttributeError, RuntimeError):  # a GPU that is too old, a processor or device of another make
         return False
-    return torch.equal(product[:, : len(other)].cpu(), (one @ other.T).to(torch.int32))
+    return torch.equal(products.cpu(), other @ one.T)
 
 
 def is_fast() -> bool:
@@ -98,69 +195,29 @@ class Codes:
     """
 
     def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, device: str, source: str) -> None:
-        self.count, self._device = count, device
+        self.count, self._kind = count, block_of(device)
         step, sample = sample_step(count), []
-        # The first row of each, how many there are, and the codes.
-        self._blocks: list[tuple[int, int, Coded]] = []
+        self._blocks: list[tuple[int, BlockOnCpu | BlockOnGpu]] = []
         for first, vectors in blocks:
-            self._blocks.append((first, len(vectors), _in_rows(encode(vectors.to(device), source, together=True))))
+            self._blocks.append((first, self._kind(vectors.to(device), source)))
             sample.append(vectors[-first % step :: step].clone())
-        self._sampled = sum(map(len, sample))
-        self._sample = _in_rows(encode(torch.cat(sample).to(device), source, together=True))
-        self._scores = torch.empty(0, dtype=torch.int32, device=device)
+        self._sample = self._kind(torch.cat(sample).to(device), source)
 
     def sampled(self, queries: Tensor) -> Tensor:
         """Multiply queries of shape (queries, e) with a sample of the passages; returns (queries, sample)."""
-        asked = encode(queries, QUERIES, together=False)
-        products = torch._int_mm(self._sample.codes, _columns(asked.codes))
-        found = products[: self._sampled, : len(queries)].T.contiguous()  # for what comes next, in order
-        return found * (asked.scale * self._sample.scale)
+        return self._sample.products(self._kind.encode_queries(queries, QUERIES))
 
     def scores(self, queries: Tensor) -> Iterator[Scores]:
-        """Multiply queries of shape (queries, e) with all passages; room for scores is used again."""
-        asked = encode(queries, QUERIES, together=False)
-        columns = _columns(asked.codes)  # (e, queries or more)
-        at_once = IN_CACHE if self._device == "cpu" else SCORES_ON_GPU
-        rows = max(at_once // columns.shape[1] // LEAST, 1) * LEAST
-        for first, count, block in self._blocks:
-            units = (block.scale * asked.scale).T  # (1, queries)
-            errors = asked.longest * block.rest + asked.rest * (block.longest + block.rest)  # (queries, 1)
-            exact = rounding(queries.shape[1]) * asked.longest * block.longest
-            margins = 2 * (1.01 * errors + exact).T
-            for start in range(0, count, rows):
-                codes = block.codes[start : start + rows]
-                values = self._room(-(-len(codes) // GROUP) * GROUP, columns.shape[1])
-                torch._int_mm(codes, columns, out=values[: len(codes)])
-                values[min(len(codes), count - start) :] = NOTHING
-                grouped = values.view(GROUP, -1, columns.shape[1])[..., : len(queries)]
-                yield Scores(first + start, grouped, units, margins)
-
-    def _room(self, rows: int, queries: int) -> Tensor:
-        if len(self._scores) < rows * queries:
-            self._scores = torch.empty(rows * queries, dtype=torch.int32, device=self._device)
-        return self._scores[: rows * queries].view(rows, queries)
-
-
-def _in_rows(coded: Coded) -> Coded:
-    """Fill codes up to whole rows."""
-    return coded._replace(codes=functional.pad(coded.codes, (0, 0, 0, -len(coded.codes) % ROWS)))
-
-
-def _columns(codes: Tensor) -> Tensor:
-    """Lay codes of shape (queries, e) out to be multiplied with: (e, queries), on a GPU perhaps more columns."""
-    if codes.device.type != "cpu":
-        return columns_on_gpu(codes)
-    # In fresh memory: `contiguous` may leave the strides of one query as they are, which `_int_mm` takes amiss.
-    return torch.empty(codes.T.shape, dtype=torch.int8).copy_(codes.T)
-
-
-def columns_on_gpu(codes: Tensor) -> Tensor:
-    """Fill codes up with columns of zeros; a view, as columns in memory are multiplied several times as fast."""
-    return functional.pad(codes, (0, 0, 0, -len(codes) % COLUMNS)).T
+        """Multiply queries of shape (queries, e) with all passages."""
+        asked = self._kind.encode_queries(queries, QUERIES)
+        for first, block in self._blocks:
+            margins = block.margins(asked, queries.shape[1])
+            for start, values, units in block.scores(asked):
+                yield Scores(first + start, values, units, margins)
 
 
 def rows_of_block(dimension: int, device: str) -> int:
-    """Tell how many passages have one scale."""
+    """Tell how many passages are a block."""
     return BLOCK if device == "cpu" else NUMBERS_ON_GPU // dimension
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Ranking
 from cort.formats.vector_files import all_ids
-from cort.retrieval.codes import Codes, blocks_of, is_fast, needed, rows_of_block
+from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, needed, rows_of_block
 from cort.retrieval.products import Few, Products
 from cort.retrieval.topk import Alphabet, Sieve, guess
 from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
@@ -70,6 +70,7 @@ class ExactIndex:
             self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
         self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
         self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
+        self._at_once = QUERIES_ON_CPU if coded and on_cpu else QUERIES_AT_ONCE
         if coded:
             self._parts = list(self._encode(passages, devices))
         else:
@@ -91,18 +92,22 @@ class ExactIndex:
         if not len(self) or not len(queries):
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         asked = torch.from_numpy(np.ascontiguousarray(queries))
-        if len(self._parts) == 1:
-            parts = [self._parts[0].candidates(asked, depth)]
-        else:
-            with ThreadPoolExecutor(len(self._parts)) as pool:
-                parts = list(pool.map(lambda part: part.candidates(asked, depth), self._parts))
-        # Rows of passages per query; -1 fills rows up where there are fewer.
-        found = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
-        rows = [some[some >= 0] for some in found]
+        rows = [found for some in torch.split(asked, self._at_once) for found in self._candidates(some, depth)]
         if self._threads == 1 or len(queries) == 1:
             return [self._rank(query, some, depth) for query, some in zip(queries, rows, strict=True)]
         with ThreadPoolExecutor(self._threads) as pool:
             return list(pool.map(lambda query, some: self._rank(query, some, depth), queries, rows))
+
+    def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
+        """Find the rows of all passages that may be among the first `depth` results of each query."""
+        if len(self._parts) == 1:
+            parts = [self._parts[0].candidates(queries, depth)]
+        else:
+            with ThreadPoolExecutor(len(self._parts)) as pool:
+                parts = list(pool.map(lambda part: part.candidates(queries, depth), self._parts))
+        # Rows of passages per query; -1 fills rows up where there are fewer.
+        found = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
+        return [some[some >= 0] for some in found]
 
     def _rank(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
         """Score some rows in double precision, rounded to single precision, and order them.

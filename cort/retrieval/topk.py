@@ -106,7 +106,8 @@ class Sieve:
         values, units = scores.values, scores.units
         groups = values.shape[1]
         limits = (self._reached - scores.margins) / units  # (1, queries)
-        chosen, queries = (values.amax(0) >= limits).nonzero().unbind(1)
+        highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # laid out as the values are, or it is slow
+        chosen, queries = (highest >= limits).nonzero().unbind(1)
         members = values[:, chosen, queries]  # (group size, chosen groups)
         filled = members > (-torch.inf if values.is_floating_point() else torch.iinfo(values.dtype).min)
         place, which = ((members >= limits[0, queries]) & filled).nonzero().unbind(1)

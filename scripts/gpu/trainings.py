@@ -168,5 +168,6 @@ def _rank(device: str) -> dict[str, str]:
     with create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
     named = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    named |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
+    # As many threads as here: on a CPU sums depend on them.
+    named |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": str(torch.get_num_threads())}
     return named | {"MASTER_PORT": port} | ({"ACCELERATE_USE_CPU": "true"} if device == "cpu" else {})

@@ -36,9 +36,9 @@ def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_o
 
 def scores_at_once(monkeypatch, scores):
     """Hold so many scores at once, in either first pass."""
-    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
+    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE"):
         monkeypatch.setattr(f"cort.retrieval.{name}", scores)
-    monkeypatch.setattr("cort.retrieval.codes.LEAST", 3)
+    monkeypatch.setattr("cort.retrieval.exact.QUERIES_ON_CPU", 7)
     monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
 
 
@@ -221,10 +221,9 @@ def test_no_passages_or_no_queries(tmp_path, generator):
 @pytest.mark.parametrize("queries", [1, 8, 17])
 @pytest.mark.parametrize("passages", [1, 33, 300])
 def test_codes_as_they_lie_on_a_gpu(tmp_path, generator, monkeypatch, queries, passages):
-    monkeypatch.setattr("cort.retrieval.codes._columns", codes.columns_on_gpu)
+    monkeypatch.setattr("cort.retrieval.codes.block_of", lambda device: codes.BlockOnGpu)
     monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
-    monkeypatch.setattr("cort.retrieval.codes.IN_CACHE", 1_000)
-    monkeypatch.setattr("cort.retrieval.codes.LEAST", codes.ROWS)
+    monkeypatch.setattr("cort.retrieval.codes.SCORES_ON_GPU", 1_000)
     vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
     check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
 

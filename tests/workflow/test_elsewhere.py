@@ -196,6 +196,7 @@ def test_training_queries_are_those_with_judgements():
     config = load(str(elsewhere.PAPERS_CONFIG))
     # 502,939 queries of 808,731 have 532,761 judgements.
     assert gather(config, elsewhere.SHIPPED).queries["train"].count == 532_761
+    assert gather(config, elsewhere.SHIPPED).judged("train") == 532_761
     config["splits"]["train"]["unjudged_queries"] = "keep"
     assert gather(config, elsewhere.SHIPPED).queries["train"].count == 808_731
 

@@ -46,7 +46,7 @@ MISTAKES = {
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, extends, title, seed, protect, downloads, "
         "collection, splits, depth, training_depth, lexical, expanders, weighers, base_models, encoders, rerankers, "
-        "systems, evaluation, audit, latency, papers, exports, submissions; "
+        "systems, evaluation, audit, latency, papers, exports, export_onnx, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (

@@ -128,6 +128,10 @@ def test_predicting_grows_with_queries_and_is_divided_by_shards(config, large):
     trained = work(job("train_expander", expander="t5"), config, large)
     assert trained.flops > 0
     assert trained.checkpoints > 3 * 16 * BERT.weights
+    # Every judged pair is an example, and more updates are checked more often.
+    judged = {split: 7 * large.queries[split].count for split in ("train", "validation")}
+    more = work(job("train_expander", expander="t5"), config, replace(large, judgements=judged))
+    assert more.flops >= 7 * trained.flops
 
 
 def test_weighing_is_divided_by_shards(config, large):

@@ -18,6 +18,7 @@ from tests.tiny.generate import write_experiment
 from workflow.experiment.checks import load
 from workflow.planning import preflight
 from workflow.planning.costs import in_time, in_units
+from workflow.planning.extras import check_extras
 from workflow.planning.facts import UNKNOWN, read_texts
 
 LINE = r"^\S.*: found .+, expected .+; .+$"
@@ -169,18 +170,30 @@ def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
     assert "timed out" in one(preflight.check_java([job("bm25")]))
 
 
-# faiss.
+# Extras.
 
 
 @pytest.mark.parametrize("rule", ["ivfpq", "audit_tokens", "retrieve_ivfpq"])
 def test_faiss_is_looked_for_where_a_job_uses_it(monkeypatch, rule):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert preflight.check_faiss([job("retrieve_tokens"), job("hnsw")]) == []
-    assert one(preflight.check_faiss([job(rule)])) == (
+    config = {"export_onnx": []}
+    assert [*check_extras([job("retrieve_tokens"), job("hnsw"), job("export_model")], config)] == []
+    assert one([*check_extras([job(rule)], config)]) == (
         "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss-cpu==1.15.1`"
     )
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert preflight.check_faiss([job(rule)]) == []
+    assert [*check_extras([job(rule)], config)] == []
+
+
+def test_onnx_is_looked_for_where_models_are_exported_to_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    config = {"export_onnx": ["fp32"]}
+    assert [*check_extras([job("encode")], config)] == []
+    assert one([*check_extras([job("export_model")], config)]) == (
+        "onnx: found no such package, expected onnx, for export_onnx; `pip install onnx==1.23.2`"
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert [*check_extras([job("export_model")], config)] == []
 
 
 # GPUs.

@@ -69,12 +69,20 @@ class Model:
 
 @dataclass(frozen=True)
 class Facts:
-    """An experiment's passages, queries by split, base models by name, and numbers of triples in the files it names."""
+    """An experiment's passages, queries by split, base models by name, and numbers of triples in the files it names.
+
+    `judgements` has how many a split has, where it is not one for each query.
+    """
 
     passages: Texts
     queries: Mapping[str, Texts]
     models: Mapping[str, Model]
     triples: Mapping[str, float] = field(default_factory=dict)
+    judgements: Mapping[str, float] = field(default_factory=dict)
+
+    def judged(self, split: str) -> float:
+        """Count the pairs of a query and a passage that are judged, or else the queries."""
+        return self.judgements.get(split, self.queries[split].count)
 
     def taken(self, source: Config) -> float:
         """Count the triples of a file that a model is trained on."""
@@ -111,7 +119,9 @@ def gather(config: Config, folder: Path) -> Facts:
     models = {name: _model_of(model, folder) for name, model in config["base_models"].items()}
     files = (triples_file(section, model) for section in LEARNERS for model in config[section].values())
     triples = {file: _read_raw(file, config, folder).count for file in files if file}
-    return Facts(passages, queries, models, triples)
+    splits = {name: _judgements(settings, config, folder) for name, settings in config["splits"].items()}
+    judgements = {name: count for name, count in splits.items() if count < math.inf}
+    return Facts(passages, queries, models, triples, judgements)
 
 
 def read_table(path: Path) -> Texts | None:
@@ -157,13 +167,15 @@ def _raw_queries(config: Config, split: str, folder: Path) -> Texts:
     if pydocs is not None:
         return replace(PYDOCS_QUERIES, count=pydocs.get(f"{split}_queries", PYDOCS_QUERIES.count))
     texts = _all_of([_read_raw(name, config, folder) for name in one_or_more(settings["queries"])])
-    most = min(settings.get("sample", math.inf), _judgements(settings, config, folder))
+    # Queries without any judgement are dropped, mostly.
+    judged = math.inf if settings.get("unjudged_queries") == "keep" else _judgements(settings, config, folder)
+    most = min(settings.get("sample", math.inf), judged)
     return replace(texts, count=min(texts.count, most))
 
 
 def _judgements(settings: Config, config: Config, folder: Path) -> float:
-    """Count the judgements of a split that drops queries without any: it has no more queries; infinite if unknown."""
-    if "qrels" not in settings or settings.get("unjudged_queries") == "keep":
+    """Count the judgements of a split; infinite if unknown."""
+    if "qrels" not in settings:
         return math.inf
     return sum(_read_raw(name, config, folder).count or math.inf for name in one_or_more(settings["qrels"]))
 

@@ -187,11 +187,9 @@ def _expansion(job: Job, settings: Config, model: Model, asked: Texts, facts: Fa
         model, layers=2 * model.layers, weights=model.weights + model.layers * (model.layer_weights + 4 * square)
     )
     if job.rule == "train_expander":
-        seen = facts.queries["train"].count * settings["training"]["epochs"]
+        seen = facts.judged("train") * settings["training"]["epochs"]
         training = {**settings["training"], "gradient_checkpointing": False}
-        return _training(
-            training, both, Pass(length + written, reading + writing), seen, facts.queries["validation"].count
-        )
+        return _training(training, both, Pass(length + written, reading + writing), seen, facts.judged("validation"))
     count = facts.passages.count / _shards(job)
     searched: int = settings["beams"] if "beams" in settings else settings["queries"]
     # Keys and values of the passages of a batch, once for each of their queries.

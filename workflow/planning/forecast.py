@@ -16,6 +16,7 @@ from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
 from workflow.planning.dryrun import DryRun, Job
+from workflow.planning.extras import check_extras
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, settings_of
 from workflow.planning.speed import Machine, measure
@@ -68,7 +69,7 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     if local:
         problems += preflight.check_memory(largest.job.name, largest.cost.memory, memory)
         problems += preflight.check_java(jobs)
-        problems += preflight.check_faiss(jobs)
+        problems += check_extras(jobs, config)
         problems += preflight.check_gpus(jobs, config, machine.gpus)
         notes += _notes_on_machine(machine, listed, peak, memory)
         places = f"{cores} cores" + (f" and {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else "")

@@ -5,7 +5,6 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import shutil
@@ -20,7 +19,6 @@ from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
 from cort.retrieval.anserini import fat_jar
-from cort.retrieval.graphs import INSTALL_FAISS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow import paths
@@ -124,13 +122,6 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         found = shorten(str(error), 200)
     return _line(java, found, "a Java that starts", JAVA_REMEDY) if found else []
-
-
-def check_faiss(jobs: Iterable[Job]) -> list[str]:
-    """Look for faiss, if a job uses it: an extra that only indexes of token vectors need."""
-    wanted = any(job.rule in ("ivfpq", "audit_tokens", "retrieve_ivfpq") for job in jobs)
-    missing = wanted and importlib.util.find_spec("faiss") is None
-    return _line("faiss", "no such package", "faiss, for systems with ivfpq", INSTALL_FAISS) if missing else []
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:

@@ -95,11 +95,12 @@ rule export_model:
         f"{paths.EXPORT}modules.json",
         f"{paths.EXPORT}config_sentence_transformers.json",
         f"{paths.EXPORT}transformer/model.safetensors",
+        [f"{paths.EXPORT}onnx/{ONNX_FILES[precision]}" for precision in config["export_onnx"]],
     localrule: True
     params:
         folder=subpath(output[0], parent=True),
         source=subpath(input.model, parent=True),
-        options=options(report_settings.model_card),
+        options=options(report_settings.model_card, "export_onnx"),
         counts=lambda wildcards: report_inputs.named(report_inputs.export_counts(config, wildcards)),
     message:
         "Write {wildcards.model} for sentence-transformers"
