@@ -18,6 +18,7 @@ from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.options import HEAP_MB
 from cort.system.checksums import verify
 from cort.system.errors import input_error
+from cort.system.imports import uncollected
 
 # Seconds. A thread that waits for Python's lock gets it after this: the one that takes BM25's answer.
 SWITCH = 0.0005
@@ -58,7 +59,7 @@ def open_searcher(
         passages = pool.submit(Passages, manifest.passages)
         if kinds - {"bm25", *FUSIONS}:
             importing = ThreadPoolExecutor(1, "importing")
-            importing.submit(import_module, NEURAL)
+            importing.submit(_import_neural)
             importing.shutdown(wait=False)
         processes = {name: process.result() for name, process in lucene.items()}
         searcher = Searcher(manifest, systems, processes, open_models, passages.result())
@@ -67,6 +68,11 @@ def open_searcher(
             searcher.warm_up(name)
         opened.pop_all()
     return searcher
+
+
+def _import_neural() -> None:
+    with uncollected():
+        import_module(NEURAL)
 
 
 @contextmanager
