@@ -185,7 +185,6 @@ def test_one_query_is_answered_in_json_lines(built):
         assert all(one.keys() == {"doc_id", "score", "rank", "text"} for one in line["results"])
         assert all(one["text"] == passages[one["doc_id"]] for one in line["results"])
     assert lines[2]["milliseconds"].keys() == {"bm25", "tokenize", "encode", "search", "merge", "total"}
-    assert re.search(r"bm25, cort, cort\+bm25 open after [0-9.]+ s", done.stderr)
 
 
 @pytest.mark.slow
@@ -258,7 +257,8 @@ def test_bm25_alone_imports_no_torch(built):
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
     assert json.loads(done.stdout)["system"] == "bm25"
     assert "pyarrow" in imported
-    assert not imported & {"torch", "transformers", "tokenizers", "pandas", "scipy"}
+    # An import that is refused is listed, too: pandas, which pyarrow would import where it finds it.
+    assert not imported & {"torch", "transformers", "tokenizers", "pandas.core", "scipy"}
 
 
 @pytest.mark.slow
