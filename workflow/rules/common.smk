@@ -8,7 +8,6 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from cort.models.settings import ONNX_FILES
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from workflow import inputs, paths, report_inputs, report_settings, settings
 from workflow.experiment.checks import ConfigError, check_papers, complete, read

@@ -95,7 +95,6 @@ rule export_model:
         f"{paths.EXPORT}modules.json",
         f"{paths.EXPORT}config_sentence_transformers.json",
         f"{paths.EXPORT}transformer/model.safetensors",
-        [f"{paths.EXPORT}onnx/{ONNX_FILES[precision]}" for precision in config["export_onnx"]],
     localrule: True
     params:
         folder=subpath(output[0], parent=True),
