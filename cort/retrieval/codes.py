@@ -9,10 +9,10 @@ exact. How far it can be from the product of the vectors is bounded by the lengt
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from cort.formats.embeddings import Shard, from_batch
-from cort.retrieval.products import QUERIES, SCORES_ON_GPU, rounding, vector_norms
+from cort.retrieval.products import IN_CACHE, QUERIES, SCORES_ON_GPU, rounding, vector_norms
 from cort.retrieval.topk import GROUP, Scores, sample_step
 from cort.retrieval.vectors import as_tensor
 
 LARGEST = 127
-# Passages of a block; on a GPU numbers of these, since each block has some kernels to start.
+# Passages of a block, in whole groups; on a GPU numbers of these, since each block has some kernels to start.
 BLOCK, NUMBERS_ON_GPU = 131_072, 1 << 28
 # Queries of one pass on a CPU: their products with a block, of two codes each, take 16 MB; more is slow, as new memory.
 QUERIES_ON_CPU = 16
@@ -37,6 +37,8 @@ ROWS, COLUMNS = 32, 8
 SMALLEST = 1e-18
 # Fine codes count the halves that coarse ones leave, in as many steps.
 FINER = 2 * LARGEST
+# Without AMX oneDNN multiplies codes of queries that have a sign 400 times as slowly as such from 0, where this is 0.
+ZERO = 128
 # What fills the last group up.
 NOTHING = -(2**31)
 
@@ -66,7 +68,7 @@ def encode(vectors: Tensor, source: str, *, together: bool = False) -> Coded:
 
 
 def encode_finely(vectors: Tensor, source: str) -> Coded:
-    """Round vectors of shape (rows, e) to codes of 16 bits: of shape (2 rows, e), the coarse ones and then the fine."""
+    """Round vectors of shape (rows, e) to codes of 16 bits, (2 rows, e): the coarse ones, and then the fine."""
     coarse = encode(vectors, source)
     left = vectors - coarse.scale * coarse.codes[:, : vectors.shape[1]]
     codes = (left / (coarse.scale / FINER)).round_().clamp_(-LARGEST, LARGEST)
@@ -76,24 +78,26 @@ def encode_finely(vectors: Tensor, source: str) -> Coded:
 
 
 class _Block:
-    """Codes of consecutive passages, laid out to be multiplied; `count` passages."""
+    """Codes of consecutive passages, laid out to be multiplied; `count` passages.
+
+    `longest` and `rest` bound the lengths of the vectors, and of what rounding left of them.
+    """
 
     def __init__(self, coded: Coded) -> None:
         self.count = len(coded.codes)
-        self._longest, self._rest = coded.norms.amax(), coded.rests.amax()
-
-    def margins(self, asked: Coded, dimension: int) -> Tensor:
-        """Bound the error of scores, twice; (1, queries)."""
-        errors = asked.norms * self._rest + asked.rests * (self._longest + self._rest)  # (queries, 1)
-        exact = rounding(dimension + WORD) * asked.norms * self._longest
-        margins: Tensor = 2 * (1.01 * errors + exact).T
-        return margins
+        self.longest, self.rest = float(coded.norms.amax()), float(coded.rests.amax())
 
 
 class BlockOnCpu(_Block):
     """Laid out for oneDNN, with a scale for each passage; queries have 16 bits, which costs a single one nothing."""
 
-    encode_queries = staticmethod(encode_finely)
+    @staticmethod
+    def encode_queries(vectors: Tensor, source: str) -> Coded:
+        """Round vectors of shape (queries, e) to codes of 16 bits, as `encode_finely` does."""
+        asked = encode_finely(vectors, source)
+        if torch.cpu._is_amx_tile_supported():
+            return asked
+        return asked._replace(codes=asked.codes.view(torch.uint8) ^ ZERO)
 
     def __init__(self, vectors: Tensor, source: str) -> None:
         coded = encode(vectors, source)
@@ -107,15 +111,26 @@ class BlockOnCpu(_Block):
         """Multiply with some queries; returns (queries, passages)."""
         return self._multiply(asked)[:, : self.count] * asked.scale
 
-    def scores(self, asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries)."""
-        products = self._multiply(asked)
-        products[:, self.count :] = -torch.inf
-        yield 0, products.view(len(products), GROUP, -1).permute(1, 2, 0), asked.scale.T
+    @staticmethod
+    def scores(blocks: Sequence[tuple[int, BlockOnCpu]], asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries).
+
+        Few queries have the values of several blocks at once, as selecting has many steps to start.
+        """
+        queries = len(asked.scale)
+        at_once = max(IN_CACHE // (queries * BLOCK), 1)
+        for start in range(0, len(blocks), at_once):
+            some = [block for _, block in blocks[start : start + at_once]]
+            parts = [block._multiply(asked) for block in some]
+            values = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+            values[:, sum(block.count for block in some) :] = -torch.inf
+            yield blocks[start][0], values.view(queries, GROUP, -1).permute(1, 2, 0), asked.scale.T
 
     def _multiply(self, asked: Coded) -> Tensor:
+        """Multiply with some queries; returns (queries, passages in whole groups)."""
         multiply = torch.ops.onednn.qlinear_pointwise
-        products = multiply(asked.codes, 1.0, 0, *self._packed, None, 1.0, 0, torch.float32, "none", [], "")
+        zero = ZERO if asked.codes.dtype == torch.uint8 else 0
+        products = multiply(asked.codes, 1.0, zero, *self._packed, None, 1.0, 0, torch.float32, "none", [], "")
         coarse, fine = products.chunk(2)  # (queries, passages in whole groups)
         found: Tensor = coarse.add_(fine, alpha=1 / FINER)
         return found
@@ -139,15 +154,17 @@ class BlockOnGpu(_Block):
         found = products[: self.count, : len(asked.codes)].T.contiguous()  # for what comes next, in order
         return found * (asked.scale * self._scale)
 
-    def scores(self, asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
+    @staticmethod
+    def scores(blocks: Sequence[tuple[int, BlockOnGpu]], asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries)."""
         columns = _columns(asked.codes)  # (e, queries or more)
-        rows = max(SCORES_ON_GPU // columns.shape[1] // self._step, 1) * self._step
-        for start, codes in zip(range(0, self.count, rows), torch.split(self._codes, rows), strict=True):
-            products = torch._int_mm(codes, columns)
-            products[self.count - start :] = NOTHING
-            values = products.view(GROUP, -1, columns.shape[1])[..., : len(asked.codes)]
-            yield start, values, (asked.scale * self._scale).T
+        for first, block in blocks:
+            rows = max(SCORES_ON_GPU // columns.shape[1] // block._step, 1) * block._step
+            for start, codes in zip(range(0, block.count, rows), torch.split(block._codes, rows), strict=True):
+                products = torch._int_mm(codes, columns)
+                products[block.count - start :] = NOTHING
+                values = products.view(GROUP, -1, columns.shape[1])[..., : len(asked.codes)]
+                yield first + start, values, (asked.scale * block._scale).T
 
 
 def _columns(codes: Tensor) -> Tensor:
@@ -163,7 +180,7 @@ def block_of(device: str) -> type[BlockOnCpu | BlockOnGpu]:
     return BlockOnCpu if device == "cpu" else BlockOnGpu
 
 
-@functools.cache
+@cache
 def is_right(device: str) -> bool:
     """Whether this device multiplies codes, and rightly."""
     one, other = (torch.arange(rows * WORD).remainder(251).sub(125).view(rows, WORD).float() for rows in (2 * ROWS, 3))
@@ -197,23 +214,29 @@ class Codes:
     def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, device: str, source: str) -> None:
         self.count, self._kind = count, block_of(device)
         step, sample = sample_step(count), []
-        self._blocks: list[tuple[int, BlockOnCpu | BlockOnGpu]] = []
+        self._blocks: list[tuple[int, Any]] = []  # all of this kind
         for first, vectors in blocks:
             self._blocks.append((first, self._kind(vectors.to(device), source)))
             sample.append(vectors[-first % step :: step].clone())
         self._sample = self._kind(torch.cat(sample).to(device), source)
+        self._longest = max(block.longest for _, block in self._blocks)
+        self._rest = max(block.rest for _, block in self._blocks)
 
-    def sampled(self, queries: Tensor) -> Tensor:
-        """Multiply queries of shape (queries, e) with a sample of the passages; returns (queries, sample)."""
-        return self._sample.products(self._kind.encode_queries(queries, QUERIES))
-
-    def scores(self, queries: Tensor) -> Iterator[Scores]:
-        """Multiply queries of shape (queries, e) with all passages."""
+    def ask(self, queries: Tensor) -> tuple[Tensor, Callable[[], Iterator[Scores]]]:
+        """Multiply queries, (queries, e), with a sample of the passages, (queries, sample), and then with all."""
         asked = self._kind.encode_queries(queries, QUERIES)
-        for first, block in self._blocks:
-            margins = block.margins(asked, queries.shape[1])
-            for start, values, units in block.scores(asked):
-                yield Scores(first + start, values, units, margins)
+        return self._sample.products(asked), partial(self._scores, asked, self._margins(asked, queries.shape[1]))
+
+    def _scores(self, asked: Coded, margins: Tensor) -> Iterator[Scores]:
+        for first, values, units in self._kind.scores(self._blocks, asked):
+            yield Scores(first, values, units, margins)
+
+    def _margins(self, asked: Coded, dimension: int) -> Tensor:
+        """Bound the error of scores, twice; (1, queries)."""
+        longest, rest = self._longest, self._rest
+        errors = asked.norms * rest + asked.rests * (longest + rest)  # (queries, 1)
+        margins: Tensor = 2 * (1.01 * errors + rounding(dimension + WORD) * asked.norms * longest).T
+        return margins
 
 
 def rows_of_block(dimension: int, device: str) -> int:

@@ -151,11 +151,11 @@ class _Part:
 
         :returns: their rows, and -1 where there are fewer; shape (queries, candidates).
         """
-        queries, held = queries.to(self._device), self._held
-        sampled, slack = held.sampled(queries), 1
+        count, slack = self._held.count, 1
+        sampled, multiply = self._held.ask(queries.to(self._device))
         while True:
-            sieve = Sieve(guess(sampled, held.count, min(depth, held.count), slack), min(depth, held.count))
-            for scores in held.scores(queries):
+            sieve = Sieve(guess(sampled, count, min(depth, count), slack), min(depth, count))
+            for scores in multiply():
                 sieve.add(scores)
             found, right = sieve.left()
             if right:

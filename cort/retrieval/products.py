@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ class Products:
         self._device, self._source = device, source
         self._arrays = [vectors for _, vectors in blocks]
         self._few = few
-        self._scores: Tensor | None = None
+        self._memory: Tensor | None = None
         self._blocks = [(first, as_tensor(vectors)) for first, vectors in blocks]
         if device != "cpu":
             self._blocks = list(_on_device(self._blocks, device))
@@ -45,15 +46,15 @@ class Products:
         self._sample: Tensor | None = None
         self._longest: dict[int, float] = {}
 
-    def sampled(self, queries: Tensor) -> Tensor:
-        """Multiply queries of shape (queries, e) with a sample of the passages; returns (queries, sample)."""
+    def ask(self, queries: Tensor) -> tuple[Tensor, Callable[[], Iterator[Scores]]]:
+        """Multiply queries, (queries, e), with a sample of the passages, (queries, sample), and then with all."""
         if self._sample is None:
             parts = [vectors[-first % self._step :: self._step].float() for first, vectors in self._blocks]
             self._sample = torch.cat(parts).to(self._device)
-        return queries @ self._sample.T
+        return queries @ self._sample.T, partial(self._scores, queries)
 
-    def scores(self, queries: Tensor) -> Iterator[Scores]:
-        """Multiply queries of shape (queries, e), on the device, with all passages; room for scores is used again."""
+    def _scores(self, queries: Tensor) -> Iterator[Scores]:
+        """Multiply with all passages; room for scores is used again."""
         norms = vector_norms(queries, QUERIES).T  # (1, queries)
         units = torch.ones_like(norms)
         few = self._device == "cpu" and len(queries) <= FEW
@@ -85,9 +86,9 @@ class Products:
 
     def _room(self, rows: int, queries: int) -> Tensor:
         """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
-        if self._scores is None or len(self._scores) < rows * queries:
-            self._scores = torch.empty(rows * queries, device=self._device)
-        return self._scores[: rows * queries].view(rows, queries)
+        if self._memory is None or len(self._memory) < rows * queries:
+            self._memory = torch.empty(rows * queries, device=self._device)
+        return self._memory[: rows * queries].view(rows, queries)
 
 
 class Few:

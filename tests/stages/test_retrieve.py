@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -36,10 +40,29 @@ def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_o
 
 def scores_at_once(monkeypatch, scores):
     """Hold so many scores at once, in either first pass."""
-    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE"):
+    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
         monkeypatch.setattr(f"cort.retrieval.{name}", scores)
     monkeypatch.setattr("cort.retrieval.exact.QUERIES_ON_CPU", 7)
-    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
+    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
+
+
+# Times of codes and of numbers in single precision, the shortest of some.
+WITHOUT_AMX = """
+import time, torch
+from cort.retrieval.codes import BlockOnCpu
+torch.cpu._is_amx_tile_supported = lambda: False
+torch.set_num_threads(1)
+passages, query = torch.randn(20_000, 64), torch.randn(1, 64)
+block = BlockOnCpu(passages, "a test")
+asked = block.encode_queries(query, "a test")
+for multiply in (lambda: block.products(asked), lambda: query @ passages.T):
+    times = []
+    for _ in range(9):
+        started = time.perf_counter()
+        multiply()
+        times.append(time.perf_counter() - started)
+    print(min(times))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -222,10 +245,25 @@ def test_no_passages_or_no_queries(tmp_path, generator):
 @pytest.mark.parametrize("passages", [1, 33, 300])
 def test_codes_as_they_lie_on_a_gpu(tmp_path, generator, monkeypatch, queries, passages):
     monkeypatch.setattr("cort.retrieval.codes.block_of", lambda device: codes.BlockOnGpu)
-    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 70)
+    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
     monkeypatch.setattr("cort.retrieval.codes.SCORES_ON_GPU", 1_000)
     vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
     check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
+
+
+@pytest.mark.parametrize("amx", [True, False])
+def test_codes_with_and_without_a_sign(tmp_path, generator, monkeypatch, amx):
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: amx)
+    vectors = random_unit(generator, 20, 20), random_unit(generator, 300, 20)
+    check(tmp_path, names("q", 20), vectors[0], names("d", 300), vectors[1], 10)
+
+
+@pytest.mark.skipif("not codes.is_fast()", reason="no VNNI")
+def test_codes_are_fast_on_processors_without_amx():
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
+    said = subprocess.run([sys.executable, "-c", WITHOUT_AMX], env=environment, check=True, capture_output=True)
+    codes_took, floats_took = map(float, said.stdout.split())
+    assert codes_took < 20 * floats_took  # with a sign it would be some 100
 
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")

@@ -186,6 +186,8 @@ function marked(text, query) {
 
 const source = folderSource();
 const usualCount = String(Math.min(20, LIVE ?? 20));
+// Whether a narrow window moves to the query once it is drawn: before, there may be nothing to move to.
+let follow = false;
 let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0;
 
 function readAddress() {
@@ -503,9 +505,9 @@ function option(row, place, chosen) {
 
 function choose(place, byKey) {
   if (place < 0 || place >= visible.length) return;
+  follow = !byKey;
   // A walk through the list with the arrow keys is one step back.
   go({ q: visible[place].id, text: null }, byKey);
-  if (!byKey && matchMedia(NARROW).matches) $("query").scrollIntoView();
 }
 
 function onListKey(event) {
@@ -533,7 +535,10 @@ async function showQuery(row, turn) {
   const slow = setTimeout(() => { say(says); article.classList.add("slow"); }, 150);
   try {
     const query = await (state.text === null ? source.query(row.place) : answer(row));
-    if (turn === asked) drawQuery(row, query);
+    if (turn !== asked) return;
+    drawQuery(row, query);
+    if (follow && matchMedia(NARROW).matches) article.scrollIntoView();
+    follow = false;
   } finally {
     clearTimeout(slow);
     article.classList.remove("slow");
@@ -786,8 +791,8 @@ function listen() {
   };
   $("ask").onsubmit = (event) => {
     event.preventDefault();
+    follow = true;
     go({ text: $("text").value, k: $("k").value, q: null });
-    if (matchMedia(NARROW).matches) $("query").scrollIntoView();
   };
   $("list").onscroll = drawRows;
   $("list").onkeydown = onListKey;
