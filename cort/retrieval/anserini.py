@@ -63,18 +63,21 @@ def fat_jar() -> Path:
     return jars[0]
 
 
-def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:
+def run_java(
+    main_class: str, arguments: Sequence[str], memory_mb: int, threads: int, folder: Path | None = None
+) -> list[str]:
     """Run a main class of Anserini, log its progress and return the last lines it wrote.
 
     :param memory_mb: the heap, MB; the process as a whole takes more.
     :param threads: processors that Java sees; it sizes its garbage collection by them.
+    :param folder: where it runs; Anserini cuts some paths at blanks, but not a file's name.
     :raises InputError: for failures whose remedy is known, out of memory first of all.
     :raises RuntimeError: for any other.
     """
     if memory_mb < 1 or threads < 1:
         raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "fix them")
     command = [
-        str(java_home() / "bin" / "java"),
+        str(java_home().absolute() / "bin" / "java"),
         f"-Xmx{memory_mb}m",
         # 1,000 queries at depth 1,000: 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
         "-XX:+UseParallelGC",
@@ -82,10 +85,11 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
         # Otherwise only the thread dies, and with it silently a query or a file.
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
-        *("-cp", str(fat_jar()), main_class, *arguments),
+        *("-cp", str(fat_jar().absolute()), main_class, *arguments),
     ]
     with subprocess.Popen(
         command,
+        cwd=folder,
         # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
         env={**os.environ, "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,

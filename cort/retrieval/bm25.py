@@ -62,12 +62,12 @@ class Searcher:
                 # Numbers of one width, because Anserini writes the queries in the order of their ids.
                 handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
-        arguments = ["-index", str(Path(options.index).resolve()), "-topics", str(topics.resolve())]
-        arguments += ["-topicReader", "JsonString", "-output", str(output.resolve()), "-runtag", "bm25"]
+        arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
+        arguments += ["-topicReader", "JsonString", "-output", output.name, "-runtag", "bm25"]
         arguments += ["-hits", str(options.depth), "-threads", str(options.threads)]
         arguments += ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
         try:
-            anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
+            anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, folder)
         except InputError as error:
             if anserini.TOO_MANY not in str(error):
                 raise

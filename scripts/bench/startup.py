@@ -1,9 +1,9 @@
 """Measure what starts cost: imports, a search that answers one query, and the share of imports in the jobs of a build.
 
 With --other, a folder with another version of the project, both take turns, and ratios are this version's to the other.
-The build, with --build, is that of the tests' tiny experiment in a temporary copy.
+The build of --build is one in a temporary copy, of a config of the project or of the tests' tiny experiment.
 
-Usage: python -m scripts.bench.startup [--rounds 3] [--other FOLDER] [--build]
+Usage: python -m scripts.bench.startup [--rounds 3] [--other FOLDER] [--build config/pydocs.yaml | tiny/tiny.yaml]
            [--manifest results/pydocs/manifest.json --systems bm25 cort]
 """
 
@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 
 from scripts.bench import import_clock
 from scripts.bench.common import Cost, Row, in_turns, parse, print_table, ratios
-from scripts.sandbox import ROOT, TINY, copy_with_tiny, snakemake
+from scripts.sandbox import ROOT, copy_with_tiny, snakemake
 
 #: programs that import what jobs of a kind do
 PROGRAMS = {
@@ -120,7 +120,7 @@ def stage_of(command: list[str]) -> str | None:
 
 def main() -> None:
     """Measure and print."""
-    args = parse(__doc__, rounds=3, other=None, manifest=None, systems=["bm25", "cort"], build=False)
+    args = parse(__doc__, rounds=3, other=None, manifest=None, systems=["bm25", "cort"], build="")
     folders = {"this": ROOT} | ({"other": args.other.resolve()} if args.other else {})
     rows = list(measure_imports(folders, args.rounds))
     if args.manifest:
@@ -129,7 +129,7 @@ def main() -> None:
     if args.build:
         with tempfile.TemporaryDirectory() as name:
             folder = copy_with_tiny(Path(name))
-            records = clocked_build(folder, "--cores", 2, "--configfile", folder / TINY)
+            records = clocked_build(folder, "--cores", 2, "--configfile", args.build)
         print_table(shares(records), ("stage", "jobs", "CPU s", "on imports", "share"))
 
 

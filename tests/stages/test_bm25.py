@@ -56,7 +56,7 @@ def write(path, schema, rows):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bm25")
+    folder = tmp_path_factory.mktemp("a folder of bm25")
     write(folder / "passages.parquet", tables.PASSAGES, PASSAGES.items())
     write(folder / "queries.parquet", tables.QUERIES, QUERIES.items())
     assert index(folder, folder / "lucene") == 0
@@ -124,11 +124,14 @@ def test_run_without_any_result(data, tmp_path):
 
 
 def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
-    assert search(data, tmp_path / "one.trec", "--depth", "5") == 0
+    folder = tmp_path / "with blanks in it"
+    folder.mkdir()
+    one, two = folder / "one.trec", folder / "two.trec"
+    assert search(data, one, "--depth", "5") == 0
     monkeypatch.setattr(library, "queries_per_command", lambda queries, depth, memory_mb: 4)
-    assert search(data, tmp_path / "two.trec", "--depth", "5", "--threads", "2") == 0
-    assert (tmp_path / "one.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
-    assert max(len(ranking.doc_ids) for ranking in read_run(tmp_path / "one.trec")) == 5
+    assert search(data, two, "--depth", "5", "--threads", "2") == 0
+    assert one.read_bytes() == two.read_bytes()
+    assert max(len(ranking.doc_ids) for ranking in read_run(one)) == 5
 
 
 @pytest.mark.parametrize(
