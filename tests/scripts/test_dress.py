@@ -244,9 +244,10 @@ def test_msmarco_runs_from_downloads_to_pages_in_spite_of_kills(tmp_path, capsys
 @pytest.mark.exhaustive
 @with_data
 @pytest.mark.parametrize("slurm", [False, True], ids=["here", "slurm"])
-def test_other_experiments_run_from_downloads_to_the_report(tmp_path, slurm, capsys):
+def test_other_configs(tmp_path, slurm, capsys):
     configs = ["config/nfcorpus.yaml", "config/scifact.yaml", "config/trec-car.yaml"][: 1 if slurm else 3]
-    folder = ["--folder", str(tmp_path / "work")]
+    # SLURM takes 80 letters at most.
+    folder = ["--folder", str(tmp_path / "w")]
     status = rehearse.main(["--data", str(DATA), *folder, "--configs", *configs, "--kills", "1", "--slurm", str(slurm)])
     assert status == 0
     # Of TREC-CAR; the other numbers of its papers are of MS MARCO or of other groups' systems.

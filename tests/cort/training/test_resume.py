@@ -86,7 +86,7 @@ def test_two_of_the_same_training_do_not_harm_each_other(stage_options, undistur
     first.process.send_signal(signal.SIGCONT)
     assert first.end() == 0
     assert second.end() == 0
-    assert not second.saying("WARNING", "ERROR")
+    assert second.saying("WARNING", "ERROR") == first.saying("WARNING best model")
     assert results(output) == undisturbed("train")
     assert not folder.exists()
 
