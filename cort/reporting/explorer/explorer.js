@@ -186,9 +186,7 @@ function marked(text, query) {
 
 const source = folderSource();
 const usualCount = String(Math.min(20, LIVE ?? 20));
-// Whether a narrow window moves to the query once it is drawn: before, there may be nothing to move to.
-let follow = false;
-let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0;
+let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0, follow;
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1)), faults = [];
@@ -505,7 +503,7 @@ function option(row, place, chosen) {
 
 function choose(place, byKey) {
   if (place < 0 || place >= visible.length) return;
-  follow = !byKey;
+  follow = !byKey && matchMedia(NARROW).matches;
   // A walk through the list with the arrow keys is one step back.
   go({ q: visible[place].id, text: null }, byKey);
 }
@@ -537,8 +535,7 @@ async function showQuery(row, turn) {
     const query = await (state.text === null ? source.query(row.place) : answer(row));
     if (turn !== asked) return;
     drawQuery(row, query);
-    if (follow && matchMedia(NARROW).matches) article.scrollIntoView();
-    follow = false;
+    follow &&= article.scrollIntoView(); // Once: and before, there may have been nothing to move to.
   } finally {
     clearTimeout(slow);
     article.classList.remove("slow");
@@ -791,7 +788,7 @@ function listen() {
   };
   $("ask").onsubmit = (event) => {
     event.preventDefault();
-    follow = true;
+    follow = matchMedia(NARROW).matches;
     go({ text: $("text").value, k: $("k").value, q: null });
   };
   $("list").onscroll = drawRows;
