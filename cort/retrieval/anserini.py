@@ -22,6 +22,7 @@ from cort.formats.cleaning import FORMS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import write_text
 from cort.system.machine import java_home
+from cort.system.processes import running
 
 MANIFEST = "manifest.json"
 KEPT_LINES = 1000
@@ -87,7 +88,7 @@ def run_java(
         "-XX:-UsePerfData",
         *("-cp", str(fat_jar().absolute()), main_class, *arguments),
     ]
-    with subprocess.Popen(
+    with running(
         command,
         cwd=folder,
         # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
@@ -98,12 +99,8 @@ def run_java(
         encoding="utf-8",
         errors="replace",
     ) as process:
-        try:
-            lines, failures = _follow(process.stdout or [])
-            status = process.wait()
-        except BaseException:
-            process.kill()
-            raise
+        lines, failures = _follow(process.stdout or [])
+        status = process.wait()
     if status or failures:
         # With an exit status the reason can stand in the lines after the first complaint.
         words = dict.fromkeys([*failures, *lines[-3:]] if status else failures)
