@@ -11,6 +11,7 @@ Usage:  python -m cort.latency --manifest manifest.json --queries queries.dev.pa
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,6 +162,7 @@ class Options(JavaOptions):
     split: str = required("NAME", "of the queries")
     number: int = optional(1000, "first queries of the split that are searched", "N")
     warm_up: int = optional(64, "searches before, with each system", "N")
+    bm25_warm_up: int = optional(2000, "searches before, with BM25 alone: Java compiles for so long", "N")
     batch: int = optional(32, "queries of a batch", "N")
     depth: int = optional(1000, "results per query", "N")
     systems: tuple[str, ...] = required("NAME")
@@ -194,6 +196,11 @@ def stage(options: Options) -> None:
     write_artifact(options.output, found)
 
 
+def repeated(texts: Sequence[str], number: int) -> list[str]:
+    """Repeat texts until there are so many."""
+    return list(itertools.islice(itertools.cycle(texts), number))
+
+
 def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
@@ -204,9 +211,12 @@ def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus
     first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb
     opened = open_searcher(manifest, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
     systems: Sequence[str] = options.systems
-    warm_up: Sequence[str] = [texts[number % len(texts)] for number in range(options.warm_up)]
+    warm_up: Sequence[str] = repeated(texts, options.warm_up)
     rows: list[dict[str, Any]] = []
     with closing(opened) as searcher:
+        for name, one in manifest.needed(options.systems).items():
+            for text in repeated(texts, options.bm25_warm_up) if one["kind"] == "bm25" else ():
+                searcher.search(name, text, options.depth)
         for device, devices in sets.items():
             if device != first:
                 for index in searcher.models.exact.values():

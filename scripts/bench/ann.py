@@ -2,19 +2,21 @@
 
 Vectors are those of texts under a model, or any: one .npy file of unit vectors, of which the last --queries are the
 queries. Texts come from a folder with collection.tsv and queries.train.tsv: sentences of the passages, then questions,
-as many as --texts says; the last --queries questions are searched for. The model is one of sentence-transformers, or
-any BERT-like one with its tokenizer, pooled by the mean; of its vectors the --dimension principal axes are kept, and
-written to the file of --keep, for --vectors. --M and --ef-construction are those of HNSW.
+then two and more sentences that follow each other, as many as --texts says; the last --queries questions are searched
+for. The model is one of sentence-transformers, or any BERT-like one with its tokenizer, pooled by the mean; of its
+vectors the --dimension principal axes are kept, and written to the file of --keep, for --vectors. --passages takes the
+first of the vectors only. --M and --ef-construction are those of HNSW.
 
-Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--kinds hnsw --M 32]
+Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--passages 100000] [--kinds hnsw --M 32]
        python -m scripts.bench.ann --data ../shared/data/squad --base-model FOLDER [--texts 150000] [--keep NPY]
 """
 
+import itertools
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,21 +39,32 @@ WIDTHS: dict[str, list[float]] = {
 }
 # Tokens of a text.
 LENGTH = 64
+# Sentences of texts that are more than one.
+LONGER = (2, 3, 4)
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
-def encode_texts(data: Path, model: Path, texts: int, queries: int, folder: Path) -> Vectors:
+def encode_texts(data: Path, model: Path, texts: int, queries: int, precision: str, folder: Path) -> Vectors:
     """Encode sentences and questions, those to search for last; vectors of shape (texts + queries, width)."""
     passages = (passage.text for _, passage in iter_passages(data / "collection.tsv"))
     questions = [query.text for _, query in iter_queries(data / "queries.train.tsv")]
-    sentences = [part for passage in passages for part in SENTENCE_END.split(passage) if part.strip()]
-    kept = [*[*sentences, *questions[:-queries]][:texts], *questions[-queries:]]
+    sentences = [[part for part in SENTENCE_END.split(passage) if part.strip()] for passage in passages]
+    found = itertools.chain(windows(sentences, 1), questions[:-queries], *(windows(sentences, n) for n in LONGER))
+    kept = [*itertools.islice(found, texts), *questions[-queries:]]
     table = write_passages((f"{row}\t{text}\n" for row, text in enumerate(kept)), folder)
     encoder = write_encoder(model, LENGTH, "angular", folder)
     tokens, vectors, threads = folder / "tokens.arrow", folder / "texts.arrow", len(os.sched_getaffinity(0))
     run_stage("tokenize", tokenizer=encoder, texts=table, output=tokens)
-    run_stage("encode", model=encoder, tokens=tokens, kind="passage", threads=threads, output=vectors)
+    how = {"kind": "passage", "precision": precision, "threads": threads}
+    run_stage("encode", model=encoder, tokens=tokens, **how, output=vectors)
     return all_vectors(open_shards([vectors]))
+
+
+def windows(passages: Iterable[Sequence[str]], size: int) -> Iterator[str]:
+    """Join so many sentences that follow each other, at every place of every passage."""
+    for sentences in passages:
+        for start in range(len(sentences) - size + 1):
+            yield " ".join(sentences[start : start + size])
 
 
 def principal(vectors: Vectors, dimension: int) -> Vectors:
@@ -88,7 +101,8 @@ def audit(kind: str, options: Mapping[str, int], passages: int, folder: Path) ->
 def main() -> None:
     """Prepare, build, measure, print."""
     numbers = {"texts": 150_000, "dimension": 128, "queries": 200, "M": 16, "ef_construction": 200}
-    args = parse(__doc__, vectors=None, data=None, base_model=None, keep=None, **numbers, kinds=list(WIDTHS))
+    files = dict.fromkeys(("vectors", "data", "base_model", "keep"))
+    args = parse(__doc__, **files, **numbers, passages=0, precision="fp32", kinds=list(WIDTHS))
     wrong = bool(args.vectors) == bool(args.data) or (args.data and not args.base_model)
     if wrong or set(args.kinds) - WIDTHS.keys():
         sys.exit(f"expected either --vectors or --data with --base-model, and --kinds of {', '.join(WIDTHS)}")
@@ -96,12 +110,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.data:
-            encoded = encode_texts(args.data, args.base_model, args.texts, args.queries, folder)
+            encoded = encode_texts(args.data, args.base_model, args.texts, args.queries, args.precision, folder)
             vectors = principal(encoded, args.dimension)
             if args.keep:
                 np.save(args.keep, vectors)
         else:
             vectors = np.load(args.vectors, allow_pickle=False)
+        if args.passages:
+            vectors = np.concatenate([vectors[: args.passages], vectors[-args.queries :]])
         write_shards(args.vectors or args.data, vectors, args.queries, folder)
         audits = [audit(kind, options.get(kind, {}), len(vectors) - args.queries, folder) for kind in args.kinds]
     sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks(audits)))}")

@@ -1,6 +1,7 @@
 """Latencies: statistics of injected times, what is measured, and how reports show it beside published numbers."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from cort import latency
 from cort.formats.artifacts import read_artifact
 from cort.online.manifest import read_manifest
+from cort.online.searcher import WARM_UP, Searcher
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
@@ -243,12 +245,19 @@ def test_mistakes_are_told_before_anything_runs(experiment, asked, words):
 
 
 @pytest.mark.slow
-def test_the_stage_measures_every_kind_of_system(built, tmp_path):
+def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch):
+    searched, search = Counter(), Searcher.search
+    monkeypatch.setattr(
+        Searcher, "search", lambda self, name, *rest: (searched.update([name]), search(self, name, *rest))[1]
+    )
     results, output = built / "results" / "tiny", tmp_path / "latency" / "test.json"
     systems = list(read_manifest(results / "manifest.json").systems)
     options = ["--manifest", results / "manifest.json", "--split", "test", "--systems", *systems, "--number", "5"]
     options += ["--queries", results / "collection" / "queries.test.parquet", "--batch", "2", "--depth", "30"]
-    assert latency.main([str(word) for word in [*options, "--threads", "2", "--warm-up", "1", "--output", output]]) == 0
+    options += ["--threads", "2", "--warm-up", "1", "--bm25-warm-up", "7", "--output", output]
+    assert latency.main([str(word) for word in options]) == 0
+    kinds = {name: one["kind"] for name, one in read_manifest(results / "manifest.json").systems.items()}
+    assert searched == {name: len(WARM_UP) + 1 + 7 * (kinds[name] == "bm25") for name in systems}
     found = json.loads(output.read_text())
     assert (found["queries"], found["depth"], found["threads"]) == (5, 30, 2)
     assert [row["system"] for row in found["rows"] if row["batch"] == 1] == systems
