@@ -1,5 +1,8 @@
 """Measure both graph indexes against exact search: build them, and print recall and time at 10, 100 and 1,000 results.
 
+Then the narrowest search with nearly all of the exact results takes turns with exact search, over vectors in single
+precision and over codes of 8 bits; medians of one query in one thread, and ratios.
+
 Vectors are those of texts under a model, or any: one .npy file of unit vectors, of which the last --queries are the
 queries. Texts come from a folder with collection.tsv and queries.train.tsv: sentences of the passages, then questions,
 then two and more sentences that follow each other, as many as --texts says; the last --queries questions are searched
@@ -14,22 +17,39 @@ Usage: python -m scripts.bench.ann --vectors vectors.npy [--queries 200] [--pass
 import itertools
 import os
 import re
+import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from cort.formats.artifacts import read_artifact
 from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.raw import iter_passages, iter_queries
 from cort.formats.tables import QRELS, write_table
+from cort.formats.tokens import Tokens
 from cort.reporting.audits import audit_blocks, audits_table
 from cort.reporting.tables import to_markdown
+from cort.retrieval.auditing import timed
 from cort.retrieval.audits import Audit
-from scripts.bench.common import Vectors, parse, run_stage, write_encoder, write_passages, write_vectors
+from cort.retrieval.exact import ExactIndex
+from cort.retrieval.graph_search import open_index
+from scripts.bench.common import (
+    Vectors,
+    in_turns,
+    parse,
+    print_table,
+    ratios,
+    run_stage,
+    write_encoder,
+    write_passages,
+    write_vectors,
+)
 from scripts.sandbox import size_of
 
 DEPTHS = (10, 100, 1000)
@@ -37,15 +57,20 @@ WIDTHS: dict[str, list[float]] = {
     "onng": [0, 0.02, 0.05, 0.1, 0.2],
     "hnsw": [10, 20, 50, 100, 200, 500, 1000, 1250, 1500, 1750, 2000, 2500, 4000],
 }
-# Tokens of a text.
-LENGTH = 64
+# Tokens of a text, of which some are those that begin and end it.
+LENGTH, SPECIAL = 64, 2
 # Sentences of texts that are more than one.
 LONGER = (2, 3, 4)
+# Of the exact results, and rounds of queries.
+RECALL, ROUNDS = 0.997, 4
+# Whether exact search is over codes.
+EXACT = {"fp32": False, "codes": True}
+HEADER = ("vectors", "index", "width", "recall", "fp32, ms", "codes, ms", "index, ms", "fp32 / index", "codes / index")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
 def encode_texts(data: Path, model: Path, texts: int, queries: int, precision: str, folder: Path) -> Vectors:
-    """Encode sentences and questions, those to search for last; vectors of shape (texts + queries, width)."""
+    """Encode texts, those to search for last, each once; vectors of shape (texts and queries, width)."""
     passages = (passage.text for _, passage in iter_passages(data / "collection.tsv"))
     questions = [query.text for _, query in iter_queries(data / "queries.train.tsv")]
     sentences = [[part for part in SENTENCE_END.split(passage) if part.strip()] for passage in passages]
@@ -57,7 +82,16 @@ def encode_texts(data: Path, model: Path, texts: int, queries: int, precision: s
     run_stage("tokenize", tokenizer=encoder, texts=table, output=tokens)
     how = {"kind": "passage", "precision": precision, "threads": threads}
     run_stage("encode", model=encoder, tokens=tokens, **how, output=vectors)
-    return all_vectors(open_shards([vectors]))
+    distinct = first_of_each(Tokens(tokens))
+    return all_vectors(open_shards([vectors]))[distinct]
+
+
+def first_of_each(texts: Tokens) -> list[int]:
+    """Find the rows of texts that no earlier one equals, as long ones do whose first tokens are the same."""
+    rows: dict[bytes, int] = {}
+    for row in range(len(texts)):
+        rows.setdefault(texts[row][: LENGTH - SPECIAL].tobytes(), row)
+    return list(rows.values())
 
 
 def windows(passages: Iterable[Sequence[str]], size: int) -> Iterator[str]:
@@ -98,8 +132,33 @@ def audit(kind: str, options: Mapping[str, int], passages: int, folder: Path) ->
     return read_artifact(files["output"], Audit)
 
 
+def beside_exact(found: Audit, folder: Path) -> list[object]:
+    """Take turns with exact search, in rounds of some queries; cells of a row."""
+    shards, index = open_shards([folder / "passages.arrow"]), open_index(found.index, folder / found.index)
+    queries, depth = all_vectors(open_shards([folder / "queries.arrow"])), max(one.depth for one in found.searches)
+    good = [one for one in found.searches if one.depth == depth and one.recall >= RECALL]
+    if not good:
+        return [found.passages, found.index, f"less than {RECALL} of {depth}"]
+    chosen = min(good, key=lambda one: one.width)
+    exact = partial(ExactIndex, shards, memory_mb=sys.maxsize, one_by_one=True)
+    sides: dict[str, Callable[[Vectors], object]] = {
+        name: partial(exact(coded=coded).search, depth=depth) for name, coded in EXACT.items()
+    }
+    sides[found.index] = lambda query: index.search(query[0], chosen.width, depth)
+    left = {name: iter(np.array_split(queries, ROUNDS + 1)) for name in sides}
+
+    def median(name: str) -> float:
+        return timed(sides[name], [query[None] for query in next(left[name])])[1].median
+
+    taken = in_turns(ROUNDS, {name: partial(median, name) for name in sides}, warm_up=True)
+    times = [f"{statistics.median(values):.2f}" for values in taken.values()]
+    faster = [ratios(taken[name], taken[found.index]) for name in list(sides)[:-1]]
+    return [found.passages, found.index, f"{chosen.width:g}", f"{chosen.recall:.4f}", *times, *faster]
+
+
 def main() -> None:
     """Prepare, build, measure, print."""
+    torch.set_num_threads(1)
     numbers = {"texts": 150_000, "dimension": 128, "queries": 200, "M": 16, "ef_construction": 200}
     files = dict.fromkeys(("vectors", "data", "base_model", "keep"))
     args = parse(__doc__, **files, **numbers, passages=0, precision="fp32", kinds=list(WIDTHS))
@@ -120,7 +179,9 @@ def main() -> None:
             vectors = np.concatenate([vectors[: args.passages], vectors[-args.queries :]])
         write_shards(args.vectors or args.data, vectors, args.queries, folder)
         audits = [audit(kind, options.get(kind, {}), len(vectors) - args.queries, folder) for kind in args.kinds]
-    sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks(audits)))}")
+        rows = [beside_exact(one, folder) for one in audits]
+    sys.stdout.write(f"\n{to_markdown(audits_table(audit_blocks(audits)))}\n")
+    print_table(rows, HEADER)
 
 
 if __name__ == "__main__":
