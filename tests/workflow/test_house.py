@@ -25,7 +25,6 @@ FLOORS = [
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # The figures of latency are those that the online search measures.
 NEIGHBOURS = {("cort.reporting", "cort.online")}
-LONGEST = 300
 IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
 
 SOURCES = sorted(
@@ -152,17 +151,6 @@ def test_rules_take_paths_of_results_from_there():
         f"{path}: {line.strip()}" for path, text in texts.items() for line in text if re.match(r"[^#]*results/", line)
     ]
     assert not lines, listed(lines, "take the path from workflow/paths.py")
-
-
-# Sizes.
-
-
-def test_no_file_is_long():
-    lines = {path: len((ROOT / path).read_text("utf-8").splitlines()) for path in (*SOURCES, *RULE_FILES)}
-    longer = [
-        f"{path}: found {count} lines, expected {LONGEST} at most" for path, count in lines.items() if count > LONGEST
-    ]
-    assert not longer, listed(longer, "make two files of each")
 
 
 # Tests.
