@@ -1,4 +1,4 @@
-"""The training loop of both models: accelerate underneath, AdamW, linear schedule, best and last model kept."""
+"""The training loop of both models: accelerate underneath, AdamW, best and last model kept."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class _Loop:
     def __init__(
         self, task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None, events: str | None
     ) -> None:
-        from transformers import get_linear_schedule_with_warmup
+        from transformers import get_scheduler
 
         examples = task.examples // settings.batch_size * settings.batch_size or task.examples
         self.task, self.settings = replace(task, examples=examples), settings
@@ -107,7 +107,8 @@ class _Loop:
         if settings.compile:
             task.model.compile(dynamic=True)
         self.model, optimizer = self.accelerator.prepare(task.model, optimizer)
-        schedule = get_linear_schedule_with_warmup(optimizer, settings.warmup_updates, self.updates)
+        kind = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
+        schedule = get_scheduler(kind, optimizer, settings.warmup_updates, self.updates)
         self.first = self.accelerator.is_main_process
         if rank := self.accelerator.process_index:
             torch.manual_seed(settings.seed + rank)

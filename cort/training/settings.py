@@ -42,6 +42,7 @@ class TrainingSettings:
     tokens_at_once: int = optional(8_192, "whose activations are kept: memory and speed", "N")
     gradient_checkpointing: bool = optional(False, "compute activations twice, for less memory")
     adam_epsilon: float = optional(1e-6)
+    schedule: Literal["linear", "constant"] = optional("linear", "learning rate after the warm-up; linear: down to 0")
     best_model_metric: str = optional(LOSS, "best model by: loss, RR@10, ...", "MEASURE")
     patience: int = optional(0, "validations without a better model that end the training; 0: any number", "N")
     require_gain: bool = optional(False, "fail if the best model is no better than its start, or than not re-ranking")

@@ -9,7 +9,7 @@ from snakemake.iocontainers import Wildcards
 
 from tests.support.configs import GONE, changed, complaints
 from tests.support.reporting import PAPER
-from workflow.experiment.checks import ConfigError, check_papers, complete
+from workflow.experiment.checks import ConfigError, check_papers, complete, load
 from workflow.report_inputs import consistency, reproduced, submissions
 from workflow.report_settings import submission
 
@@ -157,6 +157,12 @@ def words_at(value, keys):
     elif isinstance(value, list):
         for part in value:
             yield from words_at(part, keys)
+
+
+def test_colbert_is_optimized_as_by_its_authors():
+    training = load(ROOT / "config" / "ablations" / "colbert.yaml")["rerankers"]["colbert-l2"]["training"]
+    expected = {"weight_decay": 0, "schedule": "constant", "warmup_updates": 0, "max_gradient_norm": 2.0}
+    assert {key: training.get(key) for key in expected} == expected
 
 
 def test_files_of_a_paper(tmp_path):

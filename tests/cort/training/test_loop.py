@@ -164,6 +164,11 @@ def test_the_learning_rate_rises_over_the_warmup_and_falls_to_0(warmup):
         assert point.learning_rate == pytest.approx(0.01 * min(rise, fall, 1.0))
 
 
+def test_a_constant_learning_rate_stays_after_the_warmup():
+    rates = [point.learning_rate for point in Record(rows(40)).fit(warmup_updates=2, schedule="constant")]
+    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.01, 0.01])
+
+
 def test_the_first_update_of_a_warmup_is_of_rate_0():
     record = Record(rows(8))
     before = record.model.values.detach().clone()
