@@ -129,7 +129,7 @@ def pointwise_loss(logits: Tensor, relevance: Tensor, pos_weight: float = 1.0) -
 
 
 def term_recall_loss(numbers: Tensor, recall: Tensor, counted: Tensor) -> Tensor:
-    """Squared error of the numbers at first subwords (Dai & Callan, 2019).
+    """Squared error of the numbers at first subwords (Dai & Callan, 2019, who average over all words of a batch).
 
     :param numbers: (n, length); `recall` likewise; `counted` 1 at the first subword of each word, else 0.
     :returns: (n,), the mean over the words of each passage.

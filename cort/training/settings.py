@@ -196,7 +196,10 @@ class RerankerTraining(PairSettings, RankingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class WeigherTraining(TrainingOptions):
-    """Options of training a model that weighs terms on their recall in queries; the defaults are DeepCT's."""
+    """Options of training a model that weighs terms on their recall in queries.
+
+    Length, epochs, batch size, learning rate and warm-up are DeepCT's.
+    """
 
     targets: str = required("PARQUET", "recall of the terms of training passages")
     validation_targets: str = required("PARQUET")

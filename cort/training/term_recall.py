@@ -1,6 +1,7 @@
 """What DeepCT learns: of each word of a passage, the share of the passage's queries that have it (Dai & Callan, 2019).
 
-Words of both are compared by their stems; stop words, which BM25's index does not have either, are no targets.
+Words of both are compared by their stems; stop words, which BM25's index does not have either, are no targets. DeepCT's
+authors leave out about 300 stop words, not Lucene's 33.
 """
 
 from __future__ import annotations
