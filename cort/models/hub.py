@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.formats.artifacts import read_json
-from cort.models.settings import REVISION
+from cort.models.settings import REVISION, ref_of
 from cort.system.errors import input_error, shorten
 from cort.system.interruption import Interrupted
 
@@ -26,7 +26,7 @@ def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1:
             raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
-        _check_revision(name, revision)
+        revision = _checked(name, revision)
         fix = "check name, revision and network, or name a local folder"
         folder = _fetch(name, revision, fix)
     if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
@@ -62,23 +62,30 @@ def open_tokenizer(folder: Path, fix: str) -> Any:
     return found
 
 
-def _check_revision(name: str, revision: str | None) -> None:
+def _checked(name: str, revision: str | None) -> str:
     """Refuse names of branches, under which a hub gives another model tomorrow."""
     if revision is None or not REVISION.fullmatch(revision):
         without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
         found, expected = f"{name!r}, no folder, {without}", "a folder, or a hub name with its revision"
         raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
+    return revision
 
 
-def _fetch(name: str, revision: str | None, fix: str) -> Path:
+def _fetch(name: str, revision: str, fix: str) -> Path:
     from huggingface_hub import snapshot_download
 
     # Its client logs every request, of which a model takes dozens.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    ref, commit = ref_of(revision), revision.partition("@")[2]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED))
+        folder = Path(snapshot_download(name, revision=ref, allow_patterns=WANTED, ignore_patterns=UNWANTED))
     except Interrupted:
         raise
     except Exception as error:  # the client's transport has errors of its own kinds
         reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
         raise input_error(name, f"no model to fetch ({reason})", "a model of the hub", fix) from error
+    # The cache names each folder by its commit.
+    if not folder.name.startswith(commit):
+        found, expected = f"commit {folder.name} at {ref}", f"one that begins with {commit}"
+        raise input_error(name, found, expected, "look at what has changed there, then name its commit")
+    return folder

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from cort.system.options import optional
 
-#: What names one state of a hub's model: a commit, no branch. Or a numbered proposal: where only pickles are published,
-#: the hub's own conversion of them is one.
-REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+")
+#: What names one state of a hub's model: a commit, no branch. Or a pull request with the beginning of its commit: where
+#: only pickles are published, the hub's own conversion of them is one.
+REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+@[0-9a-f]{7,40}")
 
 #: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
 HEAD = "head.safetensors"
@@ -37,6 +37,11 @@ ONNX_FILES: dict[OnnxPrecision, str] = {"fp32": "model.onnx", "int8": "model_int
 INSTALL_ONNX = "`pip install onnx==1.23.2`"
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
+
+
+def ref_of(revision: str) -> str:
+    """Return what a hub knows a revision by: a commit, or a pull request alone."""
+    return revision.partition("@")[0]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from cort.models.settings import ref_of
+
 BROKEN = "broken"
 PAGE = b"<!DOCTYPE html><html><body>We have moved.</body></html>"
 ABOUT = re.compile(r"/api/models/(?P<model>[^/]+/[^/]+)/(?P<form>revision|tree)/(?P<revision>.+)")
@@ -89,7 +91,7 @@ class Mirror(ThreadingHTTPServer):
     def _of_hub(self, path: str) -> Answer:
         if found := ABOUT.fullmatch(path):
             revision, folder = self.models.get(found["model"], ("", Path()))
-            if unquote(found["revision"]) not in (revision, commit_of(revision)):
+            if unquote(found["revision"]) not in (ref_of(revision), commit_of(revision)):
                 return Answer(404)
             files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
             listed = [_entry(file, folder) for file in files]
@@ -98,15 +100,16 @@ class Mirror(ThreadingHTTPServer):
         if found := RESOLVE.fullmatch(path):
             revision, folder = self.models.get(found["model"], ("", Path()))
             file = folder / found["file"]
-            if unquote(found["commit"]) in (revision, commit_of(revision)) and file.is_file():
+            if unquote(found["commit"]) in (ref_of(revision), commit_of(revision)) and file.is_file():
                 return Answer(body=file.read_bytes(), headers={"X-Repo-Commit": commit_of(revision)})
             return Answer(404, headers={"X-Error-Code": "EntryNotFound"})
         return Answer(404)
 
 
 def commit_of(revision: str) -> str:
-    """Return the commit that a revision of the hub is, a pull request's is made up."""
-    return revision if re.fullmatch(r"[0-9a-f]{40}", revision) else _digest(revision.encode())
+    """Return the commit that a revision of the hub is; after its beginning a pull request's is made up."""
+    known = revision.rpartition("@")[2]
+    return known + _digest(revision.encode())[len(known) :]
 
 
 def _entry(file: Path, folder: Path) -> dict[str, object]:

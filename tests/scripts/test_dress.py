@@ -180,8 +180,9 @@ def test_a_mirror_that_fails_is_followed_by_one_that_does_not(tmp_path, fault, k
 def test_the_hub_knows_its_models_alone(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with mirror.serving() as server:
-        server.models = {"some/model": ("refs/pr/2", tmp_path)}
-        commit = mirror.commit_of("refs/pr/2")
+        server.models = {"some/model": ("refs/pr/2@a61ef14", tmp_path)}
+        commit = mirror.commit_of("refs/pr/2@a61ef14")
+        assert commit.startswith("a61ef14")
         about = server.answer("/api/models/some/model/revision/refs%2Fpr%2F2")
         assert json.loads(about.body)["sha"] == commit
         [listed] = json.loads(server.answer(f"/api/models/some/model/tree/{commit}").body)

@@ -252,7 +252,9 @@ def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
     assert not (tmp_path / "opened").exists()
 
 
-@pytest.mark.parametrize("revision", [None, "main", "0123abc", f"{COMMIT}\n", COMMIT.upper(), "refs/heads/main"])
+@pytest.mark.parametrize(
+    "revision", [None, "main", "0123abc", f"{COMMIT}\n", COMMIT.upper(), "refs/heads/main", "refs/pr/2"]
+)
 def test_a_hub_name_needs_its_revision(tmp_path, complaint, revision):
     options = ["--revision", revision] if revision else []
     line = complaint(base_model.main, pretrained("albert/albert-base-v2", tmp_path / "m", *options), tmp_path / "m")
@@ -261,6 +263,23 @@ def test_a_hub_name_needs_its_revision(tmp_path, complaint, revision):
         f"--pretrained: found 'albert/albert-base-v2', no folder, {found}, "
         "expected a folder, or a hub name with its revision; name the commit to use, 40 hexadecimal digits"
     )
+
+
+def test_a_pull_request_is_taken_at_its_commit_alone(folder, tmp_path, complaint, monkeypatch):
+    fetched = tmp_path / COMMIT
+    fetched.symlink_to(folder)
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda _, revision, **__: asked.append(revision) or fetched
+    )
+    revision = f"refs/pr/2@{COMMIT[:7]}"
+    assert base_model.main(pretrained("some/model", tmp_path / "m", "--revision", revision)) == 0
+    moved = pretrained("some/model", tmp_path / "n", "--revision", "refs/pr/2@fffffff")
+    assert complaint(base_model.main, moved, tmp_path / "n") == (
+        f"some/model: found commit {COMMIT} at refs/pr/2, expected one that begins with fffffff; "
+        "look at what has changed there, then name its commit"
+    )
+    assert asked == ["refs/pr/2", "refs/pr/2"]
 
 
 def test_a_hub_that_cannot_be_reached(tmp_path, complaint):

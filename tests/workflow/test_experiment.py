@@ -139,6 +139,11 @@ MISTAKES = {
         "base_models.small.revision: found 'main', expected a commit, 40 hexadecimal digits; "
         "name it, as a branch moves",
     ),
+    "pull request without its commit": (
+        {"base_models small": {"pretrained": "x/y", "revision": "refs/pr/2"}},
+        "base_models.small.revision: found 'refs/pr/2', expected a commit, 40 hexadecimal digits; "
+        "name it, as a branch moves",
+    ),
     "empty section": ({"lexical": None}, "lexical: found nothing, expected a mapping; write {} or remove the key"),
     "text for a list": (
         {"systems cort+bm25 interleave": "cort"},

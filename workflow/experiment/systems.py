@@ -63,7 +63,7 @@ def check_base_models(config: Config) -> Iterator[str]:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
         elif "revision" in model and "architecture" in model:
             yield f"{place}: found revision, expected it with pretrained alone; remove it"
-        elif not REVISION.fullmatch(revision := model.get("revision", "refs/pr/0")):
+        elif (revision := model.get("revision")) is not None and not REVISION.fullmatch(revision):
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cort.downloads.catalog import load_catalog
+from cort.models.settings import ref_of
 from workflow import paths
 from workflow.experiment.config import Config, one_or_more
 from workflow.experiment.downloads import PREFIX, path_of
@@ -219,7 +220,8 @@ def _model_of(model: Config, folder: Path) -> Model:
     path: Any = folder / model["pretrained"] / "config.json"
     try:
         if not path.is_file():
-            path = try_to_load_from_cache(model["pretrained"], "config.json", revision=model.get("revision"))
+            ref = ref_of(model.get("revision", "")) or None
+            path = try_to_load_from_cache(model["pretrained"], "config.json", revision=ref)
         return model_from(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, HFValidationError):
         return model_from(KNOWN.get(model["pretrained"], {}))

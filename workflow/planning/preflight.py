@@ -18,6 +18,7 @@ import requests
 from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
+from cort.models.settings import ref_of
 from cort.retrieval.anserini import fat_jar
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
@@ -149,7 +150,7 @@ def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
             unknown = _line(
                 place, f"{name}, no folder, without revision", "the commit to use", "add revision, or fix the path"
             )
-            lines += _ask_hub(place, name, revision) if revision else unknown
+            lines += _ask_hub(place, name, ref_of(revision)) if revision else unknown
     return lines
 
 
