@@ -1,4 +1,4 @@
-"""Train one encoder for queries and passages, as CoRT (section 3.3), as RepBERT (section 3.3 there), or otherwise.
+"""Train one encoder for queries and passages, as CoRT (section 3.3), as RepBERT (section 3.2 there), or otherwise.
 
 CoRT: batch-wise triplet margin loss on angular similarity. RepBERT: multi-label margin loss on inner products, where
 all passages of a batch that are judged relevant count as such. InfoNCE takes all passages of a batch but the relevant

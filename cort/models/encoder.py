@@ -1,6 +1,6 @@
 """The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
 
-This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.2 there). One that was released
+This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.1 there). One that was released
 elsewhere may have another activation, or pool the last token, which in a decoder is the one that has seen the text.
 
 On disk a transformers folder (loadable with AutoModel) with ``projection.safetensors`` and ``cort.json`` beside it.

@@ -1,4 +1,4 @@
-"""IVF-PQ indexes of token vectors with faiss: where late interaction takes its candidates from (ColBERT, section 3.5).
+"""IVF-PQ indexes of token vectors with faiss: where late interaction takes its candidates from (ColBERT, section 3.6).
 
 k-means divides the vectors into lists; of each, its list is stored, and a byte for each part of what its list does not
 say (Jégou et al. 2011, IVFADC). A search reads the `probes` lists nearest to each token of a query and takes the

@@ -19,7 +19,7 @@ COSINE_LIMIT = 1.0 - 1e-6
 
 
 def inner_product(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``q . d`` for all pairs (RepBERT, section 3.2), in single precision at least.
+    """Compute ``q . d`` for all pairs (RepBERT, section 3.1), in single precision at least.
 
     Of queries (..., n, e) and passages (..., m, e); returns (..., n, m).
     """
@@ -64,7 +64,7 @@ def batch_triplet_loss(
 def multilabel_margin_loss(
     queries: Tensor, passages: Tensor, positive: Tensor, similarity_of: Similarity = inner_product
 ) -> Tensor:
-    """Margin loss of every relevant passage of the batch against every other one (RepBERT, section 3.3).
+    """Margin loss of every relevant passage of the batch against every other one (RepBERT, section 3.2).
 
     For query i: the sum of ``max(0, 1 - (sim(q_i, d+) - sim(q_i, d)))`` over its relevant passages d+ of the batch and
     all that are not, divided by the number of passages.

@@ -105,6 +105,12 @@ def test_a_number_is_computed_or_has_a_reason_and_not_both(configs, papers):
     assert [one for one in found if one.reason == coverage.UNKNOWN] == []
 
 
+def test_the_width_of_each_graph_search_is_audited(configs):
+    for path, config in configs.items():
+        widths = {one["onng"]["epsilon"] for one in config["systems"].values() if "onng" in one}
+        assert widths <= {*config["audit"]["epsilons"]}, path
+
+
 def test_the_docs_have_the_same_counts(covered):
     text = (ROOT / "docs" / "papers.md").read_text("utf-8")
     for name, line in zip(("cort-2021", "cort-trec-2020", "repbert-2020", "bert-reranking-2019"),
