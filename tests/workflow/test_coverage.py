@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cort.evaluation.depths import Consistency, Depths
+from cort.evaluation.judged import Judged
 from cort.evaluation.measures import Measures
 from cort.formats.yaml_files import read_yaml
 from cort.latency import device_sets, published_form, with_vectors
@@ -19,7 +20,7 @@ from workflow.planning import coverage
 
 ROOT = Path(__file__).parents[2]
 MSMARCO = ROOT / "config" / "msmarco.yaml"
-LEAST = 282
+LEAST = 287
 # Every number that no shipped experiment computes, by the name of its reason in the paper's file.
 NOT_COMPUTED = {
     ("repbert-2020", "test"): {
@@ -77,7 +78,7 @@ def monkeypatch_module():
 
 
 def test_as_many_published_numbers_are_computed_and_the_others_are_these(covered):
-    assert len(covered) == 297
+    assert len(covered) == 302
     others = {}
     for one in covered:
         if one.by is None:
@@ -118,7 +119,7 @@ def test_the_docs_have_the_same_counts(covered):
                           strict=True):  # fmt: skip
         some = [one for one in covered if one.paper == name]
         assert f"| {line} | {len(some)} | {sum(one.by is not None for one in some)} |" in text
-    assert f"| all | 297 | {sum(one.by is not None for one in covered)} |" in text
+    assert f"| all | 302 | {sum(one.by is not None for one in covered)} |" in text
 
 
 # Sentences.
@@ -217,6 +218,9 @@ KINDS = [
     ({"split": "none"}, False),
     ({"measure": "R@5"}, False),
     ({"measure": "rank"}, True),
+    ({"measure": "P@10"}, True),
+    ({"measure": "unjudged@10"}, True),
+    ({"measure": "unjudged@10", "split": "blind"}, False),
     ({"system": "re", "depth": 10}, True),
     ({"system": "re", "depth": 50}, True),
     ({"system": "re", "depth": 100}, False),
@@ -280,14 +284,17 @@ def test_names_of_latencies_are_those_that_are_written(configs):
 
 def test_what_is_covered_is_found_in_results():
     """A value is found of just what an experiment measures, if its results are there."""
+    judged = Judged(5, 3, results=8, unjudged=2, mean={"P@10": 0.3})
     results = Results(
-        {("bm25", "dev"): Measures("bm25", "dev", 1, 1, {"RR@10": 0.5, "RR@1000": 0.25})},
+        {("bm25", "dev"): Measures("bm25", "dev", 1, 1, {"RR@10": 0.5, "RR@1000": 0.25}, judged=judged)},
         {("re", "dev"): Depths("re", "dev", 1, 1, [1, 10, 50], {"RR@10": [0.1, 0.2, 0.3]}, {})},
         {("e", "dev"): Consistency("e", "dev", "bm25", 1, [10], [0.75])},
         {("bm25", "dev"): Latency("bm25", "dev", {"1": 3.0})},
     )
     asked = {"split": "dev"}
     assert find(Quantity(system="bm25", measure="rank", **asked), results) == 4
+    assert find(Quantity(system="bm25", measure="P@10", **asked), results) == 0.3
+    assert find(Quantity(system="bm25", measure="unjudged@10", **asked), results) == 0.25
     assert find(Quantity(system="re", measure="RR@10", depth=50, **asked), results) == 0.3
     assert find(Quantity(system="e", measure="consistency", depth=10, **asked), results) == 0.75
     assert find(Quantity(system="e", measure="consistency", depth=5, **asked), results) == (
@@ -301,7 +308,7 @@ def test_lines_have_one_per_paper_and_the_total(covered):
     assert [line[0] for line in lines[1:]] == [
         "cort-2021", "cort-trec-2020", "repbert-2020", "bert-reranking-2019", "all"
     ]  # fmt: skip
-    assert lines[-1] == ["all", "297", "271", "11", "15"]
+    assert lines[-1] == ["all", "302", "276", "11", "15"]
     assert lines[4][-1] == "config/trec-car.yaml"
     assert [*coverage.lines([], "x.yaml")] == []
 
@@ -312,4 +319,4 @@ def test_a_file_beside_that_is_no_experiment_computes_nothing(tmp_path, monkeypa
     for name, text in {"a": "papers: [", "b": "papers: 3", "c": f"papers: {config['papers']}"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     found = coverage.of_experiment(tmp_path / "mine.yaml", config)
-    assert sum(one.by is not None for one in found) == 271
+    assert sum(one.by is not None for one in found) == 276

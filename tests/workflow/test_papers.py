@@ -52,7 +52,7 @@ MISTAKES = {
     "unknown measure": (
         {f"{T} columns 0 measure": "MRR@10"},
         "tables.table-1.columns.0.measure: found the name 'MRR@10', expected a match of "
-        r"^((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank)$; rename it",
+        r"^((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank|unjudged@10)$; rename it",
     ),
     "unknown reason": (
         {f"{T} rows 1 values 0 why": ["sed"]},

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.claims import Quantity
-from cort.reporting.reproduction.fidelity import RANKED
+from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
 from cort.reporting.reproduction.paper import Number, Paper, read_paper
 from cort.system.errors import InputError
 from workflow.experiment.checks import ConfigError, load
@@ -84,7 +84,7 @@ class Measured:
         if one.quantity == "saturation" or one.depth is not None:
             return self._is_on_curve(one)
         measure = RANKED if one.measure == "rank" else one.measure
-        return measure in self.config["splits"][one.split]["measures"]
+        return measure in {PRECISION, UNJUDGED, *self.config["splits"][one.split]["measures"]}
 
     def _is_on_curve(self, one: Quantity) -> bool:
         """Whether a re-ranked system is measured at all numbers of candidates that a quantity needs."""

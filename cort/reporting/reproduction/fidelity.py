@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from cort.evaluation.depths import Consistency, Depths, saturation
+from cort.evaluation.judged import FIRST
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import Node, read_json
 from cort.reporting.labels import measure_label
@@ -24,6 +25,8 @@ WITHIN, OFF, NOT_RUN, CANNOT = "within", "off", "not run", "cannot be computed"
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not computed"
 # Ranks are looked for so far.
 RANKED = "RR@1000"
+# Measured of every run: precision, and the share of the first results that is not judged.
+PRECISION, UNJUDGED = f"P@{FIRST}", f"unjudged@{FIRST}"
 # Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
 ROUNDING = 1e-9
 BATCH_SIZE = re.compile("[1-9][0-9]{0,8}")
@@ -185,8 +188,16 @@ def find(number: Quantity, results: Results) -> float | str:
         return f"no results of {number.system} on {number.split}"
     if number.measure == "rank":
         return _rank(found)
-    value = found.mean.get(number.measure)
+    value = _means(found).get(number.measure)
     return f"{number.measure} of {number.system} on {number.split} was not measured" if value is None else value
+
+
+def _means(found: Measures) -> Mapping[str, float | None]:
+    """Means of the measures that were asked for, and what is known of the first results of every run."""
+    judged = found.judged
+    if judged is None or not judged.results:
+        return found.mean
+    return {PRECISION: judged.mean.get(PRECISION), UNJUDGED: judged.unjudged / judged.results, **found.mean}
 
 
 def _rank(found: Measures) -> float | str:
