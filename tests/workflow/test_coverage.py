@@ -112,6 +112,18 @@ def test_the_width_of_each_graph_search_is_audited(configs):
         assert widths <= {*config["audit"]["epsilons"]}, path
 
 
+def test_all_encoders_of_corts_loss_read_the_characters_that_its_code_leaves(configs):
+    for path in (MSMARCO, *(ROOT / "config" / "ablations").glob("*.yaml")):
+        config = configs[path]
+        names = [one["base_model"] for one in config["encoders"].values() if one["loss"] == "triplet"]
+        assert {config["base_models"][name]["cleaning"] for name in names} <= {"cort"}, path
+
+
+def test_the_plain_triplet_loss_is_trained_with_clipped_gradients(configs):
+    encoders = configs[ROOT / "config" / "ablations" / "plain-triplet.yaml"]["encoders"]
+    assert encoders["cort-plain-triplet"]["training"]["max_gradient_norm"] > 0
+
+
 def test_the_docs_have_the_same_counts(covered):
     text = (ROOT / "docs" / "papers.md").read_text("utf-8")
     for name, line in zip(("cort-2021", "cort-trec-2020", "repbert-2020", "bert-reranking-2019"),
