@@ -221,5 +221,5 @@ def test_a_topic_of_two_files_is_refused(tmp_path, complaint):
     argv = [*named, "--output-queries", queries, "--output-qrels", tmp_path / "qrels.parquet"]
     line = complaint(split.main, argv, queries)
     assert line.startswith(
-        f"{qrels}, {qrels}: row 5: found query_id 'enwiki:Aftertaste' again (it is already in row 1)"
+        f"{qrels}: row 1: found query_id 'enwiki:Aftertaste' again (it is already in row 1 of {qrels})"
     )
