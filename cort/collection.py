@@ -44,7 +44,7 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
             found, fix = none_of("passages", source), "name the file that holds the passages"
             raise input_error(source, found, "one passage to a line", fix)
         column = pa.chunked_array(ids)
-        refuse_duplicates(source, column, "doc_id")
+        refuse_duplicates([(source, range(1, len(column) + 1))], column, "doc_id")
     return len(column)
 
 

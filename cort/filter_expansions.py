@@ -25,10 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.expansions import OTHERS
+from cort.formats.expansions import OTHERS, parts_of
 from cort.formats.ids import alphabetic_codes
+from cort.formats.lines import place_of
 from cort.system import cli
-from cort.system.errors import input_error
+from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 from cort.system.options import optional, required
 
@@ -64,20 +65,33 @@ def filtered(options: Options, sizes: npt.NDArray[np.int64], kept: npt.NDArray[n
         row += batch.num_rows
 
 
+def read_scores(path: str) -> pa.Table:
+    """Read the scores of a file; one that is not finite is refused."""
+    table = tables.read_table(path, tables.EXPANSION_SCORES).combine_chunks()
+    wrong = pc.index(pc.is_finite(pc.list_flatten(table["scores"])), False).as_py()
+    if wrong >= 0:
+        row = pc.list_parent_indices(table["scores"])[wrong].as_py()
+        found = f"a score of passage {shorten(table['doc_id'][row].as_py())} that is not finite"
+        raise input_error(path, found, "finite numbers", OTHERS[1], row + 1)
+    return table
+
+
 def read_sizes(options: Options, doc_ids: pa.Array, scored: npt.NDArray[np.int64]) -> None:
     """Check that queries and scores are of the same passages, and as many.
 
-    :raises InputError: names the first file of scores.
+    :raises InputError: names the file of scores.
     """
     row = 0
     for batch in chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions):
         sizes = pc.list_value_length(batch["queries"]).to_numpy()
         here = slice(row, row + batch.num_rows)
         if not (doc_ids[here].equals(batch["doc_id"]) and np.array_equal(scored[here], sizes)):
-            raise input_error(options.scores[0], f"scores of other queries from row {row + 1} on", *OTHERS)
+            parts = parts_of(options.scores, tables.EXPANSION_SCORES)
+            path, first = place_of(parts, row) if row < len(doc_ids) else (options.scores[-1], row + 1)
+            raise input_error(path, f"scores of other queries from row {first} on", *OTHERS)
         row += batch.num_rows
     if row != len(doc_ids):
-        raise input_error(options.scores[0], f"scores of {len(doc_ids)} passages, not of {row}", *OTHERS)
+        raise input_error(options.scores[-1], f"scores of {len(doc_ids)} passages, not of {row}", *OTHERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +109,7 @@ def stage(options: Options) -> None:
     """Read the scores, choose, write."""
     if not 0 < options.keep <= 1:
         raise input_error("--keep", f"{options.keep:g}", "above 0, at most 1", "fix it")
-    read = [tables.read_table(path, tables.EXPANSION_SCORES) for path in options.scores]
-    table = pa.concat_tables(read).combine_chunks()
+    table = pa.concat_tables(map(read_scores, options.scores)).combine_chunks()
     doc_ids = pa.concat_arrays(table["doc_id"].chunks)
     sizes = pc.list_value_length(table["scores"]).to_numpy().astype(np.int64)
     scores = pc.list_flatten(table["scores"]).to_numpy()

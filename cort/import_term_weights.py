@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.ids import positions, unknown_ids
+from cort.formats.ids import positions
+from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
 from cort.formats.weighted import Weighted, iter_documents, to_batch
 from cort.system import cli
@@ -34,16 +37,18 @@ from cort.system.progress import track
 log = logging.getLogger(__name__)
 
 
-def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, source: str) -> Iterator[pa.Table]:
+def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:
     """Yield documents in the order of the passages, some at a time; a passage without one gets no terms.
 
-    :raises InputError: names `source`, which has a document twice, or of another collection.
+    :raises InputError: names the row of a document that is there twice, or of another collection.
     """
-    refuse_duplicates(source, documents["doc_id"], "id")
-    unknown = unknown_ids(documents["doc_id"].combine_chunks(), doc_ids)
-    if len(unknown):
-        found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} are no passages)"
-        raise input_error(source, found, "documents of this collection only", "name those of the same collection")
+    refuse_duplicates(parts, documents["doc_id"], "id")
+    known = pc.is_in(documents["doc_id"], value_set=doc_ids)
+    if (unknown := pc.index(known, False).as_py()) >= 0:
+        source, row = place_of(parts, unknown)
+        count = len(known) - pc.sum(known).as_py()
+        found = f"document {shorten(documents['doc_id'][unknown].as_py())} ({count} are no passages)"
+        raise input_error(source, found, "documents of this collection only", "name those of the same collection", row)
     rows = positions(doc_ids, documents["doc_id"].combine_chunks())
     rows[rows < 0] = len(documents)
     batches = [*documents.to_batches(), to_batch([Weighted("", [], [])])]
@@ -74,23 +79,25 @@ class Options:
 def stage(options: Options) -> None:
     """Read, check, write; meanwhile the documents lie on the disk."""
     with temporary_folder(options.output) as folder:
-        documents = keep(options.documents, folder / "documents.arrow")
+        documents, parts = keep(options.documents, folder / "documents.arrow")
         doc_ids = tables.read_table(options.passages, tables.PASSAGES.remove(1))["doc_id"]
         with tables.open_writer(options.output, tables.TERM_WEIGHTS) as writer:
-            for table in in_order(documents, doc_ids, options.documents):
+            for table in in_order(documents, doc_ids, parts):
                 writer.write_table(table)
         log.info("%d weighted documents for %d passages", len(documents), len(doc_ids))
 
 
-def keep(source: str, path: Path) -> pa.Table:
-    """Write the documents to a file, and map it."""
+def keep(source: str, path: Path) -> tuple[pa.Table, Parts]:
+    """Write the documents to a file, and map it; also say which files they are from."""
+    counts: Counter[str] = Counter()
     with tables.arrow_writer(path, tables.TERM_WEIGHTS) as file:
-        for batch in track(iter_documents(source), None, "documents", size=len):
+        for name, batch in track(iter_documents(source), None, "documents", size=lambda item: len(item[1])):
             file.write_batch(batch)
+            counts[name] += len(batch)
     documents = tables.open_arrow(path, "table of documents", "run the stage again")
     if not len(documents):
         raise input_error(source, "no document", "JSON lines of id and contents", "name another file")
-    return documents
+    return documents, [(name, range(1, count + 1)) for name, count in counts.items()]
 
 
 main = cli.main_of(Options, stage)

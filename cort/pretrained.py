@@ -23,7 +23,7 @@ from typing import Any, Literal
 from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.models.settings import EncoderSettings, PairSettings, Pooling, Similarity
 from cort.system import cli
-from cort.system.errors import input_error
+from cort.system.errors import input_error, naming
 from cort.system.files import atomic_folder, temporary_folder
 from cort.system.options import optional, required
 
@@ -69,7 +69,7 @@ def stage(options: Options) -> None:
         log.info("loaded %s", options.pretrained)
         return
     asked = Asked(settings, options.query_prompt_name, options.passage_prompt_name)
-    with temporary_folder(options.output) as work:
+    with temporary_folder(options.output) as work, naming(folder, work):
         if options.kind == "encoder":
             model, tokenizer = load_released_encoder(folder, asked, fix)
             tokenizer.save_pretrained(work)
@@ -95,7 +95,8 @@ def save_released_weigher(folder: Path, fix: str, output: str) -> None:
     tokenizer = open_tokenizer(folder, fix)
     with atomic_folder(output) as temporary:
         tokenizer.save_pretrained(temporary)
-        load_vocabulary(temporary)
+        with naming(folder, temporary):
+            load_vocabulary(temporary)
         # Of any length that leaves room for a token: which one is no property of the model.
         weigher, _ = load_weigher(folder, SHORTEST)
         weigher.classifier.save_pretrained(temporary)

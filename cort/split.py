@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -40,15 +41,17 @@ Part: TypeAlias = Literal["held-out", "rest"]
 
 def read_queries(paths: Sequence[str]) -> pa.Table:
     """Read the queries of all files; refuse a file without any, and an id that stands twice."""
-    found = []
+    found, parts = [], []
     for path in paths:
-        first_row, queries = _gather(iter_queries(path), QUERIES)
+        rows, queries = _gather(iter_queries(path), QUERIES)
         if not queries.num_rows:
             fix = "name the file that holds the queries"
             raise input_error(path, none_of("queries", path), "one query to a line", fix)
-        refuse_duplicates(path, queries["query_id"], "query_id", first_row)
         found.append(queries)
-    return _together(paths, found, lambda queries: queries["query_id"], "query_id")
+        parts.append((path, rows))
+    whole = pa.concat_tables(found)
+    refuse_duplicates(parts, whole["query_id"], "query_id")
+    return whole
 
 
 def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) -> pa.Table:
@@ -60,42 +63,33 @@ def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) 
         return iter_quoted(path, iter_batches(passages, PASSAGES)) if quotes(path) else iter_qrels(path)
 
     found = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids) for path in paths]
-    return _together(paths, found, _judged_pairs, JUDGEMENT)
+    whole = pa.concat_tables(qrels for _, qrels in found)
+    refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, found, strict=True)], _pairs(whole), JUDGEMENT)
+    return whole
 
 
 def read_file_of_qrels(
     path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray
-) -> pa.Table:
-    """Gather the judgements; refuse none, none relevant, a pair judged twice, an unknown query or document."""
-    first_row, qrels = _gather(judgements, QRELS)
+) -> tuple[Sequence[int], pa.Table]:
+    """Gather the judgements and their rows; refuse none, none relevant, an unknown query or document."""
+    rows, qrels = _gather(judgements, QRELS)
     if not qrels.num_rows:
         raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
     if pc.max(qrels["relevance"]).as_py() < 1:
         raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
-    refuse_duplicates(path, _judged_pairs(qrels), JUDGEMENT, first_row)
     known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, "a passage of the collection")}
     for name, (ids, expected) in known.items():
         unknown = pc.index(pc.is_in(qrels[name], value_set=ids), False).as_py()
         if unknown >= 0:
             found = f"the {name} {shorten(qrels[name][unknown].as_py())}"
             fix = "remove the row or name the files that belong together"
-            raise input_error(path, found, expected, fix, unknown + first_row)
-    return qrels
+            raise input_error(path, found, expected, fix, rows[unknown])
+    return rows, qrels
 
 
-def _judged_pairs(qrels: pa.Table) -> pa.ChunkedArray:
+def _pairs(qrels: pa.Table) -> pa.ChunkedArray:
     # Ids hold no whitespace, so the joined pair is unambiguous.
     return pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
-
-
-def _together(
-    paths: Sequence[str], found: Sequence[pa.Table], keys: Callable[[pa.Table], pa.ChunkedArray], what: str
-) -> pa.Table:
-    """Join the tables of several files, each without a repeated key; refuse a key that two of them have."""
-    whole = pa.concat_tables(found)
-    if len(found) > 1:
-        refuse_duplicates(", ".join(paths), keys(whole), what)
-    return whole
 
 
 def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool = True) -> pa.Table:
@@ -124,10 +118,16 @@ def draw_sample(queries: pa.Table, count: int, seed: int | None) -> pa.Array:
     return pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
-def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[int, pa.Table]:
-    """Row of the first record, and all records as a table."""
-    batches = list(iter_record_batches(records, schema))
-    return batches[0][0] if batches else 1, pa.Table.from_batches([batch for _, batch in batches], schema)
+def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Table]:
+    """Rows of all records, and the records as a table."""
+    rows = array("q")
+
+    def noted() -> Rows[Any]:
+        for row, record in records:
+            rows.append(row)
+            yield row, record
+
+    return rows, pa.Table.from_batches([batch for _, batch in iter_record_batches(noted(), schema)], schema)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,14 @@ import io
 import lzma
 import stat
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from cort.downloads.catalog import CHUNK, PublicFile, Tally, difference, read_chunks
-from cort.formats.members import refusing_damage
+from cort.formats.members import iter_tar, open_zip, refusing_damage
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 from cort.system.progress import track
@@ -76,29 +76,37 @@ def _member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
 @contextmanager
 def _in_tar(archive: Path, name: str, limit: int) -> Iterator[Member | None]:
     with (lzma.open if archive.suffix == ".xz" else gzip.open)(archive, "rb") as packed:
-        bounded = _Bounded(cast("IO[bytes]", packed), limit, archive)
-        with tarfile.open(fileobj=bounded, mode="r|", bufsize=CHUNK) as tar:
-            entry = next((entry for entry in tar if entry.name.removeprefix("./") == name), None)
-            if entry is None:
-                yield None
-            else:
-                link = f"a link to {shorten(entry.linkname)}" if entry.issym() or entry.islnk() else ""
-                fault = link or ("a device" if entry.isdev() else "no plain file")
-                is_plain = entry.isreg() and not entry.issparse()
-                yield Member("" if is_plain else fault, entry.size, lambda: cast("IO[bytes]", tar.extractfile(entry)))
+        bounded = cast("IO[bytes]", _Bounded(cast("IO[bytes]", packed), limit, archive))
+        found = False
+        for tar, entry in iter_tar(archive, bounded):
+            if entry.name.removeprefix("./") != name:
+                continue
+            if found:
+                raise input_error(archive, f"{shorten(name)} twice", "it once", "fetch the archive again")
+            found = True
+            link = f"a link to {shorten(entry.linkname)}" if entry.issym() or entry.islnk() else ""
+            fault = link or ("a device" if entry.isdev() else "no plain file")
+            is_plain = entry.isreg() and not entry.issparse()
+            yield Member("" if is_plain else fault, entry.size, partial(_extracted, tar, entry))
+        if not found:
+            yield None
+
+
+def _extracted(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    return cast("IO[bytes]", tar.extractfile(entry))
 
 
 @contextmanager
 def _in_zip(archive: Path, name: str, _: int) -> Iterator[Member | None]:
-    with zipfile.ZipFile(archive) as zipped:
-        if name not in zipped.namelist():
+    with open_zip(archive) as (zipped, names):
+        if name not in names:
             yield None
         else:
             entry = zipped.getinfo(name)
             # Zero where the archive was made on a system without such modes.
             mode = stat.S_IFMT(entry.external_attr >> 16)
             fault = "encrypted" if entry.flag_bits & ENCRYPTED else ""
-            if entry.is_dir() or mode not in (0, stat.S_IFREG):
+            if mode not in (0, stat.S_IFREG):
                 fault = "a link" if mode == stat.S_IFLNK else "a folder or device"
             yield Member(fault, entry.file_size, lambda: zipped.open(entry))
 

@@ -164,7 +164,7 @@ def _parse(source: str | Path, raw: bytes, fix: str) -> Node:
             # Half of a character could not be written again.
             json.dumps(found, ensure_ascii=False).encode()
         return Node(source, found)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise input_error(source, f"unreadable content ({error})", "a JSON document in UTF-8", fix) from error
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.lines import Parts, place_of
 from cort.system.errors import InputError, input_error, shorten
 
 OTHERS = ("a row per passage, in the order of the collection", "delete it and let it be built again")
@@ -38,11 +39,16 @@ def iter_beside(
     for table in tables.regroup(tables.iter_batches(passages, tables.PASSAGES, rows), rows):
         batch = _whole(table)
         found = _whole(next(ahead, schema.empty_table()))
-        _compare(batch["doc_id"], found["doc_id"], files[-1], done)
+        _compare(batch["doc_id"], found["doc_id"], files, schema, done)
         yield batch, found
         done += batch.num_rows
     if next(ahead, None) is not None:
         raise _more(files[-1], done)
+
+
+def parts_of(files: Sequence[str], schema: pa.Schema) -> Parts:
+    """Count the rows of each file from 1."""
+    return [(path, range(1, tables.count_rows(path, schema) + 1)) for path in files]
 
 
 def _more(source: str, passages: int) -> InputError:
@@ -53,14 +59,15 @@ def _whole(table: pa.Table) -> pa.RecordBatch:
     return pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
-def _compare(ids: pa.Array, others: pa.Array, source: str, done: int) -> None:
+def _compare(ids: pa.Array, others: pa.Array, files: Sequence[str], schema: pa.Schema, done: int) -> None:
     """Refuse rows that are not those of the passages with these ids."""
     if ids.equals(others):
         return
     if len(others) < len(ids):
-        raise input_error(source, f"{done + len(others)} rows for more passages", *OTHERS)
+        raise input_error(files[-1], f"{done + len(others)} rows for more passages", *OTHERS)
     row = next((row for row, (one, other) in enumerate(zip(ids, others, strict=False)) if one != other), None)
     if row is None:
-        raise _more(source, done + len(ids))
+        raise _more(files[-1], done + len(ids))
     found = f"passage {shorten(others[row].as_py())} where the collection has {shorten(ids[row].as_py())}"
-    raise input_error(source, found, *OTHERS, row=done + row + 1)
+    source, place = place_of(parts_of(files, schema), done + row)
+    raise input_error(source, found, *OTHERS, row=place)

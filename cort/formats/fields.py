@@ -48,7 +48,28 @@ def checked_number(name: str, value: str) -> float:
 
 def parse_json(text: str) -> Any:
     """Parse JSON; a key that stands twice in one object is a ValueError, where Python would keep the last."""
-    return json.loads(text, object_pairs_hook=_members)
+    try:
+        return json.loads(text, object_pairs_hook=_members)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def parse_json_line(line: str, fix: str) -> Any:
+    """Parse a line that is one JSON object, as far as it is JSON; anything else is a `BadLine`."""
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        raise BadLine(f"{shorten(line)} ({error})", "one JSON object", fix) from error
+
+
+def checked_unicode(key: str, value: str) -> str:
+    """Refuse half a character, which JSON can hold and no file of ours; `key` is what complaints call the text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        found = f"half a character (\\u{ord(value[error.start]):04x}) in {key!r}"
+        raise BadLine(found, "valid Unicode", "remove it or write both surrogates") from error
+    return value
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ GZIP = b"\x1f\x8b"
 CONVERT = "convert the file (`iconv -f {0} -t UTF-8`)"
 OTHER_FILES = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
+    (b"\xfd7zXZ\x00", "xz data", "unpack it (`unxz`)"),
+    (b"BZh91AY&SY", "bzip2 data", "unpack it (`bunzip2`)"),
+    (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it (`unzstd`)"),
     (b"\xff\xfe\x00\x00", "UTF-32 text", CONVERT.format("UTF-32")),
     (b"\x00\x00\xfe\xff", "UTF-32 text", CONVERT.format("UTF-32")),
     (b"\xff\xfe", "UTF-16 text", CONVERT.format("UTF-16")),
@@ -48,6 +51,17 @@ Line = TypeVar("Line", str, bytes)
 Record = TypeVar("Record")
 #: lines, or what they became, each with its row, counted from 1
 Rows: TypeAlias = Iterator[tuple[int, Record]]
+#: the files that a table is of, each with the row of every record
+Parts: TypeAlias = Sequence[tuple[str | Path, Sequence[int]]]
+
+
+def place_of(parts: Parts, record: int) -> tuple[str | Path, int]:
+    """Tell the file and the row in it of a record, counted from 0 through all files."""
+    for source, rows in parts:
+        if record < len(rows):
+            return source, rows[record]
+        record -= len(rows)
+    raise IndexError(record)
 
 
 def iter_lines(path: str | Path) -> Rows[str]:
@@ -61,42 +75,48 @@ def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[tuple[int
 
     The next block is read into the same bytes. Truncated gzip is refused.
     """
+    with open(path, "rb") as file:
+        yield from iter_blocks_of(unpacked(path, file), path, size)
+
+
+def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> Iterator[tuple[int, bytearray, int]]:
+    """Yield the blocks of a stream as `iter_blocks` does those of a file; `path` is what complaints call it."""
     buffer, filled, row = bytearray(size), 0, 1
+    more = True
     try:
-        with open(path, "rb") as file:
-            handle = _unpacked(path, file)
-            more = True
-            while more:
-                while filled < len(buffer) and (got := handle.readinto1(memoryview(buffer)[filled:])):
-                    filled += got
-                more = filled == len(buffer)
-                end = buffer.rfind(b"\n", 0, filled) + 1 if more else filled
-                if end:
-                    if row == 1:
-                        _refuse_other_files(path, bytes(buffer[: min(filled, HEAD)]))
-                    yield row, *_plain(path, buffer, end, is_first=row == 1, is_last=not more)
-                    row += buffer.count(b"\n", 0, end)
-                # What is left is the beginning of a line, perhaps of one that is longer than the buffer.
-                rest = buffer[end:filled]
-                if len(rest) >= LONGEST_LINE:
-                    found = f"a line of more than {LONGEST_LINE:,} bytes"
-                    raise input_error(path, found, "shorter lines", "name a file of text", row)
-                buffer = buffer if end else bytearray(2 * len(buffer))
-                buffer[: len(rest)], filled = rest, len(rest)
+        while more:
+            while filled < len(buffer) and (got := handle.readinto1(memoryview(buffer)[filled:])):
+                filled += got
+            more = filled == len(buffer)
+            end = buffer.rfind(b"\n", 0, filled) + 1 if more else filled
+            if end:
+                if row == 1:
+                    _refuse_other_files(path, bytes(buffer[: min(filled, HEAD)]))
+                yield row, *_plain(path, buffer, end, is_first=row == 1, is_last=not more)
+                row += buffer.count(b"\n", 0, end)
+            # What is left is the beginning of a line, perhaps of one that is longer than the buffer.
+            rest = buffer[end:filled]
+            if len(rest) >= LONGEST_LINE:
+                found = f"a line of more than {LONGEST_LINE:,} bytes"
+                raise input_error(path, found, "shorter lines", "name a file of text", row)
+            buffer = buffer if end else bytearray(2 * len(buffer))
+            buffer[: len(rest)], filled = rest, len(rest)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if not str(path).endswith(".gz"):
+            raise
         whole = row - 1 + buffer.count(b"\n", 0, filled)
         found = f"damaged gzip data after row {whole} ({error})"
         raise input_error(path, found, "a whole gzip file", "download or compress it again") from error
 
 
-def _unpacked(path: str | Path, file: io.BufferedReader) -> io.BufferedIOBase:
+def unpacked(path: str | Path, file: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
     """Unpack what is named ``.gz``; a name that does not say what the file is, is refused."""
     is_gzip, named = file.peek(len(GZIP)).startswith(GZIP), str(path).endswith(".gz")
     if is_gzip and not named:
         raise input_error(path, "gzip data", "text, as the name says", "name it .gz")
     if named and not is_gzip and file.peek():
         raise input_error(path, "no gzip data", "gzip, as the name says", "remove .gz from the name, or compress it")
-    return cast("io.BufferedIOBase", gzip.GzipFile(fileobj=file)) if named else file
+    return gzip.GzipFile(fileobj=file) if named else file
 
 
 def _refuse_other_files(path: str | Path, head: bytes) -> None:

@@ -1,19 +1,25 @@
-"""Lines of files within archives, read as a stream."""
+"""Files within archives: which of them hold data, and their lines as a stream."""
 
 from __future__ import annotations
 
+import io
+import logging
 import lzma
+import re
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
-from cort.formats.lines import LONGEST_LINE, Rows, decode_line, iter_records
-from cort.system.errors import InputError, input_error
+from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of
+from cort.system.errors import InputError, input_error, shorten
+
+log = logging.getLogger(__name__)
 
 FETCH = "fetch it again"
 # What the standard library raises for bytes that are no archive, besides its own errors.
@@ -21,20 +27,53 @@ DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, OverflowError),
 )
+# What macOS adds to archives: the attributes of a file, and those of a folder.
+LITTER = re.compile(r"(.*/)?(__MACOSX/.*|\._[^/]*|\.DS_Store)", re.DOTALL)
 
 
 def iter_member_lines(handle: IO[bytes], source: str) -> Rows[str]:
     """Yield (row counted from 1, line without its end), as `iter_lines` does of a file."""
-    return iter_records(source, enumerate(_bounded(handle, source), start=1), decode_line)
+    for first_row, block, length in iter_blocks_of(cast("io.BufferedIOBase", handle), source, SMALL_BLOCK):
+        yield from decode_lines(source, block, length, first_row)
 
 
-def _bounded(handle: IO[bytes], source: str) -> Iterator[bytes]:
-    row = 0
-    while line := handle.readline(LONGEST_LINE):
-        row += 1
-        if len(line) == LONGEST_LINE:
-            raise input_error(source, f"a line of more than {LONGEST_LINE:,} bytes", "shorter lines", FETCH, row)
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+@contextmanager
+def open_zip(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, list[str]]]:
+    """Yield a ``.zip`` and the names of its files, without those that macOS adds.
+
+    :raises InputError: for a damaged archive, a name that is there twice, several archives in one file.
+    """
+    with refusing_damage(path), zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if min((entry.header_offset for entry in entries), default=0):
+            raise input_error(path, "bytes before its first file", "one archive", FETCH)
+        names = [entry.filename for entry in entries if not entry.is_dir() and not LITTER.fullmatch(entry.filename)]
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise input_error(path, f"the file {shorten(name)} {times} times", "each name once", FETCH)
+        yield archive, names
+
+
+def choose(path: str | Path, names: Sequence[str], wanted: re.Pattern[str]) -> list[str]:
+    """Keep the names that match, and log which others are not read."""
+    if others := [name for name in names if not wanted.fullmatch(name)]:
+        log.warning("%s: not read, by their names: %s", path, shorten(", ".join(others), 200))
+    return [name for name in names if wanted.fullmatch(name)]
+
+
+def iter_tar(path: str | Path, packed: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Yield an unpacked archive and each member, without those that macOS adds; then read to the end of the file.
+
+    :raises InputError: for data after the archive. What is damaged is for `refusing_damage`.
+    """
+    with tarfile.open(fileobj=packed, mode="r|") as tar:
+        for entry in tar:
+            if not LITTER.fullmatch(entry.name):
+                yield tar, entry
+    # The checksum is behind the padding.
+    while chunk := packed.read(SMALL_BLOCK):
+        if chunk.strip(b"\0"):
+            raise input_error(path, "data after the end of the archive", "one archive", FETCH)
 
 
 @contextmanager

@@ -7,23 +7,22 @@
 
 from __future__ import annotations
 
+import gzip
 import re
-import tarfile
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, cast
 
 from cort.formats.lines import iter_lines
-from cort.formats.members import FETCH, iter_member_lines, refusing_damage
+from cort.formats.members import FETCH, choose, iter_member_lines, iter_tar, open_zip, refusing_damage
 from cort.system.errors import InputError, input_error, shorten
 
 #: the queries of one passage
 Queries = list[str]
 
 TARS = (".tar.gz", ".tgz")
-MEMBER = re.compile(r"(?:.*/)?[\w.-]*sample(\d+)\.txt(\d+)(?:-\d+)?")
+MEMBER = re.compile(r"(?:.*/)?[\w.-]*sample([0-9]{1,9})\.txt([0-9]{1,9})(?:-[0-9]+)?")
 
 
 def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Queries]:
@@ -36,6 +35,8 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
         found = "no number of samples" if samples is None else f"{samples} samples"
         raise input_error(path, found, "a number with a .zip of samples alone", "fix --queries")
     if samples is not None:
+        if samples < 1:
+            raise input_error(path, f"{samples} samples to take", "1 or more", "fix --queries")
         yield from _of_samples(path, samples)
     elif str(path).endswith(TARS):
         yield from ([line] if line else [] for line in _of_tar(path))
@@ -45,9 +46,9 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
 
 def _of_tar(path: str | Path) -> Iterator[str]:
     """Yield the lines of the only file of an archive."""
-    with refusing_damage(path), tarfile.open(path, "r|gz") as archive:
+    with refusing_damage(path), gzip.open(path) as packed:
         found = None
-        for member in archive:
+        for archive, member in iter_tar(path, cast("IO[bytes]", packed)):
             if not member.isfile():
                 continue
             if found is not None:
@@ -60,16 +61,21 @@ def _of_tar(path: str | Path) -> Iterator[str]:
 
 
 def _of_samples(path: str | Path, samples: int) -> Iterator[Queries]:
-    with refusing_damage(path), zipfile.ZipFile(path) as archive:
-        for part in _parts(path, archive.namelist(), samples):
+    with open_zip(path) as (archive, names):
+        for part in _parts(path, choose(path, names, MEMBER), samples):
             with ExitStack() as opened:
                 files = [_lines(opened.enter_context(archive.open(name)), f"{path}: {name}") for name in part]
                 yield from _rows(path, part, files)
 
 
-def _parts(path: str | Path, names: Iterable[str], samples: int) -> list[list[str]]:
+def _parts(path: str | Path, names: Sequence[str], samples: int) -> list[list[str]]:
     """List the members of each part of the collection, those of the first samples in order."""
-    found = {tuple(map(int, match.groups())): name for name in names if (match := MEMBER.fullmatch(name))}
+    found: dict[tuple[int, ...], str] = {}
+    for match in filter(None, map(MEMBER.fullmatch, names)):
+        name, key = match[0], tuple(map(int, match.groups()))
+        if (other := found.setdefault(key, name)) != name:
+            both = f"the files {shorten(other)} and {shorten(name)}"
+            raise input_error(path, both, "one file of each part of a sample", "remove one of the two")
     numbers, parts = sorted({number for number, _ in found}), sorted({part for _, part in found})
     if len(numbers) < samples:
         expected = f"{samples} at least, in files named *sample<number>.txt<part>-*"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.fields import BadLine, checked_id, parse_json
+from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line
 from cort.formats.lines import iter_lines, iter_records
 from cort.formats.records import LARGEST_GRADE, Qrel
 from cort.system.errors import input_error, shorten
@@ -67,17 +67,10 @@ def _letters_of(text: str) -> str:
 
 
 def _parse(line: str) -> Quotation:
-    expected = "an object with query_id, text and relevance"
-    try:
-        record = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"{shorten(line)} ({error})", expected, "correct the row; each record takes one line") from error
+    record = parse_json_line(line, "correct the row; each record takes one line")
     if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != KEYS:
-        raise BadLine(shorten(line), expected, "correct the row")
-    try:
-        f"{record['query_id']}{record['text']}".encode()
-    except UnicodeEncodeError as error:
-        raise BadLine("half a character", "valid Unicode", "remove it or write both surrogates") from error
+        raise BadLine(shorten(line), "an object with query_id, text and relevance", "correct the row")
+    checked_unicode("text", record["text"])
     if abs(record["relevance"]) > LARGEST_GRADE:
         raise BadLine(f"the relevance {record['relevance']}", f"at most {LARGEST_GRADE}", "correct the row")
     if len(_letters_of(record["text"])) < SHORTEST:

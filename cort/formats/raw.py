@@ -30,10 +30,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.fields import BadLine, checked_id, parse_json, split_fields
+from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line, split_fields
 from cort.formats.ids import is_plain, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
+    Parts,
     Rows,
     decode_lines,
     iter_blocks,
@@ -41,6 +42,7 @@ from cort.formats.lines import (
     iter_record_batches,
     iter_records,
     parse_block,
+    place_of,
 )
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
@@ -108,8 +110,8 @@ def none_of(what: str, path: str | Path) -> str:
     return f"no {what}" if Path(path).stat().st_size else "an empty file"
 
 
-def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_row: int = 1) -> None:
-    """Refuse a file in which two rows, from `first_row` on, have the same key; `what` is what complaints call one.
+def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, what: str) -> None:
+    """Refuse files in which two rows have the same key; `what` is what complaints call one.
 
     The check keeps no Python objects, so that it serves millions of ids; rows are looked for only when it fails.
     """
@@ -118,9 +120,11 @@ def refuse_duplicates(path: str | Path, keys: pa.ChunkedArray, what: str, first_
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy()
     _, first = np.unique(codes, return_index=True)
     again = int(np.flatnonzero(first[codes] != np.arange(len(codes)))[0])
-    before = int(first[codes[again]]) + first_row
-    found = f"{what} {shorten(keys[again].as_py())} again (it is already in row {before})"
-    raise input_error(path, found, f"each {what} once", "remove one of the two rows", again + first_row)
+    path, row = place_of(parts, again)
+    other, before = place_of(parts, int(first[codes[again]]))
+    where = f"row {before} of {other}" if len(parts) > 1 else f"row {before}"
+    found = f"{what} {shorten(keys[again].as_py())} again (it is already in {where})"
+    raise input_error(path, found, f"each {what} once", "remove one of the two rows", row)
 
 
 def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
@@ -160,14 +164,9 @@ def _parse_tsv(name: str, line: str) -> Text:
 
 
 def _parse_json(name: str, line: str) -> Text:
-    expected = "one JSON object"
-    try:
-        record = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        fix = "correct the row; each record takes one line"
-        raise BadLine(f"{shorten(line)} ({error})", expected, fix) from error
+    record = parse_json_line(line, "correct the row; each record takes one line")
     if not isinstance(record, dict):
-        raise BadLine(f"JSON of type {_json_type(record)}", expected, "write records as {...}, one to a line")
+        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one to a line")
     text = _json_string(record, "text")
     if name == "doc_id" and "title" in record:
         text = f"{_json_string(record, 'title')} {text}"
@@ -181,12 +180,7 @@ def _json_string(record: dict[str, object], key: str) -> str:
     value = record[key]
     if not isinstance(value, str):
         raise BadLine(f"{key!r} of type {_json_type(value)}", "a string", f"put the value of {key!r} in quotes")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        found = f"half a character (\\u{ord(value[error.start]):04x}) in {key!r}"
-        raise BadLine(found, "valid Unicode", "remove it or write both surrogates") from error
-    return value
+    return checked_unicode(key, value)
 
 
 def _json_type(value: object) -> str:

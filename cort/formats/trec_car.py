@@ -11,12 +11,13 @@ Re-ranking with BERT": without ``enwiki:``, with blanks for ``%20`` and ``/``; o
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, cast
 
 from cort.formats.fields import BadLine
-from cort.formats.lines import Rows
+from cort.formats.lines import Rows, unpacked
 from cort.formats.records import Qrel, Text
 from cort.system.errors import input_error, shorten
 
@@ -38,7 +39,8 @@ def iter_paragraphs(path: str | Path, checked: Callable[[str, str], Text]) -> Ro
         raise input_error(path, "CBOR", "the Python package cbor2, which reads it", "`pip install cbor2`") from error
     number = 0
     try:
-        with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
+        with open(path, "rb") as packed:
+            file = unpacked(path, packed)
             # No byte too many, after which it would seek: what is gzipped is then unpacked from its beginning.
             decoder = CBORDecoder(cast("IO[bytes]", file), max_depth=DEEPEST, read_size=1)
             _check_header(path, decoder.decode(), file.read(1))
@@ -48,11 +50,16 @@ def iter_paragraphs(path: str | Path, checked: Callable[[str, str], Text]) -> Ro
                     raise input_error(path, f"its end after {number - 1} paragraphs", WHOLE, AGAIN)
                 doc_id, text = _paragraph(decoder.decode())
                 yield number, checked(doc_id, text or EMPTY)
+            # Also to the checksum of what is gzipped.
+            if len(file.read(2)) > 1:
+                raise input_error(path, f"data after the end of its {number} paragraphs", WHOLE, AGAIN)
     except BadLine as bad:
         found, expected, fix = bad.args
         raise input_error(path, found, expected, fix, number) from bad
-    except (CBORDecodeEOF, EOFError, gzip.BadGzipFile) as error:
+    except (CBORDecodeEOF, EOFError) as error:
         raise input_error(path, "its end in the middle", WHOLE, AGAIN, number or None) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise input_error(path, f"damaged gzip data after {number} paragraphs ({error})", WHOLE, AGAIN) from error
     except (CBORDecodeError, RecursionError) as error:
         found = f"no CBOR ({shorten(str(error))})"
         raise input_error(path, found, WHOLE, AGAIN, number or None) from error

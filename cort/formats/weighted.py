@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cort.formats.fields import BadLine, checked_id, parse_json
+from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line
 from cort.formats.lines import Rows, iter_lines, iter_record_batches, iter_records
-from cort.formats.members import iter_member_lines, refusing_damage
+from cort.formats.members import choose, iter_member_lines, open_zip
 from cort.formats.tables import TERM_WEIGHTS
 from cort.system.errors import shorten
 
 KEYS = ("id", "contents")
+MEMBER = re.compile(r".*\.jsonl?", re.DOTALL)
 
 
 class Weighted(NamedTuple):
@@ -27,9 +28,16 @@ class Weighted(NamedTuple):
     weights: list[int]
 
 
-def iter_documents(path: str | Path) -> Iterator[pa.RecordBatch]:
-    """Yield documents in batches; those of a ``.zip`` file by file, in the order of the names."""
-    return (batch for _, batch in iter_record_batches(_documents(path), TERM_WEIGHTS))
+def iter_documents(path: str | Path) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield (file, documents) in batches; those of a ``.zip`` file by file, in the order of the names."""
+    if not str(path).endswith(".zip"):
+        yield from _batches(str(path), iter_lines(path))
+        return
+    with open_zip(path) as (archive, names):
+        for name in sorted(choose(path, names, MEMBER)):
+            source = f"{path}: {name}"
+            with archive.open(name) as handle:
+                yield from _batches(source, iter_member_lines(handle, source))
 
 
 def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:
@@ -39,25 +47,22 @@ def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=TERM_WEIGHTS)
 
 
-def _documents(path: str | Path) -> Rows[Weighted]:
-    if not str(path).endswith(".zip"):
-        yield from iter_records(path, iter_lines(path), _parse)
-        return
-    with refusing_damage(path), zipfile.ZipFile(path) as archive:
-        for name in sorted(name for name in archive.namelist() if name.endswith((".json", ".jsonl"))):
-            with archive.open(name) as handle:
-                source = f"{path}: {name}"
-                yield from iter_records(source, iter_member_lines(handle, source), _parse)
+def _batches(source: str, lines: Rows[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    records = iter_records(source, lines, _parse)
+    return ((source, batch) for _, batch in iter_record_batches(records, TERM_WEIGHTS))
 
 
 def _parse(line: str) -> Weighted:
     fix = "write one document to a line"
-    try:
-        record = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"{shorten(line)} ({error})", "one JSON object", fix) from error
+    record = parse_json_line(line, fix)
+    if isinstance(record, dict) and "vector" in record:
+        expected = "'contents' with each word as often as it weighs"
+        raise BadLine("the key 'vector'", expected, "write the weights so, without 'vector'")
     values = [record.get(key) for key in KEYS] if isinstance(record, dict) else []
     if len(values) < len(KEYS) or not all(isinstance(value, str) for value in values):
         raise BadLine(shorten(line), "an object with the texts id and contents", fix)
-    counts = Counter(str(values[1]).split())
-    return Weighted(checked_id("id", str(values[0])), list(counts), list(counts.values()))
+    contents = checked_unicode("contents", str(values[1]))
+    if "\x00" in contents:
+        raise BadLine("a NUL character", "text", "remove it")
+    counts = Counter(contents.split())
+    return Weighted(checked_id("document id", str(values[0])), list(counts), list(counts.values()))

@@ -107,7 +107,7 @@ def live_page(text: str, most: int) -> str:
 
 
 def _file(path: Path | None) -> Response:
-    if path is None:
+    if path is None or not path.is_file():
         raise HTTPException(404, "no such page: / is the explorer, /api/openapi.json says what can be asked")
     # Built anew, it is another one.
     return FileResponse(path, headers={"Cache-Control": "no-cache"})

@@ -39,7 +39,7 @@ def record_of(path: Path) -> Path:
     """Where the record of a file or folder is."""
     if path.is_dir():
         return path / SUFFIX
-    return path.with_name(f".{path.name.encode()[:NAME_BYTES].decode(errors='ignore')}{SUFFIX}")
+    return path.with_name(f".{os.fsencode(path.name)[:NAME_BYTES].decode(errors='ignore')}{SUFFIX}")
 
 
 def describe(paths: Iterable[Path], folder: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -13,6 +15,15 @@ def input_error(source: str | Path, found: str, expected: str, fix: str, row: in
     """Build the one-line message every reader uses, about a file (or its row, from 1), config key or argument."""
     place = f"{source}: row {row}" if row is not None else f"{source}"
     return InputError(" ".join(f"{place}: found {found}, expected {expected}; {fix}".split()))
+
+
+@contextmanager
+def naming(source: str | Path, copy: str | Path) -> Iterator[None]:
+    """Let complaints about a temporary copy name what it is a copy of."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(str(copy), str(source))) from error
 
 
 def shorten(text: str, limit: int = 60) -> str:

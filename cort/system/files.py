@@ -157,7 +157,7 @@ def remove_leftovers(folders: Iterable[Path]) -> list[Path]:
 def _own_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside `target` that is ours while we live; delete it in any case."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name.encode()[:NAME_BYTES].decode(errors='ignore')}.{_host()}-"
+    prefix = f".{os.fsencode(target.name)[:NAME_BYTES].decode(errors='ignore')}.{_host()}-"
     for leftover in remove_leftovers(path for path in target.parent.iterdir() if path.name.startswith(prefix)):
         log.info("removed %s, left by a process that was killed", leftover)
     try:
@@ -177,7 +177,8 @@ def _own_folder(target: Path) -> Iterator[Path]:
             os.close(descriptor)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        if error.errno in DISK_IS_FULL:
+        ours = str(error.filename or "").startswith(str(target.parent / prefix))
+        if error.errno and (ours or error.errno in DISK_IS_FULL):
             # Writing to an open file does not say which; nobody knows the temporary name.
             raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
         raise

@@ -99,7 +99,7 @@ def test_made_up_queries_and_documents_are_what_the_importers_read(tmp_path, mon
         assert {len(query.split()) for query in queries} == {QUERY_WORDS}
         assert set(" ".join(queries).split()) == set(text.split())
     write_documents(tmp_path / "documents.zip", tmp_path / "passages.parquet")
-    documents = pa.Table.from_batches(iter_documents(tmp_path / "documents.zip")).to_pylist()
+    documents = pa.Table.from_batches(batch for _, batch in iter_documents(tmp_path / "documents.zip")).to_pylist()
     assert [one["doc_id"] for one in documents] == rows["doc_id"]
     assert all(set(one["terms"]) == set(text.split()) for one, text in zip(documents, texts, strict=True))
     weights = [weight for one in documents for weight in one["weights"]]

@@ -80,6 +80,12 @@ def test_expansions_of_another_collection_are_refused(data, rows, words):
         list(iter_expanded(str(data / "passages.parquet"), [expansions], 2))
 
 
+def test_a_wrong_row_of_the_second_file_is_that_of_this_file(data):
+    files = [write(data / f"{n}.parquet", tables.EXPANSIONS, [(one, [])]) for n, one in enumerate(("d0", "d2"))]
+    with pytest.raises(InputError, match=r"1\.parquet: row 1: found passage 'd2' where the collection has 'd1'"):
+        list(iter_expanded(str(data / "passages.parquet"), [*files, files[0]], 2))
+
+
 def import_predictions(folder, lines, texts=None, name="p.txt", **options):
     texts = texts or {f"d{n}": f"passage number{n} of words" for n in range(30)}
     write(folder / "passages.parquet", tables.PASSAGES, texts.items())
@@ -100,8 +106,6 @@ def test_predictions_get_the_ids_of_the_passages(tmp_path):
     [
         ([f"number{n}" for n in range(29)], "found 29 lines for more passages, expected a line for each passage"),
         ([f"number{n}" for n in range(31)], "found more lines than the 30 passages, expected a line for each passage"),
-        ([f"number{n}" for n in range(1, 31)], "share no more words with passages 1 to 30 than with others, expected"),
-        (["words"] * 30, "share no more words with passages 1 to 30 than with others, expected those"),
     ],
 )
 def test_predictions_for_another_collection_are_refused(tmp_path, complaint, lines, words):
@@ -109,9 +113,30 @@ def test_predictions_for_another_collection_are_refused(tmp_path, complaint, lin
     assert words in complaint(import_expansions.main, options, tmp_path / "e.parquet")
 
 
-def test_predictions_that_say_nothing_and_few_are_taken():
-    assert import_expansions.fit(["a word"] * 30, [[]] * 30)
-    assert import_expansions.fit(["some word"] * 3, [["other"]] * 3)
+@pytest.mark.parametrize("lines", [[f"number{n}" for n in range(1, 31)], ["other"] * 30])
+def test_predictions_that_fit_other_passages_are_taken_with_a_warning(tmp_path, lines, capsys):
+    assert import_expansions.main(list(map(str, import_predictions(tmp_path, lines)))) == 0
+    assert "WARNING" in (said := capsys.readouterr().err)
+    assert "p.txt: the queries share no more words with passages 1 to 30 than with others; if they are not of" in said
+
+
+SENTENCES = ["机器学习是人工智能", "今天天气很好我们去", "地球是太阳系的行星", "足球比赛昨天晚上"]
+FITTING = {
+    "nothing": (["a word"] * 30, [[]] * 30),
+    "few": (["some word"] * 3, [["other"]] * 3),
+    "identical": (["the same words"] * 30, [["same"]] * 30),
+    "digits": ([f"{n} {n * 7 % 90}" for n in range(30)], [[f"number {n * 7 % 90}"] for n in range(30)]),
+    "Chinese": (
+        [f"{SENTENCES[n % 4]}很有意思。" for n in range(30)],
+        [[f"什么是{SENTENCES[n % 4][:4]}"] for n in range(30)],
+    ),
+    "Thai": ([["ภาษาไทยง่าย", "แมวกินปลา"][n % 2] for n in range(30)], [[["ไทย", "ปลา"][n % 2]] for n in range(30)]),
+}
+
+
+@pytest.mark.parametrize(("texts", "queries"), FITTING.values(), ids=FITTING)
+def test_predictions_that_fit_or_tell_nothing_are_taken_without_a_word(texts, queries):
+    assert import_expansions.fit(texts, queries)
 
 
 # Weighted documents.
@@ -165,7 +190,17 @@ def test_weighted_terms_rank_as_repeated_words_do(data):
         ('{"id": "d0"}', "row 1: found"),
         ('{"id": "d0", "contents": 5}', "expected an object with the texts id and contents"),
         ("oil oil war", "row 1: found 'oil oil war'"),
-        ('{"id": "d9", "contents": "oil"}', "found document 'd9' (1 are no passages), expected documents of this"),
+        (
+            '{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}',
+            "row 2: found document 'd9' (1 are no passag",
+        ),
+        (
+            '{"id": "d0", "contents": "", "vector": {"oil": 3}}',
+            "row 1: found the key 'vector', expected 'contents' with",
+        ),
+        (r'{"id": "d0", "contents": "oil \ud800"}', r"row 1: found half a character (\ud800) in 'contents', expected"),
+        (r'{"id": "d0", "contents": "oil \u0000"}', "row 1: found a NUL character"),
+        ("[" * 100_000, "(nested too deeply), expected one JSON object"),
         ('{"id": "d0", "contents": "oil"}\n{"id": "d0", "contents": "oil"}', "row 2: found id 'd0' again"),
         ("", "found no document, expected JSON lines of id and contents"),
     ],
@@ -173,6 +208,28 @@ def test_weighted_terms_rank_as_repeated_words_do(data):
 def test_what_is_no_weighted_document_of_the_collection_is_refused(data, complaint, text, words):
     options = write_documents(data, {})
     (data / "weighted.jsonl").write_text(text)
+    assert words in complaint(import_term_weights.main, options, data / "w.parquet")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (
+            [("b.json", "d1"), ("a.json", "d2 d1")],
+            "w.zip: b.json: row 1: found id 'd1' again (it is already in row 2 of ",
+        ),
+        ([("b.json", "d2 d9"), ("a.json", "d1")], "w.zip: b.json: row 2: found document 'd9'"),
+        ([("a.json", "d1"), ("a.json", "d2")], "w.zip: found the file 'a.json' 2 times, expected each name once"),
+    ],
+)
+def test_a_complaint_of_a_zip_names_the_file_in_it_and_its_row(data, complaint, files, words):
+    options = write_documents(data, {}, "w.zip")
+    with zipfile.ZipFile(data / "w.zip", "w") as archive:
+        archive.writestr("__MACOSX/._a.json", b"\0")
+        for name, ids in files:
+            lines = (json.dumps({"id": one, "contents": "oil"}) for one in ids.split())
+            archive.writestr(name, "\ufeff" + "\r\n".join(lines))
     assert words in complaint(import_term_weights.main, options, data / "w.parquet")
 
 

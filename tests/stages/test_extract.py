@@ -298,6 +298,20 @@ def test_a_member_that_is_missing_is_named(refused):
     assert "found no 'file.tsv' in it, expected that file" in refused(zipped(("other.tsv", TEXT)), "zip")
 
 
+def test_a_member_of_a_tar_that_is_there_twice_is_refused(refused):
+    assert "found 'file.tsv' twice" in refused(tar(entry("file.tsv"), entry("./file.tsv", b"other")))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_of_a_zip_that_is_there_twice_is_refused(refused):
+    assert "found the file 'file.tsv' 2 times" in refused(zipped(("file.tsv", b"other"), ("file.tsv", TEXT)), "zip")
+
+
+def test_an_archive_is_read_to_its_checksum(refused):
+    content = tar(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
+    assert "found a damaged archive (CRC check failed" in refused(content[:-8] + b"0000" + content[-4:])
+
+
 @pytest.mark.parametrize("content", [TEXT + b"one more\n", TEXT[:-100]])
 def test_a_member_with_another_number_of_lines_is_refused(refused, content):
     assert "found file.tsv with " in refused(tar(entry("file.tsv", content)))

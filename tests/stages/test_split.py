@@ -212,6 +212,38 @@ def test_only_judged_query_cannot_be_held_out(files, caplog):
     )
 
 
+@pytest.mark.parametrize(
+    ("contents", "complaint"),
+    [
+        (
+            {"more.tsv": "q4\tfour\nq1\tone\n"},
+            "more.tsv: row 2: found query_id 'q1' again (it is already in row 2 of {0}/queries.tsv)",
+        ),
+        (
+            {"more.qrels": "q9 0 d1 1\nq2 0 d1 1\n"},
+            "more.qrels: row 2: found judgement (query_id doc_id) 'q2 d1' again (it is already in row 1 of {0}/q",
+        ),
+        # Each line quotes two passages.
+        ({"more.jsonl": [("q9", "x"), ("q8", "x")]}, "more.jsonl: row 2: found the query_id 'q8', expected one of the"),
+        (
+            {"more.jsonl": [("q9", "x"), ("q9", "x")]},
+            "more.jsonl: row 2: found judgement (query_id doc_id) 'q9 d1' again (it is already in row 1 of {0}/m",
+        ),
+    ],
+)
+def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, contents, complaint):
+    texts = {"doc_id": ["d1", "d2"], "text": ["x" * 30, "x" * 30]}
+    write_table(tmp_path / "passages.parquet", pa.table(texts, schema=PASSAGES))
+    [(name, lines)] = contents.items()
+    if name == "more.jsonl":
+        quoted = [{"query_id": query_id, "text": 20 * text, "relevance": 1} for query_id, text in lines]
+        lines = "".join(json.dumps(one) + "\n" for one in quoted)
+    (tmp_path / name).write_text(lines)
+    option, first = ("--queries", "queries.tsv") if name == "more.tsv" else ("--qrels", "qrels.tsv")
+    assert files(option, str(tmp_path / first), str(tmp_path / name))[0] == 1
+    assert complaint.format(tmp_path) in logged(caplog, "ERROR")[0]
+
+
 def test_queries_of_another_split_are_left_out_with_their_judgements(files, tmp_path):
     others = tmp_path / "others.parquet"
     write_table(others, pa.table({"query_id": ["q1", "q7"], "text": ["one", "seven"]}, schema=QUERIES))

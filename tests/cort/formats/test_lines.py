@@ -1,6 +1,8 @@
 """Lines of plain and gzipped text, and what is refused in them."""
 
+import bz2
 import gzip
+import lzma
 
 import pytest
 
@@ -80,6 +82,8 @@ ICONV = "expected UTF-8 text; convert the file (`iconv -f UTF-{} -t UTF-8`)"
         ),
         (gzip.compress(b"1\ta\n", mtime=0), "found gzip data, expected text, as the name says; name it .gz"),
         (b"PK\x03\x04\x14\x00\n", "found a zip archive, expected UTF-8 text; unpack it"),
+        (lzma.compress(b"1\ta\n"), "found xz data, expected UTF-8 text; unpack it (`unxz`)"),
+        (bz2.compress(b"1\ta\n"), "found bzip2 data, expected UTF-8 text; unpack it (`bunzip2`)"),
     ],
 )
 def test_other_files_are_recognised(tmp_path, data, complaint):

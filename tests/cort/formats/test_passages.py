@@ -125,7 +125,7 @@ def test_regrouped_tables_have_the_rows_asked_for():
 def test_duplicates_are_found_among_numbers_and_other_ids(chunks, again):
     keys = pa.chunked_array(chunks, pa.string())
     if again is None:
-        refuse_duplicates("c.tsv", keys, "doc_id")
+        refuse_duplicates([("c.tsv", range(1, len(keys) + 1))], keys, "doc_id")
     else:
         with pytest.raises(InputError, match=f"row {again}: "):
-            refuse_duplicates("c.tsv", keys, "doc_id")
+            refuse_duplicates([("c.tsv", range(1, len(keys) + 1))], keys, "doc_id")

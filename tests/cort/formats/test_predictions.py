@@ -14,11 +14,13 @@ LINES = ["who is a", "", "where is c  when is c"]
 
 
 def write_tar(path, files):
-    with tarfile.open(path, "w:gz") as archive:
+    to = {"fileobj": path} if isinstance(path, io.BytesIO) else {"name": path}
+    with tarfile.open(**to, mode="w:gz") as archive:
         for name, text in files.items():
+            content = text if isinstance(text, bytes) else text.encode()
             member = tarfile.TarInfo(name)
-            member.size = len(text.encode())
-            archive.addfile(member, io.BytesIO(text.encode()))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
 
 
 def write_zip(path, samples, parts=2, lines=2, **changed):
@@ -94,3 +96,68 @@ def test_archives_of_no_file_or_two_and_damaged_ones_are_refused(tmp_path):
             list(iter_predictions(tmp_path / name, samples))
     with pytest.raises(FileNotFoundError):
         list(iter_predictions(tmp_path / "none.zip", 1))
+
+
+def tar_of(**files):
+    packed = io.BytesIO()
+    write_tar(packed, files)
+    return packed.getvalue()
+
+
+def zip_of(*files):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files:
+            archive.writestr(zipfile.ZipInfo(name), text)
+    return packed.getvalue()
+
+
+TAR, SAMPLE, OTHER = tar_of(p="1\n"), ("x_sample0.txt0", "1\n"), ("x_sample0.txt1", "2\n")
+DAMAGED = {
+    "checksum": ("p.tar.gz", TAR[:-8] + bytes([TAR[-8] ^ 1]) + TAR[-7:], "found a damaged archive (CRC check failed"),
+    "length": ("p.tar.gz", TAR[:-1] + b"\1", "found a damaged archive (Incorrect length"),
+    "cut": ("p.tar.gz", TAR[:-8], "found a damaged archive (Compressed file ended"),
+    "junk": ("p.tar.gz", TAR + b"junk", "found a damaged archive (Not a gzipped file"),
+    "two tars": ("p.tar.gz", TAR + TAR, "found data after the end of the archive, expected one archive"),
+    "UTF-16": ("p.tar.gz", tar_of(p="1\n".encode("utf-16")), "p.tar.gz: p: found UTF-16 text, expected UTF-8 text"),
+    "two zips": ("p.zip", zip_of(SAMPLE) + zip_of(SAMPLE), "found bytes before its first file, expected one archive"),
+    "a name twice": (
+        "p.zip",
+        zip_of(SAMPLE, OTHER).replace(b"txt1", b"txt0"),
+        "found the file 'x_sample0.txt0' 2 times, expected each name",
+    ),
+    "a sample twice": (
+        "p.zip",
+        zip_of(SAMPLE, ("b/x_sample00.txt000-9", "2\n")),
+        "found the files 'x_sample0.txt0' and 'b/x_sample00.txt000-9', expected one file of each part of a sample",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "words"), DAMAGED.values(), ids=DAMAGED)
+def test_what_is_damaged_twice_there_or_no_text_is_refused(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(iter_predictions(tmp_path / name, 1 if name == "p.zip" else None))
+    assert words in str(caught.value)
+
+
+def test_no_sample_is_refused(tmp_path):
+    with pytest.raises(InputError, match="found 0 samples to take, expected 1 or more"):
+        list(iter_predictions(write_zip(tmp_path / "p.zip", 2), 0))
+
+
+def test_what_macos_adds_and_marks_of_byte_order_are_no_predictions(tmp_path):
+    files = {"__MACOSX/d/._p": b"\0\5", "d/._p": b"\0\5", "d/.DS_Store": b"\0\0", "d/p": "\ufeff1\r\n".encode()}
+    (tmp_path / "p.tar.gz").write_bytes(tar_of(**files))
+    assert list(iter_predictions(tmp_path / "p.tar.gz")) == [["1"]]
+    names = ["__MACOSX/._x_sample0.txt0", "d/._x_sample1.txt0", "d/x_sample2.txt0"]
+    texts = [b"\0\5", b"\0\5", "\ufeff1\r\n".encode()]
+    (tmp_path / "p.zip").write_bytes(zip_of(*zip(names, texts, strict=True)))
+    assert list(iter_predictions(tmp_path / "p.zip", 1)) == [["1"]]
+
+
+def test_files_of_other_names_are_told(tmp_path, caplog):
+    (tmp_path / "p.zip").write_bytes(zip_of(SAMPLE, ("sample1.txt", "2\n")))
+    list(iter_predictions(tmp_path / "p.zip", 1))
+    assert "p.zip: not read, by their names: 'sample1.txt'" in caplog.text

@@ -65,7 +65,8 @@ def test_against_a_search_passage_by_passage(tmp_path):
         (record(relevance=1001), "row 1: found the relevance 1001, expected at most 1000; correct the row"),
         (record(more=1), "expected an object with query_id, text and relevance; correct the row"),
         (record(query_id="a b"), "row 1: found query_id 'a b'"),
-        (record(text="Quick Answer. One cubic inch \ud800"), "row 1: found half a character, expected valid Unicode"),
+        (record(text="Quick Answer. One cubic inch \ud800"), "row 1: found half a character (\\ud800) in 'text', "
+         "expected valid Unicode"),
         ("[1]", "row 1: found '[1]', expected an object with query_id, text and relevance"),
         ("{", "each record takes one line"),
     ],

@@ -286,11 +286,11 @@ def test_first_duplicate_is_found_like_by_brute_force():
         chunks = pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], pa.string())
         repeats = [(position, keys.index(key)) for position, key in enumerate(keys) if keys.index(key) < position]
         if not repeats:
-            refuse_duplicates("f.tsv", chunks, "doc_id")
+            refuse_duplicates([("f.tsv", range(1, len(keys) + 1))], chunks, "doc_id")
             continue
         again, first = repeats[0]
         with pytest.raises(InputError) as error:
-            refuse_duplicates("f.tsv", chunks, "doc_id", first_row=2)
+            refuse_duplicates([("f.tsv", range(2, len(keys) + 2))], chunks, "doc_id")
         assert str(error.value) == (
             f"f.tsv: row {again + 2}: found doc_id {keys[again]!r} again (it is already in row {first + 2}), "
             "expected each doc_id once; remove one of the two rows"
@@ -298,7 +298,7 @@ def test_first_duplicate_is_found_like_by_brute_force():
 
 
 def test_no_keys_hold_no_duplicate():
-    refuse_duplicates("f.tsv", pa.chunked_array([], pa.string()), "doc_id")
+    refuse_duplicates([], pa.chunked_array([], pa.string()), "doc_id")
 
 
 # Real data

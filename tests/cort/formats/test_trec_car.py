@@ -161,6 +161,7 @@ BAD_FILES = {
         "row 2: found doc_id 'ab' again (it is already in row 1), expected each doc_id once; "
         "remove one of the two rows",
     ),
+    "two files in one": (START + ONE + b"\xff" + START, f"found data after the end of its 1 paragraphs, {WHOLE}"),
 }
 
 
@@ -169,6 +170,27 @@ def test_bad_paragraphs_are_refused_in_one_line(tmp_path, complaint, content, li
     path, output = tmp_path / "p.cbor", tmp_path / "out" / "passages.parquet"
     path.write_bytes(content)
     assert complaint(collection.main, ["--passages", path, "--output", output], output) == f"{path}: {line}"
+
+
+PACKED = gzip.compress(START + ONE + b"\xff", mtime=0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PACKED[:-8] + b"\1" + PACKED[-7:],
+        PACKED[:-1] + b"\1",
+        PACKED[:-8],
+        PACKED + PACKED,
+        PACKED + b"junk",
+        PACKED[:16] + bytes([PACKED[16] ^ 0xFF]) + PACKED[17:],
+    ],
+    ids=["checksum", "length", "cut", "twice", "junk", "stream"],
+)
+def test_gzip_is_read_to_its_end(tmp_path, complaint, data):
+    path, output = tmp_path / "p.cbor.gz", tmp_path / "out" / "passages.parquet"
+    path.write_bytes(data)
+    assert WHOLE in complaint(collection.main, ["--passages", path, "--output", output], output)
 
 
 def test_a_length_that_no_file_has_is_refused(tmp_path, complaint):
@@ -199,5 +221,5 @@ def test_a_topic_of_two_files_is_refused(tmp_path, complaint):
     argv = [*named, "--output-queries", queries, "--output-qrels", tmp_path / "qrels.parquet"]
     line = complaint(split.main, argv, queries)
     assert line.startswith(
-        f"{qrels}, {qrels}: row 5: found query_id 'enwiki:Aftertaste' again (it is already in row 1)"
+        f"{qrels}: row 1: found query_id 'enwiki:Aftertaste' again (it is already in row 1 of {qrels})"
     )

@@ -151,7 +151,9 @@ def test_models_that_do_not_weigh_words_are_refused(released, tmp_path, complain
     assert "classifier" in broken("labels", edit("config.json", lambda config: config.update(several)))
     assert "safetensors" in broken("pickle", lambda folder: (folder / "model.safetensors").unlink())
     unigram = edit("tokenizer.json", lambda content: content["model"].update(continuing_subword_prefix="@@"))
-    assert "expected WordPiece with ##, as BERT's" in broken("prefix", unigram)
+    said = broken("prefix", unigram)
+    assert "expected WordPiece with ##, as BERT's" in said
+    assert said.startswith(f"{tmp_path}/prefix/tokenizer.json: ")
 
 
 def test_a_weight_that_is_not_finite_is_refused(released, tmp_path, complaint):

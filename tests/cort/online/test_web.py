@@ -131,6 +131,13 @@ def test_no_other_file_is_served(client, path):
     assert "no such page" in error_of(response) or error_of(response) == "Not Found"
 
 
+def test_data_deleted_meanwhile_are_no_page(client, data):
+    (data / "index.js").unlink()
+    response = client.get("/data/index.js")
+    assert response.status_code == 404
+    assert "no such page" in error_of(response)
+
+
 def test_a_page_of_another_form_is_refused():
     with pytest.raises(InputError, match=r"index\.html: found 0 times <html"):
         web.live_page("<html>", 20)

@@ -146,6 +146,15 @@ def test_a_damaged_record_is_told_in_a_line(tmp_path, text):
         verify([tmp_path / "a.txt"])
 
 
+def test_a_name_that_is_no_text_has_a_record_too(tmp_path):
+    path = tmp_path / "caf\udce9.txt"
+    path.write_text("a")
+    record_checksums([str(path)])
+    path.write_text("bc")
+    with pytest.raises(InputError, match="found 2 bytes, expected 1 bytes"):
+        verify([path])
+
+
 def test_of_a_large_file_the_size_alone_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr(checksums, "LIMIT", 10)
     path = tmp_path / "a.txt"

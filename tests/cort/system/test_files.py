@@ -189,6 +189,11 @@ def test_a_full_disk_names_the_target(tmp_path):
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "a.txt"))
 
 
+def test_a_folder_that_cannot_be_written_names_the_target():
+    with pytest.raises(OSError, match=r"'/proc/cort\.txt'$"), atomic_file("/proc/cort.txt"):
+        pass
+
+
 def test_a_full_disk_that_a_library_has_its_own_exception_for_is_one(tmp_path, mount_disk):
     disk = mount_disk(tmp_path / "disk", kilobytes=64)
     with pytest.raises(OSError, match="No space left on device") as caught, atomic_file(disk / "a") as temporary:
