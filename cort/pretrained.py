@@ -16,6 +16,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +25,7 @@ from typing import Any, Literal
 from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.models.settings import EncoderSettings, PairSettings, Pooling, Similarity
 from cort.system import cli
-from cort.system.errors import input_error
+from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_folder, temporary_folder
 from cort.system.options import optional, required
 
@@ -69,12 +71,13 @@ def stage(options: Options) -> None:
         log.info("loaded %s", options.pretrained)
         return
     asked = Asked(settings, options.query_prompt_name, options.passage_prompt_name)
-    with temporary_folder(options.output) as work:
+    with temporary_folder(options.output) as work, blaming(folder, work):
         if options.kind == "encoder":
             model, tokenizer = load_released_encoder(folder, asked, fix)
             tokenizer.save_pretrained(work)
-            template = load_template(work, count_tokens(model.transformer))
-            encoder.check_lengths("--", model.settings, template, model.transformer)
+            template = encoder.check_lengths("--", model.settings, work, model.transformer)
+            if model.settings.pooling == "last" and not template.after:
+                log.warning("%s: its tokenizer puts no token at the end; the last of the text is pooled", folder)
             encoder.save_encoder(model, work, options.output)
             said: Any = model.settings
         else:
@@ -88,12 +91,21 @@ def stage(options: Options) -> None:
     log.info("loaded %s: %s", options.pretrained, words)
 
 
+@contextmanager
+def blaming(folder: Path, copy: Path) -> Iterator[None]:
+    """Name a model's own folder in errors about a copy of its tokenizer, which is gone when they are read."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(str(copy), str(folder))) from error
+
+
 def save_released_weigher(folder: Path, fix: str, output: str) -> None:
     """Write the folder of a model that weighs terms, whole or not at all."""
     from cort.models.weigher import load_vocabulary, load_weigher
 
     tokenizer = open_tokenizer(folder, fix)
-    with atomic_folder(output) as temporary:
+    with atomic_folder(output) as temporary, blaming(folder, temporary):
         tokenizer.save_pretrained(temporary)
         load_vocabulary(temporary)
         # Of any length that leaves room for a token: which one is no property of the model.
