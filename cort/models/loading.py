@@ -232,7 +232,7 @@ def load_tensors(folder: str | Path, name: str, module: nn.Module | None, kind: 
         weights = load_file(path)
     except (OSError, SafetensorError) as error:
         raise wrong_model(folder, kind, error) from error
-    check_tensors(path, weights, module.state_dict() if module else {}, f"train it again with `{kind.STAGE}`")
+    check_tensors(path, weights, module.state_dict() if module else {}, FIX)
     if module:
         module.load_state_dict(weights)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from cort import pretrained, tokenize
 from cort.formats import tables
@@ -377,6 +377,14 @@ def test_a_model_of_this_project_is_one(make_encoder, make_reranker, tmp_path):
         assert all((model / name).read_bytes() == (source / name).read_bytes() for name in names)
         load = load_encoder if kind == "encoder" else load_cross_encoder
         assert load(model)[0].settings.query_length == 9
+
+
+def test_what_to_do_about_a_model_of_the_users_own(make_encoder, tmp_path, complaint):
+    for name, content in (("cort.json", b"[]"), ("projection.safetensors", save({}))):
+        folder = copy_model(make_encoder(), tmp_path / name)
+        (folder / name).write_bytes(content)
+        line = complaint(pretrained.main, options_of("encoder", folder, tmp_path / "m"), tmp_path / "m")
+        assert line.endswith("; correct it, or download or build the model again")
 
 
 # In sentence-transformers.
