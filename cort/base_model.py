@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.artifacts import json_option, read_json
 from cort.formats.cleaning import Form, convert
 from cort.models.hub import check_weights, find_folder, open_tokenizer
-from cort.models.settings import T5
+from cort.models.settings import FIX, T5
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_folder
@@ -177,7 +177,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     check_weights(source)
     tokenizer = open_tokenizer(source, fix)
     torch.manual_seed(seed)
-    writes = bool(read_json(source / "config.json").of(dict).get("is_encoder_decoder"))
+    writes = bool(read_json(source / "config.json", FIX).of(dict).get("is_encoder_decoder"))
     kind = SEQ2SEQ if writes else "AutoModel"
     model: Any = load_transformer(source, kind, trained=writes, fix=fix, dtype="auto")
     check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))

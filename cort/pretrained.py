@@ -73,8 +73,9 @@ def stage(options: Options) -> None:
         if options.kind == "encoder":
             model, tokenizer = load_released_encoder(folder, asked, fix)
             tokenizer.save_pretrained(work)
-            template = load_template(work, count_tokens(model.transformer))
-            encoder.check_lengths("--", model.settings, template, model.transformer)
+            template = encoder.check_lengths("--", model.settings, work, model.transformer)
+            if model.settings.pooling == "last" and not template.after:
+                log.warning("%s: its tokenizer puts no token at the end; the last of the text is pooled", folder)
             encoder.save_encoder(model, work, options.output)
             said: Any = model.settings
         else:
@@ -93,10 +94,9 @@ def save_released_weigher(folder: Path, fix: str, output: str) -> None:
     from cort.models.weigher import load_vocabulary, load_weigher
 
     tokenizer = open_tokenizer(folder, fix)
-    with atomic_folder(output) as temporary:
+    with atomic_folder(output) as temporary, naming(folder, temporary):
         tokenizer.save_pretrained(temporary)
-        with naming(folder, temporary):
-            load_vocabulary(temporary)
+        load_vocabulary(temporary)
         # Of any length that leaves room for a token: which one is no property of the model.
         weigher, _ = load_weigher(folder, SHORTEST)
         weigher.classifier.save_pretrained(temporary)

@@ -78,21 +78,22 @@ def _fields(kind: type) -> list[tuple[str, str, Any]]:
 class Node:
     """A value inside a JSON file that remembers where it stands, so that a complaint can say so."""
 
-    def __init__(self, source: str | Path, value: Any, place: str = "") -> None:
+    def __init__(self, source: str | Path, value: Any, place: str = "", fix: str = FIX) -> None:
         self.source = source
         self.value = value
         self.place = place
+        self.fix = fix
 
     def __getitem__(self, key: str) -> Node:
         """Return the member `key` of an object; refused when this is no object or has no such member."""
         members = self.of(dict)
         if key not in members:
             raise self.complain(f"no {key!r}")
-        return Node(self.source, members[key], f"{self.place}.{key}" if self.place else key)
+        return Node(self.source, members[key], f"{self.place}.{key}" if self.place else key, self.fix)
 
     def items(self) -> list[Node]:
         """List the elements of a list."""
-        return [Node(self.source, item, f"{self.place}[{row}]") for row, item in enumerate(self.of(list))]
+        return [Node(self.source, item, f"{self.place}[{row}]", self.fix) for row, item in enumerate(self.of(list))]
 
     def read(self, kind: Any) -> Any:
         """Return the value as a type: a dataclass, str, int, float, bool, a list, tuple or dict of these, X | None."""
@@ -104,7 +105,7 @@ class Node:
                 return None if self.value is None else self.read(arguments[0])
             case origin if origin in (list, tuple):
                 return origin(item.read(arguments[0]) for item in self.items())
-            case origin if origin is dict:
+            case origin if origin is dict and arguments:
                 return {key: self[key].read(arguments[1]) for key in self.of(dict)}
         value = self.of(kind)
         if kind is int and value < 0:
@@ -141,12 +142,15 @@ class Node:
         """Make the error for this place of this file."""
         where = f" at {self.place}" if self.place else ""
         is_option = str(self.source).startswith("--")
-        return input_error(self.source, found + where, expected, "fix it" if is_option else FIX)
+        return input_error(self.source, found + where, expected, "fix it" if is_option else self.fix)
 
 
-def read_json(path: str | Path) -> Node:
-    """Read a JSON file; refuse bytes that are none."""
-    return _parse(path, Path(path).read_bytes(), FIX)
+def read_json(path: str | Path, fix: str = FIX) -> Node:
+    """Read a JSON file; refuse bytes that are none.
+
+    :param fix: what to do about a wrong value; the default is for files that a stage wrote.
+    """
+    return _parse(path, Path(path).read_bytes(), fix)
 
 
 def json_option(option: str, text: str) -> dict[str, Any]:
@@ -163,8 +167,8 @@ def _parse(source: str | Path, raw: bytes, fix: str) -> Node:
         if b"\\u" in raw:
             # Half of a character could not be written again.
             json.dumps(found, ensure_ascii=False).encode()
-        return Node(source, found)
-    except ValueError as error:
+        return Node(source, found, fix=fix)
+    except (ValueError, RecursionError) as error:
         raise input_error(source, f"unreadable content ({error})", "a JSON document in UTF-8", fix) from error
 
 

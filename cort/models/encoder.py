@@ -23,7 +23,7 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Sequences, frame_text
 from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import Template, load_template
+from cort.models.tokenizer import Template, load_template, load_tokenizer
 from cort.models.transformer import (
     accepted_inputs,
     check_length,
@@ -142,7 +142,7 @@ def new_encoder(
         settings, start = own_settings(base_model, settings), start or base_model
     decoder = settings.pooling == "last" and start is not None
     transformer = load_transformer(start or base_model, trained=start is not None, decoder=decoder)
-    check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
+    check_lengths("", settings, base_model, transformer)
     torch.manual_seed(seed)
     encoder = Encoder(transformer, settings)
     if start is not None:
@@ -160,14 +160,21 @@ def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template."""
     settings = read_settings(folder, EncoderSettings)
     transformer = load_transformer(folder, trained=True, decoder=settings.pooling == "last")
-    template = load_template(folder, count_tokens(transformer))
-    check_lengths(f"{Path(folder) / EncoderSettings.FILE}: ", settings, template, transformer)
+    template = check_lengths(f"{Path(folder) / EncoderSettings.FILE}: ", settings, folder, transformer)
     encoder = Encoder(transformer, settings)
     load_tensors(folder, PROJECTION, encoder.projection, EncoderSettings)
     return encoder.eval(), template
 
 
-def check_lengths(place: str, settings: EncoderSettings, template: Template, transformer: nn.Module) -> None:
-    """Refuse lengths that leave no room for text, or have no positions."""
-    for name in ("query_length", "passage_length"):
-        check_length(place + name, getattr(settings, name), template.extra + 1, transformer)
+def check_lengths(place: str, settings: EncoderSettings, folder: str | Path, transformer: nn.Module) -> Template:
+    """Refuse lengths that leave no room for text after the prompt, or have no positions.
+
+    :returns: the template of the tokenizer in `folder`.
+    """
+    template = load_template(folder, count_tokens(transformer))
+    kinds = {"query": settings.query_prompt, "passage": settings.passage_prompt}
+    for kind, prompt in kinds.items():
+        taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
+        length = getattr(settings, f"{kind}_length")
+        check_length(f"{place}{kind}_length", length, template.extra + 1, transformer, taken)
+    return template

@@ -31,7 +31,7 @@ from cort.formats.cleaning import OTHERS
 from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import PROJECTION, Encoder
 from cort.models.settings import HEAD
-from cort.models.tokenizer import Template, read_special_tokens, refusing
+from cort.models.tokenizer import Template, read_prompts, read_special_tokens, read_tokenizer, refusing
 
 #: The release of sentence-transformers whose layout this is.
 RELEASE = "6.2.0"
@@ -221,7 +221,7 @@ def _write_tokenizer(source: Source, target: Path, length: int, segment: int, se
     """
     path = source.folder / "tokenizer.json"
     with refusing(source.folder):
-        tokenizer = json.loads(path.read_text(encoding="utf-8"))
+        tokenizer = read_tokenizer(source.folder, read_prompts(source.folder).values())
         tokens = {number: token for token, number in Tokenizer.from_file(str(path)).get_vocab(True).items()}
     tokenizer |= {"truncation": None, "padding": None}
     tokenizer["post_processor"] = _post_processor(source.template, tokens, segment)

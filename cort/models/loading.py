@@ -16,14 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
-from cort.models.settings import EncoderSettings, PairSettings
+from cort.models.settings import FIX, EncoderSettings, PairSettings
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.imports import uncollected
 from cort.system.interruption import Interrupted
 
 Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 
-FIX = "name a whole model, or build it again"
 # transformers' class of models that read a text and write another.
 SEQ2SEQ = "AutoModelForSeq2SeqLM"
 OTHER = "name another model"
@@ -32,7 +31,9 @@ COMPLAINT_LENGTH = 200
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
 # Saved by older versions of transformers, counted anew by later ones.
 BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
-POSITIVE = re.compile("max_position_embeddings|(.*_)?eps")
+POSITIVE = re.compile("max_position_embeddings|(.*_)?eps|num_.*heads|rope_theta")
+# Types of weights; smaller floating-point numbers mean nothing without their scales.
+FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # What a setting of ours counts: tokens, or numbers of a vector.
 LONGEST = 100_000
 
@@ -62,7 +63,7 @@ def load_transformer(
     everything = {"use_safetensors": True, "dtype": torch.float32} | options
     try:
         if Path(source).is_dir():
-            check_config(Path(source) / "config.json", read_json(Path(source) / "config.json").of(dict), FIX)
+            check_config(Path(source) / "config.json", read_json(Path(source) / "config.json", FIX).of(dict), FIX)
             _check_types(Path(source))
         config = transformers.AutoConfig.from_pretrained(str(source), **options)
         if kind == SEQ2SEQ:
@@ -89,12 +90,25 @@ def load_transformer(
 
 def _check_types(folder: Path) -> None:
     """Refuse weights in other types than floating point, which would be taken for such; ids of positions are none."""
-    for path in sorted(folder.glob("model*.safetensors")):
+    for path in _weight_files(folder):
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
                 kind = file.get_slice(name).get_dtype()
-                if not name.endswith("_ids") and "F" not in kind:
+                if not name.endswith("_ids") and kind not in FLOATS:
                     raise input_error(folder, f"{shorten(name)} of the type {kind}", "floating point", FIX)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """List the files that transformers reads weights from: one, or those of an index."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file() or not index.is_file():
+        return [whole] if whole.is_file() else []
+    files = read_json(index, FIX)["weight_map"]
+    names = set(files.read(dict[str, str]).values())
+    for name in names:
+        if Path(name).name != name:
+            raise files.complain(shorten(name), "files beside it")
+    return [folder / name for name in sorted(names)]
 
 
 def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> None:
@@ -104,6 +118,10 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
         wrong = isinstance(value, int) and abs(value) > most
         if wrong or (isinstance(value, float) and not math.isfinite(value)):
             raise input_error(source, f"{name} {shorten(str(value)).strip(chr(39))}", f"a number up to {most:,}", fix)
+        if name == "quantization_config" and value is not None:
+            raise input_error(
+                source, "quantized weights", "those in floating point", "use the model before quantization"
+            )
         # Texts of some lengths could not be encoded; the result would be the same.
         if name == "chunk_size_feed_forward" and value:
             raise input_error(source, f"{name} {value}", "0", fix)
@@ -198,8 +216,8 @@ def check_tensors(source: str | Path, found: Mapping[str, Tensor], wanted: Mappi
     for name, value in found.items():
         if value.shape != wanted[name].shape:
             raise _other_shape(source, name, value.shape, wanted[name].shape, fix)
-        if not value.dtype.is_floating_point:
-            raise input_error(source, f"{name} with other than finite numbers", "weights", fix)
+        if value.dtype not in FLOATS.values():
+            raise input_error(source, f"{shorten(name)[1:-1]} with other than finite numbers", "weights", fix)
     check_numbers(source, found, fix)
 
 
@@ -214,7 +232,7 @@ def load_tensors(folder: str | Path, name: str, module: nn.Module | None, kind: 
         weights = load_file(path)
     except (OSError, SafetensorError) as error:
         raise wrong_model(folder, kind, error) from error
-    check_tensors(path, weights, module.state_dict() if module else {}, f"train it again with `{kind.STAGE}`")
+    check_tensors(path, weights, module.state_dict() if module else {}, FIX)
     if module:
         module.load_state_dict(weights)
 
@@ -223,7 +241,7 @@ def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
     """Read back the settings of a model."""
     path = Path(folder) / kind.FILE
     try:
-        node = read_json(path)
+        node = read_json(path, FIX)
     except OSError as error:
         raise wrong_model(folder, kind, error) from error
     names, hints = {field.name for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)

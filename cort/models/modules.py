@@ -18,8 +18,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
-from cort.models.hub import check_weights
-from cort.models.loading import check_numbers
+from cort.models.hub import Settings, check_weights
+from cort.models.loading import LONGEST, check_numbers, check_tensors
+from cort.models.settings import FIX
 from cort.system.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def read_files(folder: Path, order: re.Pattern[str]) -> Files:
         log.info("%s: no %s, so a model of transformers alone", folder, INDEX)
         files = Files(folder, [("Transformer", folder)])
     else:
-        files = Files(folder, [_module(folder, node) for node in read_json(index).items()])
+        files = Files(folder, [_module(folder, node) for node in read_json(index, FIX).items()])
         kinds = " ".join(kind for kind, _ in files.modules)
         if not order.fullmatch(kinds):
             expected = (
@@ -95,7 +96,7 @@ def read_files(folder: Path, order: re.Pattern[str]) -> Files:
 def _module(folder: Path, node: Node) -> tuple[str, Path]:
     kind, path = (node[key].read(str) for key in ("type", "path"))
     package, _, name = kind.rpartition(".")
-    if not package.startswith("sentence_transformers"):
+    if package.partition(".")[0] != "sentence_transformers":
         raise input_error(node.source, f"the module {shorten(kind)}, code of its own", ", ".join(MODULES), ELSEWHERE)
     if name not in MODULES:
         raise input_error(node.source, f"the module {shorten(kind)}", ", ".join(MODULES), ELSEWHERE)
@@ -105,22 +106,8 @@ def _module(folder: Path, node: Node) -> tuple[str, Path]:
     # What normalises has nothing to save.
     needed = {"Transformer": "config.json", "Pooling": "config.json", "Dense": "config.json"}.get(name)
     if needed and not (own / needed).is_file():
-        raise input_error(own, f"no {needed} of the module {name}", f"what {INDEX} names", "fetch the whole model")
+        raise input_error(own, f"no {needed} of the module {name}", f"what {INDEX} names", FIX)
     return name, own
-
-
-class Settings:
-    """Values of a JSON file, of which it may have none, or which may be absent."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._node = read_json(path) if path.is_file() else Node(path, {})
-        self.values: Mapping[str, Any] = self._node.of(dict)
-
-    def get(self, key: str, kind: Any = None) -> Any:
-        """Value of a key, of a type if one is given; None if there is none."""
-        value = self.values.get(key)
-        return value if value is None or kind is None else self._node[key].read(kind)
 
 
 def pooling_of(files: Files) -> Any:
@@ -131,7 +118,8 @@ def pooling_of(files: Files) -> Any:
     settings = Settings(files.of("Pooling")[0] / "config.json")
     found = settings.get("pooling_mode")
     if found is None:
-        named = [key for key, value in settings.values.items() if key.startswith("pooling_mode_") and value is True]
+        keys = [key for key in settings.values if key.startswith("pooling_mode_")]
+        named = [key for key in keys if settings.get(key, bool)]
         found = [POOLING_KEYS.get(key, key.removeprefix("pooling_mode_")) for key in named]
     modes = [found] if isinstance(found, str) else found
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS:
@@ -192,40 +180,42 @@ def projection_of(files: Files, width: int) -> tuple[nn.Linear | None, Any]:
     for folder in files.of("Dense"):
         if activation != "identity":
             raise input_error(folder, "a Dense after one with an activation", "one of them", ELSEWHERE)
-        activation = _activation(folder)
-        found = _dense(folder, len(weight))
-        weight = found["weight"].double() @ weight
-        bias = found["weight"].double() @ bias + found.get("bias", torch.zeros(1)).double()
+        settings = Settings(folder / "config.json")
+        activation = _activation(settings)
+        found = _dense(folder, settings, len(weight))
+        weight = found["weight"] @ weight
+        bias = found["weight"] @ bias + found.get("bias", 0)
     if not files.of("Dense"):
         return None, "tanh"
     linear = nn.Linear(width, len(weight))
     linear.load_state_dict({"weight": weight.float(), "bias": bias.float()})
+    # Larger numbers have become infinite.
+    check_numbers(files.of("Dense")[-1], linear.state_dict(), FIX)
     return linear, activation
 
 
-def _activation(folder: Path) -> str:
-    settings = Settings(folder / "config.json")
-    features = {settings.get(f"module_{side}_name") or "sentence_embedding" for side in ("input", "output")}
-    if settings.get("use_residual") or features != {"sentence_embedding"}:
+def _activation(settings: Settings) -> str:
+    features = {settings.get(f"module_{side}_name", str) or "sentence_embedding" for side in ("input", "output")}
+    if settings.get("use_residual", bool) or features != {"sentence_embedding"}:
         raise input_error(settings.path, "a Dense beside the embedding", "one of the embedding alone", ELSEWHERE)
-    name = settings.get("activation_function", str) or "torch.nn.modules.activation.Tanh"
+    written = "activation_function" in settings.values
+    name: str = settings.node["activation_function"].read(str) if written else "torch.nn.modules.activation.Tanh"
     short = name.rpartition(".")[2]
     if not name.startswith("torch.nn.") or short not in ACTIVATIONS:
         raise input_error(settings.path, f"a Dense with {shorten(name)}", " or ".join(ACTIVATIONS), ELSEWHERE)
     return ACTIVATIONS[short]
 
 
-def _dense(folder: Path, width: int) -> dict[str, Tensor]:
+def _dense(folder: Path, settings: Settings, width: int) -> dict[str, Tensor]:
     path = folder / "model.safetensors"
+    rows, columns = (settings.node[f"{side}_features"].within(int, 1, LONGEST) for side in ("out", "in"))
+    if columns != width:
+        raise input_error(settings.path, f"in_features {columns}", f"{width}, as what comes before it gives", FIX)
     try:
-        tensors = {name.removeprefix("linear."): value.float() for name, value in load_file(path).items()}
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        fix = "convert it with save_pretrained; pickles are refused"
+        fix = FIX if path.is_file() else "convert it with save_pretrained; pickles are refused"
         raise input_error(folder, f"no safetensors weights of the module Dense ({error})", path.name, fix) from error
-    shape = tuple(tensors["weight"].shape) if "weight" in tensors else None
-    wrong = shape is None or len(shape) != 2 or shape[1] != width or tensors.keys() - {"weight", "bias"}
-    if shape is None or wrong or ("bias" in tensors and tensors["bias"].shape != shape[:1]):
-        found = f"a Dense of {', '.join(f'{name} {tuple(value.shape)}' for name, value in sorted(tensors.items()))}"
-        raise input_error(path, found, f"linear.weight of {width} columns, linear.bias or none", ELSEWHERE)
-    check_numbers(path, tensors, ELSEWHERE)
-    return tensors
+    linear = nn.Linear(columns, rows, bias=settings.get("bias", bool) is not False, device="meta")
+    check_tensors(path, tensors, {f"linear.{name}": value for name, value in linear.state_dict().items()}, FIX)
+    return {name.removeprefix("linear."): value.double() for name, value in tensors.items()}

@@ -18,7 +18,7 @@ from torch import nn
 
 from cort.models.cross_encoder import CLASSIFIER, CrossEncoder, load_cross_encoder
 from cort.models.encoder import Encoder, load_encoder
-from cort.models.hub import open_tokenizer
+from cort.models.hub import Settings, open_tokenizer
 from cort.models.loading import load_transformer
 from cort.models.modules import (
     ELSEWHERE,
@@ -26,7 +26,6 @@ from cort.models.modules import (
     PROMPTS,
     Asked,
     Files,
-    Settings,
     check_pooled_prompts,
     pooling_of,
     projection_of,
@@ -40,9 +39,12 @@ from cort.models.transformer import count_tokens, most_tokens
 from cort.system.errors import InputError, input_error, shorten
 
 TASKS = ("feature-extraction", "sequence-classification")
-# Arguments of a transformer that change none of its numbers.
-HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code"}
-ARGUMENTS = ("model_args", "model_kwargs", "config_args", "config_kwargs")
+# Arguments of a transformer or its tokenizer that change none of its numbers.
+HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "padding_side"}
+ARGUMENTS = tuple(f"{of}_{name}" for of in ("model", "config", "tokenizer", "processor") for name in ("args", "kwargs"))
+# Names of labels, in lower case. Of those that have only numbers, such as LABEL_1, the last means relevant.
+RELEVANT = re.compile("relevant|related|positive|true|yes|match")
+IRRELEVANT = re.compile("(not |non |no |ir|un|non)(relevant|related|match)|negative|false|no")
 # Tokens: the longest limit that a config takes.
 LONGEST = 65_536
 SPECIAL = 2
@@ -62,7 +64,8 @@ def load_released_encoder(folder: Path, asked: Asked, fix: str) -> tuple[Encoder
     pooling = asked.settings.get("pooling") or pooling_of(files)
     prompts = prompts_of(files, asked)
     check_pooled_prompts(files, {**prompts, **asked.settings})
-    model: Any = load_transformer(files.transformer, fix=fix, decoder=pooling == "last")
+    trained = not _names_head(files.transformer)
+    model: Any = load_transformer(files.transformer, trained=trained, fix=fix, decoder=pooling == "last")
     tokenizer, limits = _tokenizer(files, model, fix)
     projection, activation = projection_of(files, model.config.hidden_size)
     settings = EncoderSettings(
@@ -84,7 +87,7 @@ def load_released_encoder(folder: Path, asked: Asked, fix: str) -> tuple[Encoder
 
 
 def load_released_reranker(folder: Path, asked: Asked, fix: str) -> tuple[CrossEncoder, Any]:
-    """Load a re-ranker and its tokenizer; of two labels the logit is that of the second minus that of the first."""
+    """Load a re-ranker and its tokenizer; of two labels the logit is that of the relevant one minus the other's."""
     if (folder / PairSettings.FILE).is_file():
         reranker = load_cross_encoder(folder)[0]
         reranker.settings = replace(reranker.settings, **asked.settings)
@@ -93,10 +96,10 @@ def load_released_reranker(folder: Path, asked: Asked, fix: str) -> tuple[CrossE
     index = Settings(files.folder / PROMPTS)
     if (name := index.get("default_prompt_name")) is not None:
         raise input_error(index.path, f"the prompt {shorten(name)} of a re-ranker", "none", ELSEWHERE)
-    _check_labels(files.transformer)
+    relevant = _relevant_label(files.transformer)
     classifier: Any = load_transformer(files.transformer, CLASSIFIER, trained=True, fix=fix)
     if classifier.config.num_labels == 2:
-        _join_labels(files.transformer, classifier)
+        _join_labels(files.transformer, classifier, relevant)
     tokenizer, limits = _tokenizer(files, classifier, fix)
     length = asked.settings.get("max_length") or limits["max_seq_length"]
     # Cutting the longer text, as sentence-transformers does, leaves a query half of the room.
@@ -111,7 +114,7 @@ def _tokenizer(files: Files, model: nn.Module, fix: str) -> tuple[Any, dict[str,
     own = next(iter(sorted(files.transformer.glob("sentence_*_config.json"))), files.transformer / "none")
     settings = Settings(own)
     for key in ARGUMENTS:
-        if odd := (settings.get(key) or {}).keys() - HARMLESS:
+        if odd := (settings.get(key, dict) or {}).keys() - HARMLESS:
             raise input_error(own, f"{key} {shorten(min(odd))} of the Transformer", "none that changes it", ELSEWHERE)
     if (task := settings.get("transformer_task", str)) not in (None, *TASKS):
         raise input_error(own, f"the Transformer task {shorten(str(task))}", " or ".join(TASKS), ELSEWHERE)
@@ -124,9 +127,9 @@ def _tokenizer(files: Files, model: nn.Module, fix: str) -> tuple[Any, dict[str,
         parts = [normalizers.Lowercase(), *([rest] if rest else [])]
         tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(parts)
     most = min(most_tokens(model), LONGEST)
-    whole = min(settings.get("max_seq_length", int) or tokenizer.model_max_length, most)
+    whole = min(settings.limit("max_seq_length") or int(tokenizer.model_max_length), most)
     names = ("query_length", "document_length")
-    limits = {name: min(settings.get(name, int) or whole, most) for name in names}
+    limits = {name: min(settings.limit(name) or whole, most) for name in names}
     if "token_type_ids" not in tokenizer.model_input_names:
         _join_segments(tokenizer)
     return tokenizer, {**limits, "max_seq_length": whole}
@@ -143,23 +146,47 @@ def _join_segments(tokenizer: Any) -> None:
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
 
 
-def _check_labels(folder: Path) -> None:
-    """Refuse a classifier whose labels order nothing, such as those of inference; as its config has them."""
+def _names_head(folder: Path) -> bool:
+    """Tell whether the config says that the weights are those of a model with a head, which an encoder leaves out."""
+    import transformers
+
+    names = Settings(folder / "config.json").get("architectures", list[str]) or []
+    return any(re.search("For|Head", name) and hasattr(transformers, name) for name in names)
+
+
+def _relevant_label(folder: Path) -> int:
+    """Find the label of a classifier that means relevant: the only one, or one of two by their names.
+
+    :raises InputError: labels that order nothing, such as those of inference, or that do not say which is which.
+    """
     settings = Settings(folder / "config.json")
-    names = settings.get("id2label", dict[str, str]) or {}
-    count = len(names) or settings.get("num_labels", int) or 2
+    named: dict[str, str] = settings.get("id2label", dict[str, str]) or {}
+    count = len(named) or settings.get("num_labels", int) or 2
+    listed = shorten(f" ({', '.join(named.values())})" if named else "")[1:-1]
     if count not in (1, 2):
-        listed = f" ({', '.join(map(str, names.values()))})" if names else ""
-        raise input_error(
-            settings.path,
-            f"{count} labels{shorten(listed)[1:-1]}",
-            "1, or 2 of which the second is relevant",
-            "use a model for re-ranking",
-        )
+        expected = "1, or 2 of which one is relevant"
+        raise input_error(settings.path, f"{count} labels{listed}", expected, "use a model for re-ranking")
+    names = [named.get(str(number), "" if named else f"LABEL_{number}") for number in range(count)]
+    plain = [re.sub(r"[\W_]+", " ", name).strip().lower() for name in names]
+    relevant, irrelevant = (
+        [number for number, name in enumerate(plain) if sort.fullmatch(name)] for sort in (RELEVANT, IRRELEVANT)
+    )
+    if unnamed := all(name in (f"label {number}", str(number)) for number, name in enumerate(plain)):
+        relevant = [count - 1]
+    elif count == 1 and plain[0] and not irrelevant:
+        relevant = [0]
+    numbers = settings.get("label2id", dict[str, int]) or {}
+    contradicted = any(numbers.get(name, number) != number for number, name in enumerate(names))
+    if contradicted or len(relevant) != 1 or len(irrelevant) != (0 if unnamed else count - 1):
+        found = f"labels that do not tell which means relevant{listed}{' or label2id of other numbers' * contradicted}"
+        fix = "name them so, in the order of the model's logits, which its makers or a few known pairs tell"
+        raise input_error(settings.path, found, 'id2label such as {"0": "irrelevant", "1": "relevant"}', fix)
+    return relevant[0]
 
 
-def _join_labels(folder: Path, classifier: Any) -> None:
+def _join_labels(folder: Path, classifier: Any, relevant: int) -> None:
     """Replace the last layer of a head, which has two outputs, by one with their difference: the log-odds."""
+    other = 1 - relevant
     base = set(classifier.base_model.modules())
     linear = nn.Linear
     found = [(name, one) for name, one in classifier.named_modules() if isinstance(one, linear) and one not in base]
@@ -169,9 +196,9 @@ def _join_labels(folder: Path, classifier: Any) -> None:
     name, old = last[0]
     new = linear(old.in_features, 1, bias=old.bias is not None)
     with torch.no_grad():
-        new.weight.copy_(old.weight[1:] - old.weight[:1])
+        new.weight.copy_(old.weight[[relevant]] - old.weight[[other]])
         if old.bias is not None:
-            new.bias.copy_(old.bias[1:] - old.bias[:1])
+            new.bias.copy_(old.bias[[relevant]] - old.bias[[other]])
     parent, _, child = name.rpartition(".")
     setattr(classifier.get_submodule(parent), child, new)
     classifier.config.num_labels = classifier.num_labels = 1

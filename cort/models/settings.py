@@ -12,6 +12,9 @@ from cort.system.options import optional
 #: only pickles are published, the hub's own conversion of them is one.
 REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+@[0-9a-f]{7,40}")
 
+#: what to do about a wrong file of a model, whether it was downloaded or made here
+FIX = "correct it, or download or build the model again"
+
 #: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
 HEAD = "head.safetensors"
 

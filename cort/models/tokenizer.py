@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cort.formats.artifacts import Node, read_json
-from cort.models.settings import EncoderSettings
+from cort.models.settings import FIX, EncoderSettings
 from cort.system.errors import input_error, shorten
 from cort.system.interruption import Interrupted
 
@@ -49,8 +49,11 @@ class Template:
         return self.extra + len(self.between)
 
 
-def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """Load ``tokenizer.json`` of a model folder with truncation and padding off."""
+def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -> Tokenizer:
+    """Load ``tokenizer.json`` of a model folder with truncation and padding off.
+
+    :param prompts: whose special tokens are tokens; None takes those of the folder.
+    """
     from tokenizers import Tokenizer
 
     path = Path(folder) / "tokenizer.json"
@@ -59,11 +62,23 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
     with refusing(folder):
         tokenizer = Tokenizer.from_file(str(path))
+        prompts = read_prompts(folder).values() if prompts is None else prompts
+        special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        if any(token in prompt for token in special for prompt in prompts):
+            tokenizer = Tokenizer.from_str(json.dumps(read_tokenizer(folder, prompts)))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     # A text that says "[SEP]" means these letters, not the end of a segment.
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def read_tokenizer(folder: str | Path, prompts: Collection[str]) -> Any:
+    """Read ``tokenizer.json``; special tokens that prompts contain become tokens that any text may contain."""
+    content = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
+    for token in content["added_tokens"]:
+        token["special"] &= not any(token["content"] in prompt for prompt in prompts)
+    return content
 
 
 @contextmanager
@@ -77,7 +92,7 @@ def refusing(folder: str | Path) -> Iterator[None]:
             raise
         reason = f"no whole tokenizer ({shorten(str(error), 120)})"
         path = Path(folder) / "tokenizer.json"
-        raise input_error(path, reason, "the tokenizer of the model", "build the model again") from error
+        raise input_error(path, reason, "the tokenizer of the model", FIX) from error
 
 
 def fingerprint(folder: str | Path) -> str:
@@ -92,7 +107,7 @@ def fingerprint(folder: str | Path) -> str:
 def read_prompts(folder: str | Path) -> dict[str, str]:
     """Read what an encoder's folder has put before its texts, by kind ("query" or "passage"); nothing in others."""
     path = Path(folder) / EncoderSettings.FILE
-    node = read_json(path) if path.is_file() else Node(path, {})
+    node = read_json(path, FIX) if path.is_file() else Node(path, {})
     written = node.of(dict)
     keys = {kind: f"{kind}_prompt" for kind in ("query", "passage")}
     return {kind: node[key].read(str) if key in written else "" for kind, key in keys.items()}
@@ -127,7 +142,7 @@ def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
     path = Path(folder) / "tokenizer_config.json"
     if not path.exists():
         return {}
-    node = read_json(path)
+    node = read_json(path, FIX)
     # Not `add_bos_token` and its like, which are no names.
     names = [key for key, value in node.of(dict).items() if key.endswith("_token") and not isinstance(value, bool)]
     values = {key: node[key]["content"] if isinstance(node[key].value, dict) else node[key] for key in names}

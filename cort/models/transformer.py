@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 #: libraries whose release can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+# Tokens of a text that a prompt must leave room for.
+LEAST_AFTER_PROMPT = 4
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU, more pad more
 # (in length order .1 % of SQuAD's passages at 1,024, 2 % at 16,384, 7 % at 65,536; 67 % as they come). Part of the
@@ -68,14 +70,20 @@ def count_tokens(transformer: nn.Module) -> int:
     return int(model.get_input_embeddings().num_embeddings)
 
 
-def check_length(name: str, length: int, shortest: int, transformer: nn.Module) -> None:
+def check_length(name: str, length: int, shortest: int, transformer: nn.Module, prompt: int = 0) -> None:
     """Refuse a length in tokens that leaves no room for text or has no position embeddings.
 
     :param name: of the setting, with the file it is from, if that is not the command line.
+    :param prompt: tokens of a prompt before the text.
     """
     longest = most_tokens(transformer)
-    if not shortest <= length <= longest:
-        raise input_error(name, str(length), f"{shortest} to {longest} tokens for this model", "change it")
+    # A few tokens after a prompt would be the same in many texts.
+    least = shortest + (prompt + LEAST_AFTER_PROMPT - 1 if prompt else 0)
+    if not least <= length <= longest:
+        if prompt:
+            expected = f"{least} or more with a prompt of {prompt} tokens, of which the model takes {longest}"
+            raise input_error(name, str(length), expected, "change either")
+        raise input_error(name, str(length), f"{least} to {longest} tokens for this model", "change it")
 
 
 def save_model(

@@ -22,6 +22,7 @@ from cort.formats.artifacts import read_json
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Ids, Sequences, frame_text
 from cort.models.loading import load_transformer
+from cort.models.settings import FIX
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import accepted_inputs, check_length, count_tokens, place, single
 from cort.system.errors import input_error
@@ -116,7 +117,7 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
     :raises InputError: for another tokenizer than WordPiece's, whose tokens do not say where words begin.
     """
     path = Path(folder) / "tokenizer.json"
-    model = read_json(path)["model"]
+    model = read_json(path, FIX)["model"]
     kind, prefix = (model.of(dict).get(key) for key in ("type", "continuing_subword_prefix"))
     if (kind, prefix) != ("WordPiece", CONTINUES):
         found, expected = f"a tokenizer of the kind {kind}", f"WordPiece with {CONTINUES}, as BERT's"

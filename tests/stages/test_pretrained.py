@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file, save, save_file
 
 from cort import pretrained, tokenize
 from cort.formats import tables
@@ -20,6 +21,7 @@ from tests.support.released import (
     PROMPTS,
     change_json,
     copy_model,
+    without_end,
     write_json,
     write_modules,
     write_transformer,
@@ -97,8 +99,6 @@ def states_of(folder, texts, length):
 
 def known_vectors(folder, texts, kind, wanted):
     """What the modules of a folder compute, in formulas; `wanted` are the arguments of `write_modules`."""
-    from safetensors.torch import load_file
-
     prompt = (wanted.get("prompts") or {}).get(kind, "")
     states, mask = states_of(folder, [prompt + text for text in texts], wanted.get("length") or 48)
     rows, last = torch.arange(len(states)), mask.sum(1) - 1
@@ -181,6 +181,71 @@ def test_other_tokenizers_and_models(world, tmp_path, kind):
     assert difference(found, known_vectors(folder, texts, "query", wanted)) <= TOLERANCE
 
 
+def test_the_token_at_the_end_is_the_promised_one(world, tmp_path, complaint, capsys):
+    folder = write_transformer(tmp_path / "released", world.texts, "decoder")
+    write_modules(folder, pooling="lasttoken", length=12)
+    texts = [*world.texts[:9], "ba", "ba " * 200]
+    expected = known_vectors(folder, texts, "passage", {"pooling": "lasttoken", "length": 12})
+    without_end(folder)
+    model = take_in(folder, tmp_path / "model")
+    assert load_encoder(model)[1].after == (0,)
+    assert difference(vectors_of(model, texts, "passage", tmp_path), expected) <= TOLERANCE
+    assert "puts no token at the end" not in capsys.readouterr().err
+    change_json(folder / "tokenizer_config.json", add_eos_token=False)
+    take_in(folder, tmp_path / "no-end")
+    assert f"{folder}: its tokenizer puts no token at the end" in capsys.readouterr().err
+    for changes in ({"eos_token": None}, {"add_eos_token": "true"}, {"add_bos_token": True}):
+        change_json(folder / "tokenizer_config.json", **{"add_eos_token": True, **changes})
+        line = complaint(pretrained.main, options_of("encoder", folder, tmp_path / "m"), tmp_path / "m")
+        assert line.startswith(f"{folder}/tokenizer_config.json: found ")
+
+
+def test_another_token_at_the_end_than_the_promised_one(world, tmp_path, complaint):
+    folder = write_modules(write_transformer(tmp_path / "released", world.texts, "sentencepiece"))
+    change_json(folder / "tokenizer_config.json", add_eos_token=True, eos_token="<unk>")  # noqa: S106
+    line = complaint(pretrained.main, options_of("encoder", folder, tmp_path / "m"), tmp_path / "m")
+    assert "add_eos_token true with the eos_token <unk>, where tokenizer.json has ['</s>']" in line
+
+
+def add_special(folder, *tokens):
+    """Add special tokens to a tokenizer and rows for them to the model."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
+    torch.manual_seed(7)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return tokenizer
+
+
+def test_special_tokens_of_prompts_are_tokens(released, world, tmp_path):
+    prompts = {"query": "<query> ", "passage": "ba<doc>"}
+    folder = released(prompts=prompts)
+    tokenizer = add_special(folder, "<query>", "<doc>")
+    model = take_in(folder, tmp_path / "model")
+    for kind, (prompt, own) in {"query": ("<query> ", "<query>"), "passage": ("ba<doc>", "<doc>")}.items():
+        cache = tokens_of(model, ["ko ri", "[SEP] ko"], kind, tmp_path)
+        expected = tokenizer(prompt + "ko ri", add_special_tokens=False)["input_ids"]
+        assert tokenizer.convert_tokens_to_ids(own) in expected
+        assert cache[0].tolist() == expected
+        # In texts others are letters.
+        assert tokenizer.sep_token_id not in cache[1]
+
+
+@pytest.mark.parametrize("kind", ["query", "passage"])
+def test_a_prompt_leaves_room_for_text(released, tmp_path, complaint, kind):
+    folder = released(length=20)
+    asked = {f"{kind}_prompt": ". " * 10, f"{kind}_length": 15}
+    line = complaint(pretrained.main, options_of("encoder", folder, tmp_path / "m", **asked), tmp_path / "m")
+    assert line.startswith(f"--{kind}_length: found 15, expected 16 or more with a prompt of 10 tokens, of which")
+    model = take_in(folder, tmp_path / "model", **{**asked, f"{kind}_length": 16})
+    change_json(model / "cort.json", **{f"{kind}_length": 12})
+    with pytest.raises(InputError, match=rf"cort\.json: {kind}_length: found 12, expected 16 or more"):
+        load_encoder(model)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_of_half_precision_are_computed_with_in_single(released, world, tmp_path, dtype):
     from transformers import AutoModel
@@ -226,7 +291,7 @@ def name_segments(folder, segments):
     change_json(folder / "tokenizer_config.json", model_input_names=names)
 
 
-def known_logits(folder, queries, passages):
+def known_logits(folder, queries, passages, relevant=1):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -235,7 +300,7 @@ def known_logits(folder, queries, passages):
     )
     with torch.inference_mode():
         logits = model(**batch).logits
-    return (logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]).numpy()
+    return (logits[:, 0] if logits.shape[1] == 1 else logits[:, relevant] - logits[:, 1 - relevant]).numpy()
 
 
 @pytest.mark.parametrize("labels", [1, 2])
@@ -249,6 +314,43 @@ def test_logits_are_the_models_own(classifier, world, tmp_path, labels, segments
     expected = known_logits(folder, queries, passages)
     assert expected.std() > 1e-3
     assert difference(logits_of(model, queries, passages, tmp_path), expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("names", "relevant"),
+    [
+        (("relevant", "not_relevant"), 0),
+        (("Irrelevant", "Relevant"), 1),
+        (("yes", "no"), 0),
+        (("0", "1"), 1),
+        (("NEGATIVE", "POSITIVE"), 1),
+    ],
+)
+def test_the_logit_is_that_of_the_label_that_means_relevant(classifier, world, tmp_path, names, relevant):
+    folder = classifier(2, id2label=dict(zip("01", names, strict=True)), label2id={names[0]: 0, names[1]: 1})
+    model = take_in(folder, tmp_path / "model", "reranker")
+    queries, passages = world.query_texts[:5], world.texts[:5]
+    expected = known_logits(folder, queries, passages, relevant)
+    assert difference(logits_of(model, queries, passages, tmp_path), expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes"),
+    [
+        (2, {"id2label": {"0": "a", "1": "b"}}),
+        (2, {"id2label": {"0": "relevant", "1": "positive"}}),
+        (2, {"id2label": {"0": "relevant", "1": "LABEL_1"}}),
+        (2, {"id2label": {"0": "LABEL_1", "1": "LABEL_0"}}),
+        (2, {"id2label": {"1": "no", "2": "yes"}}),
+        (2, {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}),
+        (1, {"id2label": {"0": "irrelevant"}}),
+    ],
+)
+def test_labels_that_do_not_tell_which_is_relevant(classifier, tmp_path, complaint, labels, changes):
+    folder = classifier(labels, **changes)
+    line = complaint(pretrained.main, options_of("reranker", folder, tmp_path / "m"), tmp_path / "m")
+    assert line.startswith(f"{folder}/config.json: found labels that do not tell which means relevant")
+    assert 'expected id2label such as {"0": "irrelevant", "1": "relevant"}; name them so' in line
 
 
 # Starts of training.
@@ -275,6 +377,14 @@ def test_a_model_of_this_project_is_one(make_encoder, make_reranker, tmp_path):
         assert all((model / name).read_bytes() == (source / name).read_bytes() for name in names)
         load = load_encoder if kind == "encoder" else load_cross_encoder
         assert load(model)[0].settings.query_length == 9
+
+
+def test_what_to_do_about_a_model_of_the_users_own(make_encoder, tmp_path, complaint):
+    for name, content in (("cort.json", b"[]"), ("projection.safetensors", save({}))):
+        folder = copy_model(make_encoder(), tmp_path / name)
+        (folder / name).write_bytes(content)
+        line = complaint(pretrained.main, options_of("encoder", folder, tmp_path / "m"), tmp_path / "m")
+        assert line.endswith("; correct it, or download or build the model again")
 
 
 # In sentence-transformers.
@@ -360,6 +470,29 @@ def drop_entry(folder):
     write_json(folder / "modules.json", [modules[0], *modules[2:]])
 
 
+def change_weights(path, change):
+    def apply(folder):
+        file = folder / path / "model.safetensors"
+        weights = load_file(file)
+        change(weights)
+        save_file(weights, file, metadata={"format": "pt"})
+
+    return apply
+
+
+def write_adapter(folder):
+    write_json(folder / "adapter_config.json", {"peft_type": "LORA"})
+
+
+def write_int_shards(folder):
+    """Split the weights into files of other names, of whole numbers."""
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: value.long() for name, value in weights.items()}, folder / "part.safetensors", {"format": "pt"})
+    (folder / "model.safetensors").unlink()
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "part.safetensors")}
+    write_json(folder / "model.safetensors.index.json", index)
+
+
 def pickle_alone(path):
     def change(folder):
         (folder / path / "model.safetensors").unlink()
@@ -374,6 +507,7 @@ BAD = {
         change_modules(type="modeling_x.Pooling"),
         "found the module 'modeling_x.Pooling', code of",
     ),
+    "another package": (change_modules(type="sentence_transformers_x.models.Pooling"), "code of its own"),
     "an unknown module": (change_modules(type=f"{ST}.WeightedLayerPooling"), "found the module 'sentence_transformers"),
     "no Pooling": (drop_entry, "found the modules Transformer, Dense, Normalize, expected Transformer, Pooling, then"),
     "no such folder": (
@@ -391,6 +525,87 @@ BAD = {
     "code of a tokenizer": (change_file("tokenizer_config.json", auto_map={"AutoTokenizer": ["a.B", None]}), "a.B"),
     "pickles": (pickle_alone(""), "found no safetensors weights, expected model.safetensors"),
     "a pickled Dense": (pickle_alone("2_Dense"), "found no safetensors weights of the module Dense"),
+    "an adapter": (
+        write_adapter,
+        "found the adapter 'adapter_config.json', expected a model whose weights are whole; merge",
+    ),
+    "whole numbers in a Dense": (
+        change_weights(
+            "2_Dense", lambda weights: weights.update({"linear.weight": torch.ones(8, 32, dtype=torch.int8)})
+        ),
+        "linear.weight with other than finite numbers",
+    ),
+    "eight bits in a Dense": (
+        change_weights(
+            "2_Dense", lambda weights: weights.update({"linear.bias": torch.ones(8, dtype=torch.float8_e4m3fn)})
+        ),
+        "linear.bias with other than finite numbers",
+    ),
+    "eight bits": (
+        change_weights(
+            "", lambda weights: weights.update({"pooler.dense.bias": torch.ones(32, dtype=torch.float8_e4m3fn)})
+        ),
+        "of the type F8_E4M3, expected floating point",
+    ),
+    "quantized": (change_file("config.json", quantization_config={"quant_method": "fp8"}), "found quantized weights"),
+    "a broken Dense": (
+        lambda folder: (folder / "2_Dense" / "model.safetensors").write_bytes(b""),
+        "; correct it, or down",
+    ),
+    "heads below 0": (
+        change_file("config.json", num_attention_heads=-1),
+        "num_attention_heads -1, expected more than 0",
+    ),
+    "a length of 0": (
+        change_file("tokenizer_config.json", model_max_length=0),
+        "found 0 at model_max_length, expected",
+    ),
+    "inputs that are no list": (
+        change_file("tokenizer_config.json", model_input_names="token_type_ids"),
+        "found 'token_type_ids' at model_input_names, expected a list",
+    ),
+    "a Dense without its bias": (
+        change_weights("2_Dense", lambda weights: weights.pop("linear.bias")),
+        "found no tensor 'linear.bias', expected the 2 tensors",
+    ),
+    "a Dense with a bias too many": (
+        change_file("2_Dense/config.json", bias=False),
+        "the unknown tensor 'linear.bias'",
+    ),
+    "a Dense of another size": (
+        change_file("2_Dense/config.json", out_features=9),
+        "linear.bias of shape (8,), expected",
+    ),
+    "a Dense after another width": (
+        change_file("2_Dense/config.json", in_features=31),
+        "found in_features 31, expected 32",
+    ),
+    "no activation": (
+        change_file("2_Dense/config.json", activation_function=None),
+        "found null at activation_function",
+    ),
+    "shards of whole numbers": (write_int_shards, "of the type I64, expected floating point"),
+    "a layer that no config names": (
+        change_weights("", lambda weights: weights.update({"linear.weight": torch.ones(8, 32)})),
+        "found the unknown tensor 'linear.weight', expected those of its config.json",
+    ),
+    "a length in quotes": (
+        change_file("tokenizer_config.json", model_max_length="512"),
+        "tokenizer_config.json: found '512' at model_max_length, expected a number; correct it, or download",
+    ),
+    "arguments that are none": (
+        lambda folder: write_json(folder / "sentence_bert_config.json", {"model_args": "x"}),
+        "found 'x' at model_args, expected an object",
+    ),
+    "arguments of a tokenizer": (
+        lambda folder: write_json(folder / "sentence_bert_config.json", {"tokenizer_args": {"add_eos_token": True}}),
+        "found tokenizer_args 'add_eos_token' of the Transformer",
+    ),
+    "a pooling in quotes": (
+        change_file("1_Pooling/config.json", pooling_mode_cls_token="true"),  # noqa: S106
+        "found 'true' at pooling_mode_cls_token, expected true or false; correct it, or download",
+    ),
+    "no padding token": (change_file("tokenizer_config.json", pad_token=None), "found the padding token None"),
     "pooling": (
         change_file("1_Pooling/config.json", pooling_mode="max"),
         "found the Pooling 'max', expected one of mean",

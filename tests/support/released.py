@@ -20,6 +20,14 @@ def change_json(path, **changes):
     write_json(path, json.loads(path.read_text("utf-8")) | changes)
 
 
+def without_end(folder):
+    """Have tokenizer.json leave the token at the end to `add_eos_token`, as e5-mistral's does."""
+    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    content["post_processor"] = None
+    write_json(folder / "tokenizer.json", content)
+    change_json(folder / "tokenizer_config.json", add_eos_token=True)
+
+
 def write_tokenizer(folder, texts, kind):
     """Train a tokenizer on texts: XLM-R's way of SentencePiece (unigram), or a decoder's with a token at the end."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
