@@ -23,7 +23,7 @@ from torch import Tensor
 from cort.formats.token_embeddings import TokenBlock, TokenShard
 from cort.formats.vector_files import all_ids
 from cort.models.late_interaction import LOWEST
-from cort.retrieval.products import vector_norms
+from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
 from cort.retrieval.token_scores import ExactScores, QueryVectors
 from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
 from cort.retrieval.vectors import as_tensor
@@ -109,11 +109,11 @@ class TokenIndex:
     def _candidates(self, asked: _Asked, depth: int) -> Rows:
         """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
         margins, one = asked.margins(self.extent.longest), torch.ones(1, len(asked), device=self._device)
-        sieve = Sieve(-math.inf * one, min(depth, len(self)))
+        sieve = Sieve(-math.inf * one, margins, min(depth, len(self)))
         for block in self._blocks:
             scores = torch.full((-(-len(block) // GROUP) * GROUP, len(asked)), -math.inf, device=self._device)
             block.score(asked, scores)
-            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one, margins))
+            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one))
         rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
@@ -181,15 +181,15 @@ class _Asked:
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).
 
-        A product errs as in `exact._margins`; m weighted ones are summed, and the exact pass rounds the query's and
-        the passage's numbers by less than e + 8 of the same units in all.
+        A product errs as in `products.bound_errors`; m weighted ones are summed, and the exact pass rounds the query's
+        and the passage's numbers by less than e + 8 of the same units in all.
 
         :param longest: length of any vector of a passage.
         """
         zero, one, two = self._sums
         greatest = two + 2 * longest * one + longest**2 * zero if self.distance else longest * one
-        unit: float = 2.0**-24
-        return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * unit * greatest)[None]
+        errors = UNIT_ROUNDOFF * greatest + SMALLEST * (zero + 1)
+        return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * errors)[None]
 
     def _tensor(self, numbers: Double) -> Tensor:
         return torch.from_numpy(numbers.astype(np.float32)).to(self._device)

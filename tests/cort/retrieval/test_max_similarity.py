@@ -118,6 +118,16 @@ def test_passages_of_equal_vectors_have_equal_scores(tmp_path, generator):
             assert found[ids[number]] == found[ids[number - 1]]
 
 
+def test_queries_of_next_to_no_length(tmp_path, generator):
+    passages = [np.ldexp(one, generator.integers(-14, 0)).astype(np.float16) for one in make_passages(generator)]
+    index = TokenIndex(write(tmp_path, passages, names(90)), "dot")
+    queries = make_queries(generator, 300)
+    queries = [QueryVectors(np.ldexp(one.vectors, generator.integers(-149, -120)), one.weights) for one in queries]
+    for query, (scores, places) in zip(queries, index.search(queries, 90), strict=True):
+        for found in (index.search([query], 5)[0], index.best_of(query, np.arange(90), 5, index.extent)):
+            assert [one.tolist() for one in found] == [scores[:5].tolist(), places[:5].tolist()]
+
+
 def results(index, queries, depth=15):
     return [(scores.tobytes(), places.tobytes()) for scores, places in index.search(queries, depth)]
 
