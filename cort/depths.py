@@ -23,7 +23,8 @@ from cort.evaluation.depths import Depths, measure_depths, saturation
 from cort.evaluation.measures import parse_measures, read_qrels
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.runs import read_run
+from cort.formats.runs import read_run, tag_of
+from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
 from cort.system import cli
@@ -54,7 +55,9 @@ def stage(options: Options) -> None:
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
     cli.check_depths(depths)
-    weight = weight_of(options.weight, options.tuned)
+    if options.tuned:
+        refuse_without_effect(options, "beside --tuned", "weight")
+    weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)

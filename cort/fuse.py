@@ -3,7 +3,7 @@
 By turns, the best of each run in turn, the run named first gives the first document. A query that only some of the runs
 answer is kept from those. Scores are put on one scale query by query, over all results of each run.
 
-Reads:  two or more run.trec; if given, weights that `fuse_tune` chose
+Reads:  two or more run.trec; if given, weights that `fuse_tune` chose for the systems that the runs' tags name
 Writes: run.trec, queries in the order in which the runs first name them
 Usage:  python -m cort.fuse --method linear --runs cort.trec bm25.trec --weights 0.6 0.4 --depth 1000 --tag cort+bm25
             --output run.trec
@@ -15,10 +15,10 @@ import logging
 import sys
 from dataclasses import dataclass
 
-from cort.formats.runs import write_run
+from cort.formats.runs import tag_of, write_run
 from cort.retrieval.fusion import FUSIONS, Settings, fuse_runs
 from cort.retrieval.normalization import NORMALIZATIONS
-from cort.retrieval.options import RunOptions, check_positive, choice
+from cort.retrieval.options import RunOptions, check_positive, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights
 from cort.system import cli
@@ -42,9 +42,15 @@ class Options(RunOptions):
 def stage(options: Options) -> None:
     """Read the runs, merge, write."""
     check_positive(options, "depth", "k")
-    weights = read_weights(options.tuned, len(options.runs)) if options.tuned else options.weights
+    taken = FUSIONS[options.method].settings
+    of_methods = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
+    idle = [name for name, key in of_methods.items() if key not in taken]
+    refuse_without_effect(options, f"with --method {options.method}", *idle)
+    if options.tuned:
+        refuse_without_effect(options, "beside --tuned", "weights")
+    weights = read_weights(options.tuned, [*map(tag_of, options.runs)]) if options.tuned else options.weights
     check_weights("--weights", weights, len(options.runs))
-    runs = read_parts(options.runs, by_scores="weights" in FUSIONS[options.method].settings)
+    runs = read_parts(options.runs, by_scores="weights" in taken)
     settings = Settings(options.k, options.normalization, weights)
     log.info("%s%s", options.method, f", weights {' '.join(f'{weight:g}' for weight in weights)}" if weights else "")
     lines = write_run(options.output, fuse_runs(options.method, runs, options.depth, settings), options.tag)

@@ -2,7 +2,8 @@
 
 Lines are ids or texts (cort/formats/released_triples.py); a text stands for the query or passage that is exactly it,
 of several for the one with the lowest id. What is not among the training queries or in the collection is refused or, if
-that is wanted, dropped and counted. Every epoch has each kept triple once, in random order or in that of the file.
+that is wanted, dropped and counted; a triple whose positive is its negative always is. Every epoch has each kept triple
+once, in random order or in that of the file.
 
 Reads:  the triples, queries.train.parquet, passages.parquet
 Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and how many triples each filter dropped as JSON
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 LOOKED_UP = 1 << 22
 READ, KEPT = "triples read", "triples kept"
 UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
-NOT_DRAWN, SAME = "dropped: not in the sample", "kept, though positive and negative are one passage"
+NOT_DRAWN, SAME = "dropped: not in the sample", "dropped: positive and negative are one passage"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,9 @@ def find_rows(
             counts[name] += count
         counts[READ] += len(rows)
         rows = rows[~unknown.any(axis=1)]
-        counts[SAME] += int((rows[:, 1] == rows[:, 2]).sum())
-        yield rows
+        same = rows[:, 1] == rows[:, 2]
+        counts[SAME] += int(same.sum())
+        yield rows[~same]
 
 
 def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
@@ -112,7 +114,7 @@ def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, di
     of_texts = holds_texts(options.triples)
     queries = read_known(options.queries, tables.QUERIES, of_texts)
     passages = read_known(options.passages, tables.PASSAGES, of_texts)
-    counts = dict.fromkeys((READ, *UNKNOWN, NOT_DRAWN, SAME), 0)
+    counts = dict.fromkeys((READ, *UNKNOWN, SAME, NOT_DRAWN), 0)
     if of_texts:
         counts["queries with the text of another one"] = queries.repeated
         counts["passages with the text of another one"] = passages.repeated
@@ -120,10 +122,10 @@ def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, di
     with open(known, "wb") as file:
         for rows in find_rows(options, queries, passages, of_texts, counts):
             rows.tofile(file)
-    total = counts[READ] - sum(counts[name] for name in UNKNOWN)
+    total = counts[READ] - sum(counts[name] for name in (*UNKNOWN, SAME))
     if not total:
-        fix = "name triples of this collection"
-        raise input_error(options.triples, f"none of {counts[READ]} triples of known ids", "at least one", fix)
+        found = f"none of {counts[READ]} triples of known ids and two passages"
+        raise input_error(options.triples, found, "at least one", "name triples of this collection")
     counts[KEPT] = 0
     with open(kept, "wb") as file:
         for rows in draw_rows(iter_rows(known, len(COLUMNS)), total, options.sample, options.seed):

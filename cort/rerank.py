@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cort.formats import tables
-from cort.formats.runs import read_run, write_run
-from cort.retrieval.options import RunOptions, check_positive
+from cort.formats.runs import read_run, tag_of, write_run
+from cort.retrieval.options import RunOptions, check_positive, refuse_without_effect
 from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import weight_of
@@ -44,7 +44,9 @@ class Options(RunOptions):
 def stage(options: Options) -> None:
     """Read, look up scores, re-rank, write."""
     check_positive(options, "depth")
-    weight = weight_of(options.weight, options.tuned)
+    if options.tuned:
+        refuse_without_effect(options, "beside --tuned", "weight")
+    weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, options.depth, options.scores)

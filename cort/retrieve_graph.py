@@ -24,7 +24,7 @@ from cort.retrieval.audits import audited_width
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import open_index, rank
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import GraphOptions, RunOptions, check_positive
+from cort.retrieval.options import GraphOptions, RunOptions, check_positive, refuse_without_effect
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, required, thread_count
@@ -51,6 +51,7 @@ def stage(options: Options) -> None:
     check_positive(options, "depth")
     if not 0 < options.recall <= 1:
         raise input_error("--recall", f"{options.recall:g}", "more than 0, at most 1", "fix the option")
+    refuse_without_effect(options, *(("beside --audit", "width") if options.audit else ("without --audit", "recall")))
     kind = GRAPHS[options.kind]
     index = open_index(options.kind, options.index)
     width = kind.default if options.width is None else options.width

@@ -27,7 +27,7 @@ from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graphs import TOKEN_INDEXES
-from cort.retrieval.options import IvfPqOptions, RunOptions, check_positive
+from cort.retrieval.options import IvfPqOptions, RunOptions, check_positive, refuse_without_effect
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error
@@ -62,6 +62,7 @@ def stage(options: Options) -> None:
     check_positive(options, "depth", "candidates")
     if not 0 < options.recall <= 1:
         raise input_error("--recall", f"{options.recall:g}", "more than 0, at most 1", "fix the option")
+    refuse_without_effect(options, *(("beside --audit", "width") if options.audit else ("without --audit", "recall")))
     model, template = load_token_encoder(options.model)
     origin = origin_of(options.model, model.settings)
     shards = open_token_shards(options.passages, origin)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
-from cort.formats.lines import read_columns
+from cort.formats.lines import iter_lines, read_columns
 from cort.formats.ranks import Codes, Numbers, compare_ranks
 from cort.formats.records import Ranking
 from cort.system.errors import input_error, shorten
@@ -170,6 +170,11 @@ def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
     scores = strictly_decreasing(np.concatenate([ranking.scores for ranking in block]), number)
     query_ids = queries.take(pa.array(number))
     return [query_ids, "Q0", pa.array(doc_ids, pa.string()), pa.array(ranks), pa.array(scores), f"{tag}\n"]
+
+
+def tag_of(path: str | Path) -> str:
+    """Tag of a run, the last field of its first line: the name of the system; empty where there is none."""
+    return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), "")
 
 
 def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:

@@ -1,8 +1,9 @@
 """Late interaction: token vectors of query and passage, made apart, and the sum of each query token's best match.
 
 ColBERT's (Khattab and Zaharia, SIGIR 2020): the score is the sum over the query's tokens i of ``max over the passage's
-tokens j of sim(q_i, d_j)``, here perhaps weighted by a learned weight of token i. Queries and passages differ in their
-segment, as in CoRT (section 3.2), where ColBERT puts a mark in front.
+tokens j of sim(q_i, d_j)``, here perhaps weighted by a learned weight of token i. As in ColBERT's code, vectors have
+length 1 for the cosine and for the negative squared distance. Queries and passages differ in their segment, as in CoRT
+(section 3.2), where ColBERT puts a mark in front.
 
 On disk a transformers folder with ``reranker.json`` and the layers after the transformer beside it.
 """
@@ -42,6 +43,9 @@ Rows = npt.NDArray[np.int64]
 QUERY, PASSAGE = 1, 0
 # Pairs whose tokens are compared at once: the vectors of each are copied.
 PAIRS_AT_ONCE = 1_024
+# Similarity of a query's token to a passage without tokens, by kind: below any other, however vectors are rounded and
+# for inner products up to lengths of 65504. So such a passage ranks last.
+LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
 
 
 class LateInteraction(nn.Module):
@@ -73,7 +77,7 @@ class LateInteraction(nn.Module):
         seen = {**batch, "attention_mask": real * (ids != self._fill)}
         states = single(self.transformer(**{name: seen[name] for name in self.inputs}).last_hidden_state)
         vectors = single(self.head["vectors"](states))  # (batch, length, dimension)
-        if self.settings.similarity == "cosine":
+        if self.settings.similarity != "dot":
             vectors = functional.normalize(vectors, dim=-1)
         counts = real.to(vectors.dtype)  # (batch, length)
         if not is_query:
@@ -188,9 +192,8 @@ class InteractingPairs:
         places = (
             torch.split(torch.from_numpy(of).to(query_vectors.device), PAIRS_AT_ONCE) for of in (query_of, passage_of)
         )
-        of = "l2" if self.settings.similarity == "l2" else "dot"
         parts = [
-            max_similarity(query_vectors[query], passage_vectors[passage], of)
+            max_similarity(query_vectors[query], passage_vectors[passage], self.settings.similarity)
             for query, passage in zip(*places, strict=True)
         ]
         return torch.cat(parts)
@@ -216,24 +219,24 @@ def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor
     """Sum, over the tokens of each query, its weight times the greatest similarity to a token of its passage.
 
     :param queries: (pairs, m, e + 1), the last number a weight; `passages` (pairs, n, e + 1), that number 0 for tokens
-        that do not count. A passage without tokens has the score 0.
-    :param similarity: dot, or l2 for the negative squared distance.
+        that do not count.
+    :param similarity: cosine, of vectors of length 1; dot; or l2 for the negative squared distance.
     :returns: (pairs,).
     """
     best = token_similarities(queries, passages, similarity).amax(-1)  # (pairs, m)
-    return torch.where(passages[..., -1].any(-1), (queries[..., -1] * best).sum(-1), 0.0)
+    return (queries[..., -1] * best).sum(-1)
 
 
 def token_similarities(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
     """Compare all tokens of queries (..., m, e + 1) and passages (..., n, e + 1), as `max_similarity` has them.
 
-    :returns: (..., m, n), the least number there is for tokens of passages that do not count.
+    :returns: (..., m, n), `LOWEST` for tokens of passages that do not count.
     """
     query, (passage, counts) = queries[..., :-1], (passages[..., :-1], passages[..., -1])
     found = query @ passage.mT
     if similarity == "l2":
         found = 2 * found - query.square().sum(-1).unsqueeze(-1) - passage.square().sum(-1).unsqueeze(-2)
-    return found.masked_fill(counts.unsqueeze(-2) == 0, torch.finfo(found.dtype).min)
+    return found.masked_fill(counts.unsqueeze(-2) == 0, LOWEST[similarity])
 
 
 def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: int) -> LateInteraction:

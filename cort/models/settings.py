@@ -93,7 +93,7 @@ class PairSettings:
     kind: str = optional("cross_encoder", "of re-ranker, as `cort.models.rerankers` names them")
     head: Literal["classification", "linear"] = optional("classification", "of a cross-encoder; linear: on [CLS] alone")
     dimension: int = optional(64, "of token vectors, or of new word vectors")
-    similarity: Literal["cosine", "dot", "l2"] = optional("cosine", "of token vectors")
+    similarity: Literal["cosine", "dot", "l2"] = optional("cosine", "of token vectors; all but dot at length 1")
     term_weights: bool = optional(False, "learn a weight of each query token")
     fill_queries: bool = optional(False, "with mask tokens up to their length, as ColBERT does")
     skip_punctuation: bool = optional(False, "leave out punctuation of passages")

@@ -70,7 +70,8 @@ def _token_vectors(encoder: QueryEncoder, ids: TokenIds, kind: str) -> tuple[lis
 def best_matches(reranker: Reranker | TokenSearch, pairs: PairsToScore, row: int) -> list[Match]:
     """Find what late interaction adds up: of each token of a query the best match, which counts `weight` times.
 
-    Special tokens are among them, and what fills a query up; tokens that count nothing are not.
+    Special tokens are among them, and what fills a query up; tokens that count nothing are not. A passage without
+    tokens has an empty match.
     """
     seen: list[tuple[Tensor, Tensor]] = []
 
@@ -81,14 +82,13 @@ def best_matches(reranker: Reranker | TokenSearch, pairs: PairsToScore, row: int
 
     _score(pairs, row, reranker.device, forward)
     (query_ids, queries), (passage_ids, passages) = seen
-    if not passages[:, -1].any():
-        return []
     best, at = token_similarities(queries, passages, reranker.model.settings.similarity).max(-1)  # (m,)
     tokens, others = reranker.tokenize.names(query_ids), reranker.tokenize.names(passage_ids)
-    numbers = zip(at.tolist(), best.tolist(), queries[:, -1].tolist(), strict=True)
+    matches = [others[place] if passages[place, -1] else "" for place in at.tolist()]
+    numbers = zip(matches, best.tolist(), queries[:, -1].tolist(), strict=True)
     # Behind its tokens, a query is padded with what counts nothing.
     listed = [(token, *rest) for token, rest in zip(tokens, numbers, strict=False)]
-    return [Match(token, others[place], value, weight) for token, place, value, weight in listed if weight]
+    return [Match(*one) for one in listed if one[-1]]
 
 
 def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, float]]:

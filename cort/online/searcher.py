@@ -74,7 +74,10 @@ class Searcher:
         merged = {name: system for name, system in self._known.items() if system["kind"] in FUSIONS}
         self.settings = {name: _settings(system) for name, system in merged.items()}
         reranked = {name: system for name, system in self._known.items() if system["kind"] == "rerank"}
-        self.weights = {name: weight_of(one.get("weight", 1.0), one.get("tuned")) for name, one in reranked.items()}
+        self.weights = {
+            name: weight_of(one.get("weight", 1.0), one.get("tuned"), one["candidates"])
+            for name, one in reranked.items()
+        }
         self._beside = ThreadPoolExecutor(1, "beside")
 
     @cached_property
@@ -232,6 +235,6 @@ def _parameters(system: System) -> Parameters:
 
 
 def _settings(system: System) -> Settings:
-    weights = read_weights(system["tuned"], len(system["parts"])) if "tuned" in system else system.get("weights", ())
+    weights = read_weights(system["tuned"], system["parts"]) if "tuned" in system else system.get("weights", ())
     default = Settings()
     return Settings(system.get("k", default.k), system.get("normalization", default.normalization), tuple(weights))

@@ -10,7 +10,7 @@ exact. How far it can be from the product of the vectors is bounded by the lengt
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from cort.formats.embeddings import Shard, from_batch
-from cort.retrieval.products import IN_CACHE, QUERIES, SCORES_ON_GPU, rounding, vector_norms
-from cort.retrieval.topk import GROUP, Scores, sample_step
+from cort.retrieval.products import IN_CACHE, QUERIES, SCORES_ON_GPU, bound_errors, norms_of, vector_norms
+from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import as_tensor
 
 LARGEST = 127
@@ -33,8 +33,9 @@ QUERIES_ON_CPU = 16
 WORD = 16
 # On a GPU `_int_mm` wants more than 16 rows, and columns in multiples of 8.
 ROWS, COLUMNS = 32, 8
-# Smaller scales would be no numbers of single precision when two are multiplied.
-SMALLEST = 1e-18
+# The largest number that a scale is made for at least: the product of two scales, and a step of fine codes in it, then
+# have all digits of single precision. Rounding leaves shorter vectors as they are.
+SMALLEST = 1e-15
 # Fine codes count the halves that coarse ones leave, in as many steps.
 FINER = 2 * LARGEST
 # Without AMX oneDNN multiplies codes of queries that have a sign 400 times as slowly as such from 0, where this is 0.
@@ -61,7 +62,7 @@ def encode(vectors: Tensor, source: str, *, together: bool = False) -> Coded:
     largest = vectors.abs().amax(dim=1, keepdim=True)
     scale = (largest.amax() if together else largest).clamp(min=SMALLEST) / LARGEST
     codes = (vectors / scale).round_().clamp_(-LARGEST, LARGEST)
-    rests = torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1).norm(dim=1, keepdim=True)
+    rests = norms_of(torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1))
     # `_int_mm` writes nothing where the dimension is 1; and whole words are faster.
     padded = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
     return Coded(padded, scale, norms, rests)
@@ -72,7 +73,7 @@ def encode_finely(vectors: Tensor, source: str) -> Coded:
     coarse = encode(vectors, source)
     left = vectors - coarse.scale * coarse.codes[:, : vectors.shape[1]]
     codes = (left / (coarse.scale / FINER)).round_().clamp_(-LARGEST, LARGEST)
-    rests = left.sub_(codes * (coarse.scale / FINER)).norm(dim=1, keepdim=True)
+    rests = norms_of(left.sub_(codes * (coarse.scale / FINER)))
     fine = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
     return coarse._replace(codes=torch.cat([coarse.codes, fine]), rests=rests)
 
@@ -222,20 +223,21 @@ class Codes:
         self._longest = max(block.longest for _, block in self._blocks)
         self._rest = max(block.rest for _, block in self._blocks)
 
-    def ask(self, queries: Tensor) -> tuple[Tensor, Callable[[], Iterator[Scores]]]:
-        """Multiply queries, (queries, e), with a sample of the passages, (queries, sample), and then with all."""
+    def ask(self, queries: Tensor) -> FirstPass:
+        """Multiply queries, (queries, e), with a sample of the passages, and then with all."""
         asked = self._kind.encode_queries(queries, QUERIES)
-        return self._sample.products(asked), partial(self._scores, asked, self._margins(asked, queries.shape[1]))
+        margins = self._margins(asked, queries.shape[1])
+        return FirstPass(self._sample.products(asked), margins, partial(self._scores, asked))
 
-    def _scores(self, asked: Coded, margins: Tensor) -> Iterator[Scores]:
+    def _scores(self, asked: Coded) -> Iterator[Scores]:
         for first, values, units in self._kind.scores(self._blocks, asked):
-            yield Scores(first, values, units, margins)
+            yield Scores(first, values, units)
 
     def _margins(self, asked: Coded, dimension: int) -> Tensor:
         """Bound the error of scores, twice; (1, queries)."""
         longest, rest = self._longest, self._rest
         errors = asked.norms * rest + asked.rests * (longest + rest)  # (queries, 1)
-        margins: Tensor = 2 * (1.01 * errors + rounding(dimension + WORD) * asked.norms * longest).T
+        margins: Tensor = 2 * (1.01 * errors + bound_errors(asked.norms * longest, dimension + WORD)).T
         return margins
 
 

@@ -152,10 +152,10 @@ class _Part:
         :returns: their rows, and -1 where there are fewer; shape (queries, candidates).
         """
         count, slack = self._held.count, 1
-        sampled, multiply = self._held.ask(queries.to(self._device))
+        first = self._held.ask(queries.to(self._device))
         while True:
-            sieve = Sieve(guess(sampled, count, min(depth, count), slack), min(depth, count))
-            for scores in multiply():
+            sieve = Sieve(guess(first.sampled, count, min(depth, count), slack), first.margins, min(depth, count))
+            for scores in first.scores():
                 sieve.add(scores)
             found, right = sieve.left()
             if right:

@@ -243,6 +243,11 @@ def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: Token
     if not isinstance(index, faiss.IndexIVFPQ) or (index.d, index.ntotal, index.nlist) != shape:
         expected = f"an IVF-PQ index of {meta.tokens} vectors of {meta.dimension} dimensions in {meta.lists} lists"
         raise input_error(path, "another index", expected, FIX)
+    for number in range(index.nlist):
+        # As numbers without a sign, those below 0 are large.
+        rows = faiss.rev_swig_ptr(index.invlists.get_ids(number), index.get_list_size(number)).view(np.uint64)
+        if rows.max(initial=0) >= meta.passages:
+            raise input_error(path, f"the passage {rows.max()}", f"rows 0 to {meta.passages - 1}", FIX)
     return IvfPq(index, meta, opened)
 
 

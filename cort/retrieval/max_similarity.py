@@ -22,7 +22,8 @@ from torch import Tensor
 
 from cort.formats.token_embeddings import TokenBlock, TokenShard
 from cort.formats.vector_files import all_ids
-from cort.retrieval.products import vector_norms
+from cort.models.late_interaction import LOWEST
+from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
 from cort.retrieval.token_scores import ExactScores, QueryVectors
 from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
 from cort.retrieval.vectors import as_tensor
@@ -52,7 +53,7 @@ class TokenIndex:
         # Other settings multiply with fewer bits than the margin allows for.
         torch.set_float32_matmul_precision("highest")
         self._order = Alphabet(all_ids(passages))
-        self._distance, self._device = similarity == "l2", device
+        self._similarity, self._device = similarity, device
         stored = [(block, shard) for shard in passages for block in shard.blocks()]
         first = [0, *itertools.accumulate(len(block) for block, _ in stored)]
         self._first = np.array(first)
@@ -81,7 +82,7 @@ class TokenIndex:
         """
         if not len(self) or not queries:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-        asked = _Asked(queries, self._device, distance=self._distance)
+        asked = _Asked(queries, self._device, self._similarity)
         found = self._candidates(asked, depth)
         return [
             self._rank(query, rows[rows >= 0], depth, self.extent) for query, rows in zip(queries, found, strict=True)
@@ -93,7 +94,7 @@ class TokenIndex:
         :param extent: that of all vectors.
         """
         if len(rows) > depth:
-            rows = self._sifted(_Asked([query], "cpu", distance=self._distance), np.sort(rows), depth, extent)
+            rows = self._sifted(_Asked([query], "cpu", self._similarity), np.sort(rows), depth, extent)
         return self._rank(query, rows, depth, extent)
 
     @cached_property
@@ -108,11 +109,11 @@ class TokenIndex:
     def _candidates(self, asked: _Asked, depth: int) -> Rows:
         """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
         margins, one = asked.margins(self.extent.longest), torch.ones(1, len(asked), device=self._device)
-        sieve = Sieve(-math.inf * one, min(depth, len(self)))
+        sieve = Sieve(-math.inf * one, margins, min(depth, len(self)))
         for block in self._blocks:
             scores = torch.full((-(-len(block) // GROUP) * GROUP, len(asked)), -math.inf, device=self._device)
             block.score(asked, scores)
-            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one, margins))
+            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one))
         rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
@@ -135,7 +136,7 @@ class TokenIndex:
     def _rank(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
         """Score some rows exactly, rounded to single precision, and order them."""
         rows = np.sort(rows)
-        exact = ExactScores(query, extent.greatest, distance=self._distance)
+        exact = ExactScores(query, extent.greatest, self._similarity)
         scores = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), CANDIDATES_AT_ONCE):
             part = slice(start, start + CANDIDATES_AT_ONCE)
@@ -146,14 +147,16 @@ class TokenIndex:
 class _Asked:
     """Tokens of some queries, one after the other, in parts that are multiplied at once."""
 
-    def __init__(self, queries: Sequence[QueryVectors], device: str, *, distance: bool) -> None:
-        self.distance, self._count, self._device = distance, len(queries), device
+    def __init__(self, queries: Sequence[QueryVectors], device: str, similarity: str) -> None:
+        self.distance, self._count, self._device = similarity == "l2", len(queries), device
         self._most = max(len(query.weights) for query in queries)
         self._dimension = queries[0].vectors.shape[1]
         norms = [np.linalg.norm(query.vectors.astype(np.float64), axis=1) for query in queries]
         weighted = list(zip(norms, [query.weights for query in queries], strict=True))
         # Weighted sums, by query, of the 0th, 1st and 2nd power of the lengths; shape (3, queries).
         self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(3)])
+        #: scores of passages without tokens; shape (queries,)
+        self.lowest = self._tensor(LOWEST[similarity] * np.array([query.weights.sum() for query in queries]))
         #: of each query what its distances have more than its inner products; shape (queries,)
         self.constants = self._tensor(np.array([(w * n**2).sum() for n, w in weighted]))
         self.parts = list(self._parts(queries, device))
@@ -178,15 +181,15 @@ class _Asked:
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).
 
-        A product errs as in `exact._margins`; m weighted ones are summed, and the exact pass rounds the query's and
-        the passage's numbers by less than e + 8 of the same units in all.
+        A product errs as in `products.bound_errors`; m weighted ones are summed, and the exact pass rounds the query's
+        and the passage's numbers by less than e + 8 of the same units in all.
 
         :param longest: length of any vector of a passage.
         """
         zero, one, two = self._sums
         greatest = two + 2 * longest * one + longest**2 * zero if self.distance else longest * one
-        unit: float = 2.0**-24
-        return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * unit * greatest)[None]
+        errors = UNIT_ROUNDOFF * greatest + SMALLEST * (zero + 1)
+        return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * errors)[None]
 
     def _tensor(self, numbers: Double) -> Tensor:
         return torch.from_numpy(numbers.astype(np.float32)).to(self._device)
@@ -225,7 +228,7 @@ class _Block:
         for places in _by_count(counts, PRODUCTS_AT_ONCE[device.type] // most):
             count, where = int(counts[places[0]]), torch.from_numpy(places).to(device)
             if not count:
-                scores[where] = 0.0
+                scores[where] = asked.lowest
                 continue
             tokens = self._block.offsets[places][:, None] + np.arange(count)  # (passages, count)
             vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
@@ -262,8 +265,7 @@ def _scores_of_ragged(asked: _Asked, passages: Sequence[npt.NDArray[np.float16]]
     products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
     scores = (torch.segment_reduce(products, "max", lengths=counts, axis=0) @ weights)[:, 0]
     scores = scores - asked.constants if asked.distance else scores
-    # A passage without tokens has the score 0.
-    return scores.where(counts > 0, 0.0)
+    return scores.where(counts > 0, asked.lowest)
 
 
 def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:

@@ -83,6 +83,19 @@ class BM25Options(JavaOptions):
     depth: int = optional(1000, "results per query", "N")
 
 
+def refuse_without_effect(options: Any, why: str, *names: str) -> None:
+    """Refuse options that were given though they have no effect; `why` says beside, or without, which other one.
+
+    :raises InputError: names the first one that has not its default.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        if (value := getattr(options, name)) != defaults[name]:
+            values = value if isinstance(value, tuple) else (value,)
+            found = " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in values)
+            raise input_error(f"--{name}", f"{found} {why}", "no value, as it has no effect", "leave it out")
+
+
 def check_positive(options: Any, *names: str) -> None:
     """Refuse options below 1.
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from cort.retrieval.topk import FEW, GROUP, Scores, sample_step
+from cort.retrieval.topk import FEW, GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import Block, Vectors, as_tensor
 from cort.system.errors import input_error
 
@@ -26,6 +26,8 @@ ROWS_ON_GPU = 1 << 19
 # Products of longer vectors could exceed single precision.
 LONGEST = 1e18
 UNIT_ROUNDOFF = 2.0**-24
+# Smaller numbers lose digits in single precision or are taken as 0, terms of a sum as well as the sum of some.
+SMALLEST = 2.0**-125
 # The source of queries, in messages.
 QUERIES = "the queries' embeddings"
 
@@ -44,19 +46,24 @@ class Products:
         self.count = sum(len(vectors) for vectors in self._arrays)
         self._step = sample_step(self.count)
         self._sample: Tensor | None = None
-        self._longest: dict[int, float] = {}
 
-    def ask(self, queries: Tensor) -> tuple[Tensor, Callable[[], Iterator[Scores]]]:
-        """Multiply queries, (queries, e), with a sample of the passages, (queries, sample), and then with all."""
+    @cached_property
+    def _longest(self) -> float:
+        parts = (vectors.to(self._device, torch.float32) for _, vectors in self._blocks)
+        return max(float(vector_norms(vectors, self._source).max()) for vectors in parts)
+
+    def ask(self, queries: Tensor) -> FirstPass:
+        """Multiply queries, (queries, e), with a sample of the passages, and then with all."""
         if self._sample is None:
             parts = [vectors[-first % self._step :: self._step].float() for first, vectors in self._blocks]
             self._sample = torch.cat(parts).to(self._device)
-        return queries @ self._sample.T, partial(self._scores, queries)
+        products = vector_norms(queries, QUERIES) * self._longest  # (queries, 1)
+        margins = 2 * bound_errors(products, queries.shape[1]).T
+        return FirstPass(queries @ self._sample.T, margins, partial(self._scores, queries))
 
     def _scores(self, queries: Tensor) -> Iterator[Scores]:
         """Multiply with all passages; room for scores is used again."""
-        norms = vector_norms(queries, QUERIES).T  # (1, queries)
-        units = torch.ones_like(norms)
+        units = torch.ones(1, len(queries), device=self._device)
         few = self._device == "cpu" and len(queries) <= FEW
         on_cpu = SCORES_AT_ONCE if few else IN_CACHE
         at_once = on_cpu if self._device == "cpu" else SCORES_ON_GPU
@@ -65,18 +72,13 @@ class Products:
             scores = self._room(-(-count // GROUP) * GROUP, len(queries))
             scores[count:] = -math.inf
             self._multiply(queries, batch, scores, few=few)
-            longest = max(self._longest[number] for number in batch)
-            values = scores.view(GROUP, -1, len(queries))
-            yield Scores(self._blocks[batch.start][0], values, units, _margins(norms, longest, queries.shape[1]))
+            yield Scores(self._blocks[batch.start][0], scores.view(GROUP, -1, len(queries)), units)
 
     def _multiply(self, queries: Tensor, batch: range, scores: Tensor, *, few: bool) -> None:
         """Write the products of some blocks with queries of shape (queries, e) to scores of shape (rows, queries)."""
         start = 0
         for number in batch:
             vectors = self._blocks[number][1]
-            if number not in self._longest:
-                norms = vector_norms(vectors.to(self._device, torch.float32), self._source)
-                self._longest[number] = float(norms.max())
             if not few:
                 part = scores[start : start + len(vectors)]  # (rows, queries)
                 torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
@@ -120,23 +122,24 @@ class Few:
                 done.result()
 
 
-def rounding(dimension: int) -> float:
-    """Bound the error of an inner product in single precision, as a share of the product of the lengths.
+def bound_errors(products: Tensor, dimension: int) -> Tensor:
+    """Bound the errors of inner products in single precision by the products of the vectors' lengths.
 
-    With e terms it is below e u / (1 - e u), u = 2^-24, in whatever order they are summed; 8 more and 1 % cover the
-    rounding of exact scores and of the lengths.
+    With e terms they are below e u / (1 - e u) of these, u = 2^-24, in whatever order the terms are summed; 8 more and
+    1 % cover the rounding of exact scores and of the lengths. What is too small for single precision comes on top.
     """
-    return 1.01 * (dimension + 8) * UNIT_ROUNDOFF
+    return 1.01 * (dimension + 8) * (products * UNIT_ROUNDOFF + SMALLEST)
 
 
-def _margins(norms: Tensor, longest: float, dimension: int) -> Tensor:
-    margins: Tensor = 2 * rounding(dimension) * longest * norms  # (1, queries)
-    return margins
+def norms_of(vectors: Tensor) -> Tensor:
+    """Return the lengths of vectors, (rows, 1), and not less where the squares are too small for single precision."""
+    norms: Tensor = vectors.norm(dim=1, keepdim=True) + math.sqrt(vectors.shape[1] * SMALLEST)
+    return norms
 
 
 def vector_norms(vectors: Tensor, source: str) -> Tensor:
     """Return the lengths of vectors, (rows, 1); refuse such as are not finite, or too long."""
-    norms: Tensor = vectors.norm(dim=1, keepdim=True)
+    norms = norms_of(vectors)
     if not bool((norms < LONGEST).all()):
         found = "a vector with numbers that are not finite"
         raise input_error(source, found, f"finite numbers, length below {LONGEST:g}", "train or encode again")

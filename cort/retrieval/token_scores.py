@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cort.models.late_interaction import TokenVectors
+from cort.models.late_interaction import LOWEST, TokenVectors
 
 Vectors = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
@@ -44,18 +44,19 @@ class ExactScores:
     :param greatest: number in any vector of all passages.
     """
 
-    def __init__(self, query: QueryVectors, greatest: float, *, distance: bool) -> None:
+    def __init__(self, query: QueryVectors, greatest: float, similarity: str) -> None:
         vectors = query.vectors.astype(np.float64)
         sums = float(np.abs(vectors).sum(1).max(initial=0))
         # Half precision has no number between two that are 2^-24 apart: those up to 1 need no rounding.
         self._exponent = math.frexp(greatest)[1]
         self._vectors = _round(vectors, math.frexp(sums)[1] - QUERY_BITS)
-        self._weights, self._distance = query.weights.astype(np.float64), distance
+        self._weights, self._distance = query.weights.astype(np.float64), similarity == "l2"
+        self._lowest = LOWEST[similarity] * self._weights.sum()
 
     def scores(self, passages: Sequence[npt.NDArray[np.float16]]) -> Double:
         """Score passages by the vectors of their tokens."""
         counts = np.array([len(one) for one in passages])
-        scores = np.zeros(len(passages))
+        scores = np.full(len(passages), self._lowest)
         if not counts.any() or not len(self._weights):
             return scores
         vectors = np.concatenate(passages).astype(np.float64)

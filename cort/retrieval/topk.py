@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,14 +60,23 @@ class Scores(NamedTuple):
     """Scores of consecutive passages, from row `first` on, for all queries.
 
     `values` has the shape (group size, groups, queries), numbered along the first two; what fills the last group is the
-    smallest number there is. `units`, (1, queries), is what 1 of them counts, above 0; `margins`, (1, queries), twice
-    the largest error of a score.
+    smallest number there is. `units`, (1, queries), is what 1 of them counts, above 0.
     """
 
     first: int
     values: Tensor
     units: Tensor
+
+
+class FirstPass(NamedTuple):
+    """Scores of a sample of passages, (queries, sample), and of all: how to compute them, in batches.
+
+    `margins`, (1, queries), are twice the largest error of any score: one compared with another may be of any batch.
+    """
+
+    sampled: Tensor
     margins: Tensor
+    scores: Callable[[], Iterator[Scores]]
 
 
 def sample_step(count: int) -> int:
@@ -92,11 +102,11 @@ def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
 class Sieve:
     """Candidates for the first `depth` results of some queries, if that many scores reach the guessed ones."""
 
-    def __init__(self, guessed: Tensor, depth: int) -> None:
-        """Take scores of shape (1, queries), -inf where there is no guess."""
-        self._guessed, self._depth = guessed, depth
-        # Scores that `depth` passages reach if the guess is right, and the largest margins so far; (1, queries).
-        self._reached, self._margins = guessed, torch.zeros_like(guessed)
+    def __init__(self, guessed: Tensor, margins: Tensor, depth: int) -> None:
+        """Take scores of shape (1, queries), -inf where there is no guess, and the margins of a `FirstPass`."""
+        self._guessed, self._margins, self._depth = guessed, margins, depth
+        # Scores that `depth` passages reach if the guess is right; (1, queries).
+        self._reached = guessed
         # Queries, rows and scores of candidates, how many, and when to look which are left.
         self._found: list[tuple[Tensor, Tensor, Tensor]] = []
         self._count, self._sift_at = 0, SIFTED_AT * depth * guessed.shape[1]
@@ -105,7 +115,7 @@ class Sieve:
         """Keep the scores that may be among the best."""
         values, units = scores.values, scores.units
         groups = values.shape[1]
-        limits = (self._reached - scores.margins) / units  # (1, queries)
+        limits = (self._reached - self._margins) / units  # (1, queries)
         highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # laid out as the values are, or it is slow
         chosen, queries = (highest >= limits).nonzero().unbind(1)
         members = values[:, chosen, queries]  # (group size, chosen groups)
@@ -114,7 +124,6 @@ class Sieve:
         query = queries[which]
         rows = scores.first + place * groups + chosen[which]
         self._found.append((query, rows, members[place, which] * units[0, query]))
-        self._margins = torch.maximum(self._margins, scores.margins)
         self._count += len(query)
         if self._count > self._sift_at:
             self._sift()

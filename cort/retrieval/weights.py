@@ -56,18 +56,24 @@ class TunedWeights:
             raise node["weights"].complain(f"{list(weights)}", f"{len(self.parts)} numbers from 0 whose sum is 1")
 
 
-def read_weights(path: str | Path, parts: int) -> Weights:
-    """Read the weights that were chosen for so many parts."""
-    found: TunedWeights = read_artifact(path, TunedWeights)
-    if len(found.weights) != parts:
-        raise Node(path, None, "weights").complain(f"{len(found.weights)} weights", f"{parts}, one per part")
-    return found.weights
+def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
+    """Read the weights that were chosen for some parts, by name and in order; None is a part of any name."""
+    tuned: TunedWeights = read_artifact(path, TunedWeights)
+    pairs = zip(parts, tuned.parts, strict=False)
+    if len(parts) != len(tuned.parts) or any(name not in (own, None) for name, own in pairs):
+        found, expected = (", ".join(name or "any" for name in names) for names in (tuned.parts, parts))
+        fix = "tune weights for these, in this order"
+        raise input_error(path, f"weights of {found}", f"those of {expected}", fix)
+    return tuned.weights
 
 
-def weight_of(weight: float, tuned: str | Path | None) -> float:
-    """Give the weight of a re-ranker: that which was chosen, if a file has it, else this one."""
+def weight_of(weight: float, tuned: str | Path | None, candidates: str) -> float:
+    """Give the weight of a re-ranker: that which was chosen, if a file has it, else this one.
+
+    :param candidates: name of the system that is re-ranked.
+    """
     if tuned:
-        return read_weights(tuned, 2)[1]
+        return read_weights(tuned, (candidates, None))[1]
     if not 0 <= weight <= 1:
         raise input_error("--weight", f"{weight:g}", "a number from 0 to 1", "fix it")
     return weight

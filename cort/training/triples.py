@@ -34,12 +34,20 @@ Objective: TypeAlias = Callable[["Batch"], Tensor]
 
 
 def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
-    """Look up queries, positives and negatives, shape (3, triples); refuse unknown ids and empty tables."""
+    """Look up queries, positives and negatives, shape (3, triples).
+
+    :raises InputError: unknown ids, a passage as positive and negative, an empty table.
+    """
     table = tables.read_table(path, tables.TRIPLES)
     if not table.num_rows:
         raise input_error(path, "no triples", "at least one", "sample them again")
     caches = {"query_id": queries, "positive": passages, "negative": passages}
-    return np.stack([cache.rows_of(table[name], path) for name, cache in caches.items()])
+    rows = np.stack([cache.rows_of(table[name], path) for name, cache in caches.items()])
+    same = np.flatnonzero(rows[1] == rows[2])
+    if same.size:
+        found = f"the passage {shorten(table['positive'][same[0]].as_py())} as positive and negative"
+        raise input_error(path, found, "two passages", "remove the row", int(same[0]) + 1)
+    return rows
 
 
 class KnownPairs:

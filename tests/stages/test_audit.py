@@ -191,11 +191,11 @@ def made(index="onng", parameter="epsilon", model="m", recalls=None):
     return Audit("e", exact, index, model, parameter, COUNT, QUERIES, searches, "dev")
 
 
-def chosen(folder, tmp_path, one, wanted):
+def chosen(folder, tmp_path, one, wanted, *more):
     write_artifact(tmp_path / "audit.json", one)
     options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow")]
     options += ["--depth", "20", "--tag", "t", "--audit", str(tmp_path / "audit.json"), "--recall", str(wanted)]
-    return retrieve_graph.main([*options, "--output", str(tmp_path / "run.trec")])
+    return retrieve_graph.main([*options, "--output", str(tmp_path / "run.trec"), *more])
 
 
 def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(folder, tmp_path, capsys):
@@ -229,6 +229,15 @@ def test_audits_of_something_else_are_refused(folder, tmp_path, capsys):
     ):
         assert chosen(folder, tmp_path, one, wanted) == 1
         assert complaint in capsys.readouterr().err
+
+
+def test_a_width_beside_an_audit_and_a_recall_without_one_are_refused(folder, tmp_path, capsys):
+    assert chosen(folder, tmp_path, made(), 0.5, "--width", "0.1") == 1
+    line = "--width: found 0.1 beside --audit, expected no value, as it has no effect; leave it out"
+    assert line in capsys.readouterr().err
+    options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow"), "--tag", "t"]
+    assert retrieve_graph.main([*options, "--recall", "0.5", "--output", str(tmp_path / "run.trec")]) == 1
+    assert "--recall: found 0.5 without --audit, expected no value" in capsys.readouterr().err
 
 
 # The report.

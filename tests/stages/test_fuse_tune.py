@@ -139,3 +139,29 @@ def test_weights_that_are_none_are_refused(files, capsys, weights, complaint):
     assert fuse.main([*options, "--output", str(files["folder"] / "out" / "x.trec")]) == 1
     assert complaint in capsys.readouterr().err
     assert not (files["folder"] / "out").exists()
+
+
+def test_weights_of_other_systems_are_refused(files, complaint):
+    status, weights = tune(files, files["a"], files["b"])
+    assert status == 0
+    output = files["folder"] / "x.trec"
+    options = ["--tuned", str(weights), "--tag", "x", "--output", str(output)]
+    merged = [*options, "--method", "linear", "--runs", files["b"], files["a"]]
+    line = f"{weights}: found weights of a, b, expected those of b, a; "
+    assert complaint(fuse.main, merged, output).startswith(line)
+    scores = str(files["folder"] / "scores.parquet")
+    reranked = [*options, "--candidates", files["b"], "--scores", scores, "--depth", "5"]
+    assert f"{weights}: found weights of a, b, expected those of b, any; " in complaint(rerank.main, reranked, output)
+    # What has no effect is refused, too.
+    runs = ["--runs", files["a"], files["b"], *options[2:]]
+    for more, expected in (
+        (["--method", "linear", *options[:2], "--weights", "1", "2"], "--weights: found 1 2 beside --tuned"),
+        (["--method", "linear", "--k", "9"], "--k: found 9 with --method linear"),
+        (["--method", "rrf", "--weights", "1", "2"], "--weights: found 1 2 with --method rrf"),
+        (["--normalization", "z-score"], "--normalization: found z-score with --method interleave"),
+        (["--method", "rrf", *options[:2]], f"--tuned: found {weights} with --method rrf"),
+    ):
+        line = complaint(fuse.main, [*runs, *more], output)
+        assert line == f"{expected}, expected no value, as it has no effect; leave it out"
+    line = complaint(rerank.main, [*reranked, "--weight", "0.5"], output)
+    assert line.startswith("--weight: found 0.5 beside --tuned, expected no value")

@@ -106,12 +106,14 @@ def test_limit_takes_the_first_lines_and_sample_draws_of_these(files):
 
 
 @pytest.mark.parametrize("of_texts", [False, True], ids=["ids", "texts"])
-def test_what_is_not_known_is_dropped_and_counted_if_wanted(files, of_texts):
+def test_what_is_not_known_or_of_one_passage_is_dropped_and_counted(files, of_texts):
     given = [*LINES, ("q9", "d9", "d8"), ("q1", "d8", "d1"), ("q1", "d1", "d8"), ("q1", "d8", "d8"), ("q1", "d1", "d1")]
     if of_texts:
         given = [tuple((QUERIES | PASSAGES).get(one, f"a new {one}") for one in line) for line in given]
     assert run(files, given, unknown_ids="drop", shuffle=False) == 0
-    assert len(read(files)) == 6
+    assert [row[1:4] for row in read(files)] == [
+        tuple(BY_TEXT.get(one, one) if of_texts else one for one in line) for line in LINES
+    ]
     counts = counts_of(files)
     assert counts["triples read"] == 10
     assert {name: counts[f"dropped: unknown {name}"] for name in ("query", "positive", "negative")} == {
@@ -119,8 +121,8 @@ def test_what_is_not_known_is_dropped_and_counted_if_wanted(files, of_texts):
         "positive": 2,
         "negative": 1,
     }
-    assert counts["triples kept"] == 6
-    assert counts["kept, though positive and negative are one passage"] == 1
+    assert counts["triples kept"] == 5
+    assert counts["dropped: positive and negative are one passage"] == 1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
@@ -173,5 +175,5 @@ def test_no_epochs_are_refused(files, capsys):
 
 
 def test_a_file_of_another_collection_is_refused(files, capsys):
-    assert run(files, [("1", "2", "3")], unknown_ids="drop") == 1
+    assert run(files, [("1", "2", "3")], unknown_ids="drop") == run(files, [("q1", "d1", "d1")]) == 1
     assert "found none of 1 triples of known ids" in capsys.readouterr().err

@@ -172,6 +172,32 @@ def test_vectors_of_any_length(tmp_path, generator):
     check(tmp_path, names("q", 9), 1000 * random_unit(generator, 9, 24), names("d", 200), vectors, 15)
 
 
+@pytest.mark.parametrize(("order", "batch"), [(-1, 5), (-1, 60), (1, 9), (0, 1)])
+def test_scores_that_cancel_out_among_lengths_of_eight_decades(tmp_path, generator, monkeypatch, batch, order):
+    monkeypatch.setattr(topk, "FEWEST", 40)
+    scores_at_once(monkeypatch, 50)
+    # Sums are exact in double precision; in single precision those of long vectors come out too large, or as nothing.
+    large = generator.integers(1, 8, (240, 8)) * 2.0 ** generator.integers(0, 27, (240, 1))
+    vectors = np.concatenate([large, generator.integers(4, 8, (240, 16)), -large], axis=1).astype(np.float32)
+    if order:
+        vectors = vectors[np.argsort(order * np.linalg.norm(vectors, axis=1))]
+    vectors[100] = vectors[101]
+    queries = np.concatenate([np.ones((9, 32)), generator.integers(-1, 2, (9, 32)), np.zeros((1, 32))])
+    for depth in (1, 20, 10**6):
+        check(tmp_path, names("q", 19), queries.astype(np.float32), names("d", 240), vectors, depth, batch=batch)
+
+
+@pytest.mark.parametrize("powers", [(-100, -40), (-80, -60), (-149, -116), (-149, 0)])
+def test_vectors_of_next_to_no_length(tmp_path, generator, powers):
+    def make(count, powers=powers):
+        return (generator.integers(-9, 10, (count, 24)) * 2.0 ** generator.integers(*powers, (count, 1))).astype("f4")
+
+    vectors, queries = make(300), np.concatenate([make(10), make(5, (0, 1)), make(5, (50, 51))])
+    vectors[7] = 0
+    for depth in (1, 15, 400):
+        check(tmp_path, names("q", 20), queries, names("d", 300), vectors, depth)
+
+
 def test_half_precision_shards(tmp_path, generator):
     vectors = random_unit(generator, 200, 24).astype(np.float16)
     queries = random_unit(generator, 9, 24).astype(np.float16)

@@ -137,9 +137,11 @@ def test_probes_are_chosen_by_the_audit(model, caches, world, folder, tmp_path, 
         other = tmp_path / "other.trec"
         assert retrieve_ivfpq.main(options(model, caches, folder, other, width=width, candidates=10**6)) == 0
         assert output.read_bytes() == other.read_bytes()
+    output.unlink()
+    line = complaint(retrieve_ivfpq.main, options(model, caches, folder, output, audit=audit, width=2), output)
+    assert line == "--width: found 2 beside --audit, expected no value, as it has no effect; leave it out"
     narrow = read_artifact(audit, Audit)
     write_artifact(audit, Audit(**{**vars(narrow), "searches": narrow.searches[:2]}))
-    output.unlink()
     line = complaint(retrieve_ivfpq.main, options(model, caches, folder, output, audit=audit, recall=1), output)
     assert "add larger values to audit.probes or ask for less" in line
 

@@ -13,6 +13,7 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.encoder import Texts, load_encoder, texts_of
 from cort.models.transformer import forward_by_length
+from cort.system.errors import shorten
 from cort.training import triples as training_triples
 from cort.training.losses import batch_triplet_loss, multilabel_margin_loss
 from cort.training.settings import ObjectiveSettings
@@ -285,6 +286,18 @@ def test_an_empty_table_is_refused(options, tmp_path, complaint, name):
     tables.write_table(path, tables.TRIPLES.empty_table())
     line = complaint(train.main, options(**{name: path}), tmp_path / "curve.csv")
     assert line == f"{path}: found no triples, expected at least one; sample them again"
+
+
+def test_a_triple_of_one_passage_is_refused(options, examples, tmp_path, complaint):
+    path = examples / "triples.train.parquet"
+    table = tables.read_table(path, tables.TRIPLES)
+    column = pa.array([*table["negative"].to_pylist()[:2], *table["positive"].to_pylist()[2:]])
+    same = tmp_path / "triples.parquet"
+    tables.write_table(same, table.set_column(table.schema.get_field_index("negative"), "negative", column))
+    line = complaint(train.main, options(triples=same), tmp_path / "curve.csv")
+    doc_id = shorten(column[2].as_py())
+    expected = f"row 3: found the passage {doc_id} as positive and negative, expected two passages; remove the row"
+    assert line == f"{same}: {expected}"
 
 
 def test_tokens_of_another_tokenizer_are_refused(options, tmp_path, lm, complaint):

@@ -220,9 +220,8 @@ def test_rankings_are_merged_as_the_system_says(tmp_path):
     searcher.close()
 
 
-def tuned(path, *weights):
+def tuned(path, parts, *weights):
     """Write weights as `fuse_tune` does."""
-    parts = [f"part {number}" for number in range(len(weights))]
     write_artifact(path, TunedWeights("RR@10", 1, 5, parts, weights, 0.5, 0.5, [Point(weights, 0.5)]))
     return path
 
@@ -231,7 +230,7 @@ def test_scores_are_weighed_over_as_many_results_as_in_the_runs(tmp_path):
     linear = {"kind": "linear", "parts": ["dense", "bm25"], "normalization": "min-max"}
     systems = SYSTEMS | {
         "given": linear | {"weights": [0.6, 0.4]},
-        "tuned": linear | {"tuned": tuned(tmp_path / "weights.json", 0.6, 0.4)},
+        "tuned": linear | {"tuned": tuned(tmp_path / "weights.json", ["dense", "bm25"], 0.6, 0.4)},
     }
     slow = Slow()
     searcher = slow.searcher(manifest_with(tmp_path, systems), ["given", "tuned"])
@@ -249,7 +248,7 @@ def test_a_re_ranker_is_weighed_against_its_candidates(tmp_path):
     systems = SYSTEMS | {
         "unmoved": reranked | {"weight": 0},
         "light": reranked | {"weight": 0.25},
-        "heavy": reranked | {"tuned": tuned(tmp_path / "weights.json", 0.25, 0.75)},
+        "heavy": reranked | {"tuned": tuned(tmp_path / "weights.json", ["dense", "cross"], 0.25, 0.75)},
     }
     searcher = Slow().searcher(manifest_with(tmp_path, systems), ["unmoved", "light", "heavy"])
     # The re-ranker turns the order of the first three round.

@@ -83,6 +83,11 @@ def test_best_matches_add_up_to_the_score_of_late_interaction(reranker_of, world
     if settings.get("fill_queries"):
         assert len(matches) == reranker.model.settings.query_length
         assert matches[-1][0] == "[MASK]"
+    # A passage without tokens that count.
+    reranker.model.punctuation = torch.arange(10**5)
+    matches = best_matches(reranker, reranker.pairs("ba"), 0)
+    assert sum(one.similarity * one.weight for one in matches) == pytest.approx(reranker.score("ba", [0])[0])
+    assert {one.match for one in matches} == {""}
 
 
 @pytest.mark.parametrize("settings", [{"kind": "knrm"}, {"kind": "conv_knrm", "filters": 6}])

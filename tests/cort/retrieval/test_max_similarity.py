@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
+from cort.models.late_interaction import LOWEST
 from cort.retrieval import max_similarity
 from cort.retrieval.max_similarity import TokenIndex
 from cort.retrieval.token_scores import ExactScores, QueryVectors
@@ -64,7 +65,7 @@ def similarity_of(query, passage, kind):
 def score_alone(query, passage, kind):
     """The sum over tokens of the query of its weight times its best match."""
     tokens, others = query.vectors.astype(float).tolist(), passage.astype(float).tolist()
-    best = [max(similarity_of(token, other, kind) for other in others) if others else 0.0 for token in tokens]
+    best = [max(similarity_of(token, other, kind) for other in others) if others else LOWEST[kind] for token in tokens]
     return sum(weight * one for weight, one in zip(query.weights.tolist(), best, strict=True))
 
 
@@ -92,6 +93,21 @@ def test_the_scores_are_those_of_a_triple_loop(tmp_path, generator, kind, scale)
             assert order == sorted(order)
 
 
+@pytest.mark.parametrize("kind", ["cosine", "dot", "l2"])
+def test_passages_without_tokens_rank_last(tmp_path, generator, kind):
+    queries = make_queries(generator)
+    # The opposite of all tokens of a query is as bad as can be.
+    passages = [*make_passages(generator), *(-unit(query.vectors[:1]).astype(np.float16) for query in queries)]
+    ids = names(len(passages))
+    empty = {one for one, passage in zip(ids, passages, strict=True) if not len(passage)}
+    index = TokenIndex(write(tmp_path, passages, ids), kind)
+    for query, (scores, places) in zip(queries, index.search(queries, 97), strict=True):
+        assert set(index.ids(places)[-len(empty) :]) == empty
+        assert scores[-len(empty)] < scores[-len(empty) - 1]
+        others = index.best_of(query, np.arange(97), 90, index.extent)
+        assert [one.tolist() for one in others] == [scores[:90].tolist(), places[:90].tolist()]
+
+
 def test_passages_of_equal_vectors_have_equal_scores(tmp_path, generator):
     passages, queries = make_passages(generator, scale=77), make_queries(generator)
     ids = names(len(passages))
@@ -100,6 +116,16 @@ def test_passages_of_equal_vectors_have_equal_scores(tmp_path, generator):
         found = dict(zip(index.ids(places), scores.tolist(), strict=True))
         for number in range(4, 90, 5):
             assert found[ids[number]] == found[ids[number - 1]]
+
+
+def test_queries_of_next_to_no_length(tmp_path, generator):
+    passages = [np.ldexp(one, generator.integers(-14, 0)).astype(np.float16) for one in make_passages(generator)]
+    index = TokenIndex(write(tmp_path, passages, names(90)), "dot")
+    queries = make_queries(generator, 300)
+    queries = [QueryVectors(np.ldexp(one.vectors, generator.integers(-149, -120)), one.weights) for one in queries]
+    for query, (scores, places) in zip(queries, index.search(queries, 90), strict=True):
+        for found in (index.search([query], 5)[0], index.best_of(query, np.arange(90), 5, index.extent)):
+            assert [one.tolist() for one in found] == [scores[:5].tolist(), places[:5].tolist()]
 
 
 def results(index, queries, depth=15):

@@ -80,12 +80,15 @@ def test_the_grid_is_measured_on_rankings_by_score_then_id():
     assert measure_grid(cases, {"1": {"z": 1}}, grid, "RR", 1, 10).tolist() == [[1 / 4]] * 3
 
 
-def test_weights_of_another_number_of_parts_are_refused(tmp_path):
+def test_weights_of_other_parts_are_refused(tmp_path):
     path = tmp_path / "weights.json"
     write_artifact(path, TunedWeights("RR@10", 1, 3, ["a", "b"], (0.25, 0.75), 0.5, 0.5, [Point((0.25, 0.75), 0.5)]))
-    assert read_weights(path, 2) == (0.25, 0.75)
-    with pytest.raises(InputError, match=r"weights.json: found 2 weights at weights, expected 3, one per part"):
-        read_weights(path, 3)
+    for parts in (["a", "b"], ["a", None]):
+        assert read_weights(path, parts) == (0.25, 0.75)
+    for parts in (["a", "b", "c"], ["a"], ["b", "a"], ["c", None]):
+        expected = ", ".join(name or "any" for name in parts)
+        with pytest.raises(InputError, match=rf"weights.json: found weights of a, b, expected those of {expected};"):
+            read_weights(path, parts)
     path.write_text(path.read_text().replace("0.75", "0.5", 1))
     with pytest.raises(InputError, match=r"weights.json: found \[0.25, 0.5\] at weights, expected 2 numbers from 0"):
-        read_weights(path, 2)
+        read_weights(path, ["a", "b"])
