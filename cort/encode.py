@@ -27,6 +27,7 @@ from cort.formats.embeddings import Storage, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
+from cort.models.truncation import log_truncation
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
@@ -87,6 +88,7 @@ def stage(options: Options) -> None:
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     texts = texts_of(tokens, template, encoder.settings, options.kind)
+    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - template.extra)
     blocks = shard_blocks(len(tokens), options.shard, BLOCK)
     count = sum(end - start for start, end in blocks)
     with lease() as leased:

@@ -26,6 +26,7 @@ from cort.formats.token_embeddings import to_batch, write_token_shard
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
+from cort.models.truncation import log_truncation
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
@@ -85,6 +86,7 @@ def stage(options: Options) -> None:
     model, template = load_token_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     texts = model.texts(tokens, template, PASSAGE)
+    log_truncation(log, options.tokens, tokens.lengths, model.settings.max_length - template.extra)
     blocks = shard_blocks(len(tokens), options.shard, BLOCK)
     count = sum(end - start for start, end in blocks)
     with lease() as leased:

@@ -25,6 +25,7 @@ from cort.formats.runs import write_run
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
+from cort.models.truncation import log_truncation
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graphs import TOKEN_INDEXES
 from cort.retrieval.options import IvfPqOptions, RunOptions, check_positive, refuse_without_effect
@@ -72,6 +73,7 @@ def stage(options: Options) -> None:
         width = audited_width(options.audit, options.kind, origin.model, options.recall)
     (probes,) = KIND.check("--width", [width], options.depth)
     queries = Tokens(options.queries, fingerprint(options.model))
+    log_truncation(log, options.queries, queries.lengths, model.settings.query_length - template.extra)
     search = IvfPqSearch(index, int(probes), options.candidates, options.threads)
     with lease() as leased:
         device = choose_device(options.threads, leased)

@@ -22,6 +22,7 @@ from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
+from cort.models.truncation import log_truncation
 from cort.retrieval.options import RunOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease
@@ -53,6 +54,7 @@ def stage(options: Options) -> None:
     model, template = load_token_encoder(options.model)
     shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
     queries = Tokens(options.queries, fingerprint(options.model))
+    log_truncation(log, options.queries, queries.lengths, model.settings.query_length - template.extra)
     with lease() as leased:
         device = choose_device(options.threads, leased)
         model.place(device, options.precision)

@@ -26,6 +26,7 @@ from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
+from cort.models.truncation import log_truncation, passage_limit, query_limit
 from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.devices import lease
@@ -78,6 +79,10 @@ def make_scorer(
 
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
+    settings, template, lengths = pairs.settings, pairs.template, pairs.queries.lengths
+    log_truncation(log, "queries", lengths[np.unique(queries)], query_limit(settings, template))
+    limit = passage_limit(settings, template, lengths[queries])
+    log_truncation(log, "passages of the pairs", pairs.passages.lengths[passages], limit)
 
     def score_block(start: int) -> pa.RecordBatch:
         part = slice(start, start + BLOCK)

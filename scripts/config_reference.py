@@ -42,13 +42,21 @@ def render(schema: Schema) -> str:
 
 def _recipes(section: str, schema: Schema) -> str:
     """Write a table of what each recipe sets."""
-    models = {name: with_recipes({section: {"x": {"recipe": name}}})[section]["x"] for name in load_recipes()}
-    values = [with_defaults(model, schema) for model in models.values()]
+    columns = [(name, False) for name in load_recipes()] + [(name, True) for name in load_recipes(random=True)]
+    values = [_of_recipe(section, name, schema, random=random) for name, random in columns]
     rows = [
         (f"`{path}`", *(f"`{_json(value_at(model, path))}`" for model in values)) for path in keys_of_recipes(section)
     ]
-    heads = ["Key", *(f"`recipe: {name}`" for name in models)]
+    heads = ["Key", *(f"`recipe: {name}`{', random weights' if random else ''}" for name, random in columns)]
     return "\n".join(["", *markdown(heads, rows, "---"), ""])
+
+
+def _of_recipe(section: str, name: str, schema: Schema, *, random: bool) -> Schema:
+    """Give a model, pretrained without projection or of random weights, the values of a recipe and the defaults."""
+    model = {"recipe": name} | ({"base_model": "x"} if random else {"projection": False})
+    config = {section: {"x": model}, "base_models": {"x": {"architecture": {}}}}
+    filled: Schema = with_defaults(with_recipes(config)[section]["x"], schema)
+    return filled
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:

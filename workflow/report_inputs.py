@@ -19,7 +19,16 @@ from workflow.experiment.config import (
     splits_of,
     tuned_systems,
 )
-from workflow.experiment.models import LEARNERS, indexes_of, named_models, shown_trainings, systems_with, trainings
+from workflow.experiment.models import (
+    LEARNERS,
+    indexes_of,
+    named_models,
+    own_models,
+    shown_trainings,
+    systems_with,
+    trainings,
+    used_models,
+)
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -100,6 +109,25 @@ def of_trainings(config: Config, path: str) -> dict[str, str]:
         title: paths.at(path, config, section=section, model=name)
         for (section, name), title in shown_trainings(config).items()
     }
+
+
+def models(config: Config) -> dict[str, str]:
+    """Return the weights of each encoder and re-ranker that some system needs, by the name it has in reports."""
+    used = {(section, name) for section in LEARNERS for name in used_models(config, section)}
+    return {title: weights(config, *model) for title, model in named_models(config).items() if model in used}
+
+
+def read_texts(config: Config) -> dict[str, dict[str, str]]:
+    """Return the token caches that these models read, of the passages and of the queries of evaluated splits."""
+    found: dict[str, dict[str, str]] = {}
+    for title in models(config):
+        section, name = named_models(config)[title]
+        own = [one for one, system in config["systems"].items() if (section, name) in own_models(config, system)]
+        splits = [split for split in evaluated_splits(config) if any(split in splits_of(config, one) for one in own)]
+        base_model = config[section][name]["base_model"]
+        texts = ["passages", *(f"queries.{split}" for split in splits)]
+        found[title] = {text: paths.at(paths.TOKENS, config, base_model=base_model, text=text) for text in texts}
+    return found
 
 
 def filters(config: Config) -> dict[str, str]:

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,13 @@ DIGITS = 52
 # Cells of a random matrix at a time: 16 MB.
 CELLS_PER_BLOCK = 2 << 20
 
-WIN, NO_DIFFERENCE, LOSS = "WIN", "NO DIFFERENCE", "LOSS"
+# On fewer queries no verdict is given: systems often change places on other queries, and 50 are better still
+# (Buckley and Voorhees, Evaluating Evaluation Measure Stability, SIGIR 2000).
+MIN_QUERIES = 25
+# The difference that `queries_needed` is about.
+DETECTABLE = 0.02
+
+WIN, NOT_SIGNIFICANT, LOSS, TOO_FEW = "WIN", "NOT SIGNIFICANT", "LOSS", "TOO FEW QUERIES"
 
 
 class Pair(NamedTuple):
@@ -44,7 +50,8 @@ class Comparison:
     """One system against another, here its `baseline`, by one measure; an interval is from `low` to `high`.
 
     `t_test` and `randomization_test` are p-values, `_holm` those corrected; None where a test is not defined. `won`,
-    `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant.
+    `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which none is on fewer
+    than `MIN_QUERIES` queries; for `queries_needed` see the function of that name.
     """
 
     system: str
@@ -69,6 +76,12 @@ class Comparison:
     won: int
     tied: int
     lost: int
+    queries_needed: int | None
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether interval and verdict seem to contradict each other."""
+        return self.verdict != TOO_FEW and self.significant == (self.difference_low <= 0 <= self.difference_high)
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,8 @@ class ListLength:
 class Settings:
     """Chance that an interval holds the mean, size of the bootstrap and of the randomisation test, seed of both.
 
-    A difference is significant if its corrected p-value of the randomisation test is at most `alpha`.
+    A difference is significant if its corrected p-value of the randomisation test is at most `alpha`, on `MIN_QUERIES`
+    queries or more.
     """
 
     confidence: float
@@ -136,7 +150,7 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Sett
         for column, measure in enumerate(measures):
             reached, before = (fmean(values[:, one, column]) for one in (system, base))
             corrected = corrected_signs[column][row]
-            significant = corrected is not None and corrected <= settings.alpha
+            significant = corrected is not None and corrected <= settings.alpha and len(values) >= MIN_QUERIES
             won, tied, lost = (int((np.sign(units[:, row, column]) == sign).sum()) for sign in (1, 0, -1))
             rows.append(
                 Comparison(
@@ -144,7 +158,7 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Sett
                     baseline=pair.baseline,
                     relation=pair.relation,
                     measure=measure,
-                    verdict=judge(reached - before, significant),
+                    verdict=judge(reached - before, significant, len(values)),
                     mean=reached,
                     mean_low=float(bounds[0, system, column]),
                     mean_high=float(bounds[1, system, column]),
@@ -162,16 +176,33 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Sett
                     won=won,
                     tied=tied,
                     lost=lost,
+                    queries_needed=queries_needed(values[:, system, column] - values[:, base, column]),
                 )
             )
     return rows
 
 
-def judge(difference: float, significant: bool) -> str:
-    """Return the verdict on a difference."""
+def judge(difference: float, significant: bool, queries: int) -> str:
+    """Return the verdict on a difference over so many queries."""
+    if queries < MIN_QUERIES:
+        return TOO_FEW
     if not significant:
-        return NO_DIFFERENCE
+        return NOT_SIGNIFICANT
     return WIN if difference > 0 else LOSS
+
+
+def queries_needed(differences: Matrix) -> int | None:
+    """Estimate how many queries detect a mean difference of `DETECTABLE` (two-sided alpha .05, power .8), at least 25.
+
+    The normal approximation for a paired test, ((z_.975 + z_.8) s / d)^2 with s the standard deviation of the paired
+    differences (Webber, Moffat and Zobel, Statistical Power in Retrieval Experimentation, CIKM 2008). None if s is
+    unknown, with fewer than 2 queries, or 0.
+    """
+    units, unit = quantize(differences)
+    if len(units) < 2 or not (deviation := float(units.std(ddof=1)) * unit):
+        return None
+    normal = NormalDist()
+    return max(MIN_QUERIES, math.ceil(((normal.inv_cdf(0.975) + normal.inv_cdf(0.8)) * deviation / DETECTABLE) ** 2))
 
 
 def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[ListLength]:

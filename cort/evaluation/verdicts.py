@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.evaluation.comparisons import LOSS, NO_DIFFERENCE, WIN, Comparison, Comparisons
+from cort.evaluation.comparisons import (
+    DETECTABLE,
+    LOSS,
+    MIN_QUERIES,
+    NOT_SIGNIFICANT,
+    TOO_FEW,
+    WIN,
+    Comparison,
+    Comparisons,
+)
 
 
 def by_pair(rows: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
@@ -17,7 +26,7 @@ def by_pair(rows: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison
 
 def lines(found: Comparisons) -> list[str]:
     """Write a line per pair: the verdict by the first measure with its numbers, then other measures with verdicts."""
-    return [f"{found.split}: {_line(rows)}" for rows in by_pair(found.comparisons).values()]
+    return [f"{found.split}: {_line(rows, found)}" for rows in by_pair(found.comparisons).values()]
 
 
 def explain(found: Comparisons) -> str:
@@ -29,12 +38,31 @@ def explain(found: Comparisons) -> str:
     )
 
 
-def _line(rows: list[Comparison]) -> str:
+def needed(row: Comparison) -> str:
+    """Say how many queries a verdict takes."""
+    if row.queries_needed is None:
+        return f"at least {MIN_QUERIES} are needed"
+    return f"about {row.queries_needed:,} are needed to detect a difference of {DETECTABLE}"
+
+
+def disagreement(pairs: int) -> str:
+    """Say why the interval of a difference and the verdict may seem to contradict each other."""
+    return (
+        "interval and p disagree: the interval is the bootstrap's, for this comparison alone; p is the randomisation "
+        f"test's, corrected for all {pairs:,} comparisons"
+    )
+
+
+def _line(rows: list[Comparison], found: Comparisons) -> str:
     one, further = rows[0], rows[1:]
-    numbers = f"{one.difference:+.3f} [{one.difference_low:+.3f}, {one.difference_high:+.3f}]"
-    text = f"{one.verdict:<{len(NO_DIFFERENCE)}}  {one.system} against {one.baseline}: {one.measure} {numbers}"
+    pair = f"{one.system} against {one.baseline}: {one.measure} {one.difference:+.3f}"
+    if one.verdict == TOO_FEW:
+        return f"{TOO_FEW} ({found.queries:,})  {pair}; {needed(one)}"
+    text = f"{one.verdict:<{len(NOT_SIGNIFICANT)}}  {pair} [{one.difference_low:+.3f}, {one.difference_high:+.3f}]"
     if one.randomization_test_holm is not None:
         text += f", p {one.randomization_test_holm:.4f}"
+    if one.disagrees:
+        text += f" ({disagreement(len(by_pair(found.comparisons)))})"
     for verdict in (WIN, LOSS):
         if names := [row.measure for row in further if row.verdict == verdict]:
             text += f"; {verdict} in {', '.join(names)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cort.evaluation.comparisons import NO_DIFFERENCE, WIN, Comparison, Comparisons
+from cort.evaluation.comparisons import NOT_SIGNIFICANT, TOO_FEW, WIN, Comparison, Comparisons
 from cort.evaluation.measures import Measures
 from cort.reporting.labels import fixed, measure_label, plural, shown_interval, signed
 from cort.reporting.tables import by_split, names_of_measures
@@ -87,6 +87,8 @@ def _difference(row: Comparison) -> str:
 
 
 def _undecided(row: Comparison) -> str:
+    if row.verdict == TOO_FEW:
+        return f"has too few queries to be compared with {row.baseline}: {_difference(row)}"
     return f"does not differ significantly from {row.baseline}: {_difference(row)}"
 
 
@@ -110,7 +112,7 @@ def _steps(standing: Standing, system: str) -> Iterator[Comparison]:
 
 
 def _step(row: Comparison) -> str:
-    if row.verdict == NO_DIFFERENCE:
+    if row.verdict in (NOT_SIGNIFICANT, TOO_FEW):
         return f"{row.system} {_undecided(row)}"
     if row.verdict == WIN:
         return f"{row.system} adds {_difference(row)} to {row.baseline}"

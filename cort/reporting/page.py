@@ -13,7 +13,7 @@ from cort import __version__
 from cort.evaluation.comparisons import Comparison, Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.measures import Measures
-from cort.evaluation.verdicts import by_pair
+from cort.evaluation.verdicts import by_pair, disagreement, needed
 from cort.reporting import labels
 from cort.reporting.explorer.links import link
 from cort.reporting.tables import best_shown, by_split, legend, names_of_measures, significant_differences
@@ -100,11 +100,15 @@ def saturation_rows(depths: Sequence[Depths]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class VerdictBlock:
-    """The verdicts on one split: a row of comparisons per pair, in the order of these measures."""
+    """The verdicts on one split: a row of comparisons per pair, in the order of these measures.
+
+    `disagrees` explains, where there are such, intervals that seem to contradict their verdicts.
+    """
 
     about: Comparisons
     measures: list[str]
     rows: list[list[Comparison]]
+    disagrees: str
 
 
 def verdict_blocks(comparisons: Sequence[Comparisons]) -> list[VerdictBlock]:
@@ -112,7 +116,8 @@ def verdict_blocks(comparisons: Sequence[Comparisons]) -> list[VerdictBlock]:
     blocks = []
     for one in comparisons:
         if rows := list(by_pair(one.comparisons).values()):
-            blocks.append(VerdictBlock(one, [labels.measure_label(row.measure) for row in rows[0]], rows))
+            why = disagreement(len(rows)) if any(row[0].disagrees for row in rows) else ""
+            blocks.append(VerdictBlock(one, [labels.measure_label(row.measure) for row in rows[0]], rows, why))
     return blocks
 
 
@@ -135,7 +140,7 @@ def render(template: str, **shown: Any) -> str:
     )
     shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
     environment.filters |= {one.__name__: one for one in shared}
-    environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall}
+    environment.filters |= {"measure": labels.measure_label, "wanted": wanted_recall, "needed": needed}
     known = {"link": link, "highlight": labels.highlight, "interval": labels.shown_interval, "version": __version__}
     environment.globals |= {**known, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)

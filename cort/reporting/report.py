@@ -8,6 +8,7 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.formats.artifacts import parse_assignments, read_artifact
+from cort.models.truncation import Truncation, measure_texts, read_lengths
 from cort.reporting import figures, panels, tables
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table
 from cort.reporting.headline import headlines
@@ -49,6 +50,8 @@ class ReportOptions:
     last_models: tuple[str, ...] = optional((), "trainings whose last model is used, not the best", "NAME")
     settings_of_trainings: tuple[str, ...] = optional((), "main settings of each training", "NAME=TEXT")
     disagreements: tuple[str, ...] = optional((), "what `cort.disagreements` wrote", "JSON")
+    models: tuple[str, ...] = optional((), "encoders and re-rankers whose texts are measured", "NAME=FOLDER")
+    tokens: tuple[str, ...] = optional((), "token caches of a model, of passages or of queries", "NAME TEXT=ARROW")
     filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; a missing folder is no error", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
@@ -65,6 +68,24 @@ def describe_systems(options: ReportOptions) -> dict[str, str]:
         parts = ", ".join(f"{part} {weight:g}" for part, weight in zip(weights.parts, weights.weights, strict=True))
         found[name] = f"{found.get(name, '')}: {parts} ({weights.queries} queries)".removeprefix(": ")
     return found
+
+
+def truncation_rows(options: ReportOptions) -> list[tuple[str, str, Truncation]]:
+    """Measure how much of its texts each model does not read: a row for each model and kind of text."""
+    files: dict[str, dict[str, str]] = {}
+    for key, path in parse_assignments("--tokens", options.tokens).items():
+        name, _, text = key.rpartition(" ")
+        files.setdefault(name, {})[text] = path
+    rows = []
+    for name, folder in parse_assignments("--models", options.models).items():
+        settings = read_lengths(folder)
+        if settings is None:
+            raise input_error(
+                "--models", folder, "the folder of an encoder or re-ranker", "name the one of its weights"
+            )
+        found = measure_texts(settings, folder, files.get(name, {}))
+        rows += [(name, text, one) for text, one in found.items()]
+    return rows
 
 
 def build(options: ReportOptions) -> dict[str, str]:
@@ -118,6 +139,7 @@ def build(options: ReportOptions) -> dict[str, str]:
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,
         filters=filters,
+        truncations=truncation_rows(options),
         latencies=latency_blocks(latencies),
         latency_headings=HEADINGS,
         published_latencies=published_latencies(reproduction) if reproduction else [],

@@ -23,6 +23,7 @@ HEADINGS = {
     "low": "from",
     "high": "to",
     "holm": "corrected",
+    "queries_needed": "queries needed",
 }
 MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(

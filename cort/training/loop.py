@@ -100,7 +100,7 @@ class _Loop:
         self.task, self.settings = replace(task, examples=examples), settings
         self.per_update = settings.gradient_accumulation * settings.batch_size
         self.updates = math.ceil(examples / self.per_update)
-        self.settings = settings = settings.of(self.updates)
+        self.settings = settings = settings.of(self.updates, task.examples_per_epoch / self.per_update)
         self.accelerator = make_accelerator(settings.precision)
         groups = parameter_groups(task.model, settings)
         optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
@@ -124,8 +124,10 @@ class _Loop:
         return self.state.progress
 
     def run(self) -> tuple[list[CurvePoint], Selection]:
-        device, precision = self.accelerator.device, self.settings.precision
-        log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, precision)
+        settings, device = self.settings, self.accelerator.device
+        log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, settings.precision)
+        every, warmup, rate = settings.validate_every, settings.warmup_updates, settings.learning_rate
+        log.info("validation every %d updates, warm-up %d updates, learning rate %g", every, warmup, rate)
         preemption = self.preemption.answering() if self.preemption else nullcontext()
         with preemption, self._open_events() as self.events:
             self._train()

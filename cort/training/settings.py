@@ -48,10 +48,14 @@ class TrainingSettings:
     require_gain: bool = optional(False, "fail if the best model is no better than its start, or than not re-ranking")
     compile: bool = optional(False, "with torch.compile")
 
-    def of(self, updates: int) -> TrainingSettings:
-        """Return the settings of a training of so many updates, shares of them as numbers."""
+    def of(self, updates: int, per_epoch: float) -> TrainingSettings:
+        """Return the settings of a training of so many updates, shares of them as numbers.
+
+        A share of few updates validates after every second one, unless an epoch has no second.
+        """
         warmup, every = (_count(value, updates) for value in (self.warmup_updates, self.validate_every))
-        return replace(self, warmup_updates=warmup, validate_every=max(every, 1))
+        least = 2 if self.validate_every < 1 < per_epoch else 1
+        return replace(self, warmup_updates=warmup, validate_every=max(every, least))
 
     @property
     def by_measure(self) -> bool:

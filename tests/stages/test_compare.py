@@ -133,16 +133,45 @@ def test_verdicts_are_told_in_a_line_each(call, capsys, tmp_path):
     assert len(lines) == 7
     best = row_of({"comparisons": [row for row in rows if row["baseline"] == "same"]}, "best")
     numbers = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
-    assert lines[-1].endswith(f"dev: WIN            best against same: RR@10 {numbers}, p 0.0035; WIN in R@5")
-    assert "dev: NO DIFFERENCE  same against bm25: RR@10 +0.000 [+0.000, +0.000], p 1.0000" in lines[1]
+    assert lines[-1].endswith(f"dev: WIN              best against same: RR@10 {numbers}, p 0.0035; WIN in R@5")
+    assert "dev: NOT SIGNIFICANT  same against bm25: RR@10 +0.000 [+0.000, +0.000], p 1.0000" in lines[1]
 
 
 @pytest.mark.parametrize(
     ("difference", "significant", "verdict"),
-    [(0.1, True, "WIN"), (-0.1, True, "LOSS"), (0.1, False, "NO DIFFERENCE"), (0.0, False, "NO DIFFERENCE")],
+    [(0.1, True, "WIN"), (-0.1, True, "LOSS"), (0.1, False, "NOT SIGNIFICANT"), (0.0, False, "NOT SIGNIFICANT")],
 )
 def test_the_verdict_follows_sign_and_significance(difference, significant, verdict):
-    assert judge(difference, significant) == verdict
+    assert judge(difference, significant, 25) == verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "needed"),
+    [
+        (1, "at least 25 are needed"),
+        # ((1.96 + 0.84) * 0.2 / 0.02)^2
+        (24, "about 785 are needed to detect a difference of 0.02"),
+    ],
+)
+def test_few_queries_give_no_verdict_but_the_number_that_would(call, capsys, tmp_path, number, needed):
+    around = np.resize([0.2 * np.sqrt(23 / 24), -0.2 * np.sqrt(23 / 24)], number)[:, None]
+    for name, values in {"bm25": np.full((number, 1), 0.3), "best": 0.5 + around}.items():
+        write_values(tmp_path / f"{name}.parquet", values, QUERIES[:number], MEASURES[:1])
+    assert compare.main(call(names=("bm25", "best"))) == 0
+    line = next(line for line in capsys.readouterr().err.splitlines() if " against " in line)
+    assert line.endswith(
+        f"dev: TOO FEW QUERIES ({number})  best against bm25: RR@10 {around.mean() + 0.2:+.3f}; {needed}"
+    )
+    row = row_of(json.loads((tmp_path / "out/x.json").read_text()), "best")
+    assert (row["verdict"], row["significant"]) == ("TOO FEW QUERIES", False)
+
+
+def test_an_interval_that_seems_to_contradict_the_verdict_is_explained(call, capsys):
+    # Corrected over three pairs, a difference is not significant whose own interval excludes 0.
+    assert compare.main(call("--alpha", "0.001")) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if " against " in line]
+    assert ["interval and p disagree" in line for line in lines] == [False, False, True]
+    assert "corrected for all 3 comparisons" in lines[2]
 
 
 def test_identical_systems_do_not_differ(found):
@@ -185,7 +214,9 @@ def test_the_shortest_list_with_the_recall_of_the_baselines_longest(found):
 def test_tables_say_the_same_as_the_json(found, tmp_path):
     with open(tmp_path / "out/x.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))
-    assert [{name: str(value) for name, value in row.items()} for row in found["comparisons"]] == rows
+    assert [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in found["comparisons"]
+    ] == rows
 
 
 def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path):

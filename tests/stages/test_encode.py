@@ -53,6 +53,13 @@ def test_every_text_has_its_unit_vector(model, caches, tmp_path, kind, cache):
     assert (shards[0].model, shards[0].dimension, shards[0].storage) == (model_fingerprint(model), 8, "fp32")
 
 
+def test_the_log_says_how_much_is_truncated(model, caches, tmp_path, capsys):
+    run(model, caches, tmp_path / "x", kind="query", tokens=caches["passages"])
+    lengths = Tokens(caches["passages"]).lengths
+    cut = f"{(lengths > 10).mean():.1%} truncated to 10, "
+    assert f"{lengths.mean():.1f} tokens on average, {cut}" in capsys.readouterr().err
+
+
 def test_the_kind_decides_segment_and_length(model, caches, tmp_path):
     passage, query = (
         all_vectors(open_shards([run(model, caches, tmp_path / kind, kind=kind)])) for kind in ("passage", "query")

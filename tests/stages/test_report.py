@@ -8,6 +8,7 @@ import pytest
 
 from cort import report
 from cort.evaluation.measures import Measures
+from cort.formats.tokens import Tokens
 from cort.training.outcome import Selection
 from tests.support.common import contents
 from tests.support.reporting import NASTY, Outline
@@ -103,6 +104,19 @@ def test_the_page_is_whole_and_alone(full, tmp_path) -> None:
     labels = [value for name, value in page.attributes if name == "aria-labelledby"]
     assert {one for label in labels for one in label.split()} <= set(page.ids)
     assert page.seen.count("table") == page.seen.count("caption")
+
+
+def test_the_page_says_how_much_each_model_truncates(small, make_encoder, make_reranker, caches, tmp_path) -> None:
+    models = {"cort": make_encoder(passage_length=9), "cross": make_reranker()}
+    words = [f"{name} {text}={caches[text]}" for name in models for text in ("passages", "queries.train")]
+    named = [f"{name}={folder}" for name, folder in models.items()]
+    assert report.main([*small, "--models", *named, "--tokens", *words]) == 0
+    page = (tmp_path / "report/index.html").read_text()
+    lengths = Tokens(caches["passages"]).lengths
+    row = page.split('<th scope="row">cort</th><td>passages</td>')[1].split("</tr>")[0]
+    share = f"{100 * (lengths > 7).mean():.1f} %"
+    assert re.findall(r">([^<>\n]+)</td>", row)[:4] == [str(len(lengths)), f"{lengths.mean():.1f}", "7", share]
+    assert page.count('<th scope="row">cross</th><td>queries.train</td>') == 1
 
 
 def test_examples_link_to_the_explorer(full, tmp_path) -> None:

@@ -59,6 +59,13 @@ def test_each_pair_within_the_depth_of_any_run_once(runs, depth):
     assert len(expected) < sum(len(docs[:depth]) for ranking in rankings for docs in ranking.values()) or depth == 1
 
 
+def test_the_log_says_how_much_is_truncated(model, caches, runs, tmp_path, capsys):
+    rows = run(model, caches, runs[0], tmp_path / "scores.parquet")
+    logged = capsys.readouterr().err
+    assert f"queries: {len({row['query_id'] for row in rows})} texts" in logged
+    assert f"passages of the pairs: {len(rows)} texts" in logged
+
+
 def test_one_run(runs):
     paths, rankings = runs
     assert score.distinct_pairs([read_run(paths[0])], 3).num_rows == 3 * len(rankings[0])

@@ -4,16 +4,19 @@ import gzip
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from cort.formats.tokens import Tokens
 from tests.support.jobs import job
 from tests.support.planning import REFERENCE, write_benchmark
 from tests.tiny.generate import write_experiment
 from workflow.experiment.checks import load
+from workflow.planning import forecast
 from workflow.planning.costs import (
     ESTIMATED,
     RECORDED,
@@ -337,6 +340,18 @@ def test_a_job_of_a_rule_that_never_ran_is_estimated_from_what_jobs_before_it_wr
     found = predict(DryRun((first, second)), config, facts, REFERENCE, tmp_path)
     assert {each.source for each in found} == {ESTIMATED}
     assert found[1].cost.disk == pytest.approx(100 * 0.28 * 0.9)
+
+
+def test_truncation_is_told_where_token_caches_are(config, caches, lm, tmp_path):
+    assert forecast.truncations(config, tmp_path) == ""
+    sources = {"base_models/small/tokenizer.json": f"{lm}/tokenizer.json"}
+    for path, source in (sources | {"tokens/small/passages.arrow": caches["passages"]}).items():
+        target = tmp_path / "results" / config["dataset"] / path
+        target.parent.mkdir(parents=True)
+        shutil.copy(source, target)
+    lengths = Tokens(caches["passages"]).lengths
+    expected = f"encoder: passages: {len(lengths)} texts, {lengths.mean():.1f} tokens on average, "
+    assert expected in forecast.truncations(config, tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "s\tmax_rss\n", "s\tmax_rss\nNA\tNA\n", "\x00\xff"])

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from cort.formats.schemas import Validator, explain
-from tests.support.configs import changed, complaints
+from tests.support.configs import GONE, changed, complaints
 from workflow.experiment.checks import complete, load_schema
 from workflow.experiment.config import schema_of
 from workflow.experiment.recipes import chosen_values, describe_training, load_recipes
@@ -37,6 +37,31 @@ def test_a_recipe_gives_what_the_config_does_not_say():
     assert encoder["training"]["max_gradient_norm"] == small["training"]["max_gradient_norm"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # The tiny base model has random weights, the tiny training runs 30 results.
+        ({}, {"relative_margin": None, "pooling": "mean", "training.learning_rate": 1e-3, "triples.last_rank": 30}),
+        ({"training learning_rate": 0.5, "pooling": "cls"}, {"training.learning_rate": 0.5, "pooling": "cls"}),
+        ({"loss": "triplet", "base_model": "released"}, {"relative_margin": None, "training.learning_rate": 2e-5}),
+        ({"base_model": "released"}, {"relative_margin": None, "pooling": "cls"}),
+        ({"base_model": "released", "projection": False}, {"relative_margin": 0.05}),
+    ],
+)
+def test_a_recipe_suits_the_weights_the_loss_and_the_runs(changes, expected):
+    written = {f"encoders encoder {key}": value for key, value in changes.items()}
+    unwritten = {"encoders encoder pooling": GONE, "encoders encoder triples last_rank": GONE}
+    unwritten["encoders encoder training learning_rate"] = GONE
+    config = changed({"encoders encoder recipe": "small", "base_models released": MODEL} | unwritten | written)
+    chosen = chosen_values(complete(config, "x"))["encoders", "encoder"]
+    assert {key: chosen[key] for key in expected} == expected
+
+
+def test_of_random_weights_the_values_say_so():
+    values = chosen_values(complete(changed({"encoders encoder recipe": "small"}), "x"))["encoders", "encoder"]
+    assert describe_training(values).startswith("recipe small for random weights: loss info_nce")
+
+
 def test_without_a_recipe_all_is_as_in_the_papers():
     assert complete(changed({}), "x") == complete(changed({"encoders encoder recipe": "paper"}), "x")
 
@@ -55,7 +80,7 @@ def test_the_values_are_shown():
             "encoders.encoder.recipe: found 'large', expected one of paper, small; choose one",
         ),
         (
-            {"encoders encoder recipe": "small"},
+            {"encoders encoder recipe": "small", "encoders encoder relative_margin": 0.05},
             "encoders.encoder.relative_margin: found 0.05 with an encoder of random weights, expected weights that "
             "rank before training: a start, or a pretrained model without projection; name one or set it to null",
         ),

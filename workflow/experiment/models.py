@@ -74,6 +74,19 @@ def is_trained(model: Config) -> bool:
     return "training" in model
 
 
+def draws_weights(model: Config, base_models: Config) -> bool:
+    """Tell whether an encoder or re-ranker starts from random weights."""
+    named = {"pretrained", "released", "start"}.isdisjoint(model)
+    return named and "architecture" in (base_models.get(model.get("base_model", "")) or {})
+
+
+def ranks_before(encoder: Config, base_models: Config) -> bool:
+    """Tell whether an encoder can rank before it is trained; a new projection cannot."""
+    base_model = base_models.get(encoder.get("base_model", "")) or {"pretrained": ""}
+    projected = "architecture" in base_model or encoder.get("projection", True)
+    return not projected or not {"pretrained", "released", "start"}.isdisjoint(encoder)
+
+
 def triples_file(section: str, model: Config) -> str | None:
     """Name the file of released triples that a model is trained on, if it is."""
     file: str | None = (model.get(LEARNERS[section][1]) or {}).get("file")

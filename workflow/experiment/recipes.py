@@ -9,17 +9,22 @@ from pathlib import Path
 
 import yaml
 
+from cort.training.settings import leaves_out
 from workflow.experiment.config import Config
-from workflow.experiment.models import LEARNERS, is_trained, trained_models
+from workflow.experiment.models import LEARNERS, draws_weights, is_trained, ranks_before, trained_models
 
 RECIPES = Path(__file__).parents[1] / "schemas" / "recipes.yaml"
 
 
 @functools.cache
-def load_recipes() -> Config:
-    """Read all recipes, which nobody may change."""
-    recipes: Config = yaml.load(RECIPES.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    return recipes
+def _documents() -> tuple[Config, Config]:
+    recipes, of_random_weights = yaml.load_all(RECIPES.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    return recipes, of_random_weights
+
+
+def load_recipes(*, random: bool = False) -> Config:
+    """Read all recipes, which nobody may change, or what is different in each for random weights."""
+    return _documents()[random]
 
 
 def with_recipes(config: Config) -> Config:
@@ -30,24 +35,45 @@ def with_recipes(config: Config) -> Config:
     for section in LEARNERS:
         for model in (config.get(section) or {}).values():
             if model is not None and (is_trained(model) or not model.keys() & {"pretrained", "released"}):
-                _add(model, load_recipes()[model.get("recipe", "paper")].get(section, {}))
+                _apply(section, model, config)
     return config
+
+
+def _apply(section: str, model: Config, config: Config) -> None:
+    """Give a model the values of its recipe that suit its weights, its loss and the training runs."""
+    name, source = model.get("recipe", "paper"), LEARNERS[section][1]
+    recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
+    base_models = config.get("base_models") or {}
+    if "relative_margin" in recipe and not (
+        ranks_before(model, base_models) and leaves_out(model.get("loss", recipe["loss"]))
+    ):
+        del recipe["relative_margin"]
+    if last := recipe.get(source, {}).get("last_rank"):
+        recipe[source]["last_rank"] = min(last, config.get("training_depth", last))
+    if draws_weights(model, base_models):
+        _add(model, load_recipes(random=True).get(name, {}).get(section, {}))
+    _add(model, recipe)
 
 
 def keys_of_recipes(section: str) -> list[str]:
     """List the keys that some recipe sets for encoders or re-rankers, as paths like "training.epochs"."""
-    found = [path for recipe in load_recipes().values() for path, _ in _leaves(recipe.get(section, {}))]
-    return list(dict.fromkeys(found))
+    recipes = [recipe for document in _documents() for recipe in document.values()]
+    return list(dict.fromkeys(path for recipe in recipes for path, _ in _leaves(recipe.get(section, {}))))
 
 
 def chosen_values(config: Config) -> dict[tuple[str, str], Config]:
     """List by model what its recipe and the config made of the keys that recipes set, its recipe first."""
     return {
-        (section, name): {"recipe": config[section][name]["recipe"]}
+        (section, name): {"recipe": config[section][name]["recipe"] + _for_random(config, config[section][name])}
         | {path: value_at(config[section][name], path) for path in keys_of_recipes(section)}
         for section in LEARNERS
         for name in trained_models(config, section)
     }
+
+
+def _for_random(config: Config, model: Config) -> str:
+    special = model["recipe"] in load_recipes(random=True) and draws_weights(model, config["base_models"])
+    return " for random weights" if special else ""
 
 
 def describe_training(values: Config) -> str:

@@ -24,7 +24,15 @@ from workflow.experiment.config import (
     tuned_by,
 )
 from workflow.experiment.downloads import check_triples
-from workflow.experiment.models import LEARNERS, MODELS, is_trained, place_of_base_model, released_model, sources
+from workflow.experiment.models import (
+    LEARNERS,
+    MODELS,
+    is_trained,
+    place_of_base_model,
+    ranks_before,
+    released_model,
+    sources,
+)
 from workflow.experiment.retrieval import check_retrieve
 
 # As cort/evaluation/measures.py knows them.
@@ -159,12 +167,10 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
 
 def _check_margin(place: str, encoder: Config, base_models: Config) -> Iterator[str]:
     """Check that an encoder can tell before training which passages are near, and that its loss can leave them out."""
-    base_model = base_models.get(encoder["base_model"]) or {"pretrained": ""}
-    ranks_before = "pretrained" in encoder or ("pretrained" in base_model and not encoder["projection"])
     found, fix = f"found {encoder['relative_margin']:g}", "or set it to null"
     if not leaves_out(encoder["loss"]):
         yield f"{place}: {found} with the loss {encoder['loss']}, expected it with info_nce; change the loss {fix}"
-    elif "start" not in encoder and not ranks_before:
+    elif not ranks_before(encoder, base_models):
         expected = "expected weights that rank before training: a start, or a pretrained model without projection"
         yield f"{place}: {found} with an encoder of random weights, {expected}; name one {fix}"
 

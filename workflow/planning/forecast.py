@@ -6,12 +6,17 @@ import math
 import os
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cort.models.settings import EncoderSettings, PairSettings
+from cort.models.truncation import LENGTHS, measure_texts, read_lengths
 from cort.system.devices import visible_devices
+from cort.system.errors import InputError
+from workflow import paths
 from workflow.experiment.config import Config
-from workflow.experiment.models import trainings
+from workflow.experiment.models import named_models, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.planning import preflight
 from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
@@ -20,6 +25,7 @@ from workflow.planning.extras import check_extras
 from workflow.planning.facts import gather
 from workflow.planning.flops import HEAVY, settings_of
 from workflow.planning.speed import Machine, measure
+from workflow.report_inputs import read_texts
 
 # Seconds that are worth a note, MB of disk that are not worth a word.
 LONG, LITTLE = 24 * 3600, 0.5
@@ -83,7 +89,8 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     needed = f"{in_units(largest.cost.memory)} of memory for the largest"
     line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
     heading = f"{config['dataset']}: {count} would run."
-    table = f"{heading}\n\n{stages_table(predictions)}\n{total}\n\n{EXPLANATION}\n{_trainings(jobs, config)}{said}"
+    models = _trainings(jobs, config) + truncations(config, folder)
+    table = f"{heading}\n\n{stages_table(predictions)}\n{total}\n\n{EXPLANATION}\n{models}{said}"
     return Forecast(table, line, problems)
 
 
@@ -125,6 +132,25 @@ def _trainings(jobs: Sequence[Job], config: Config) -> str:
         if model in planned
     ]
     return "".join(f"\n{textwrap.fill(text, COLUMNS, subsequent_indent='  ')}\n" for text in texts)
+
+
+def truncations(config: Config, folder: Path) -> str:
+    """Write how much of its texts each model will not read, where their token caches are there."""
+    lines = []
+    for title, files in read_texts(config).items():
+        section, name = named_models(config)[title]
+        own = config[section][name]
+        base_model = folder / paths.at(paths.BASE_MODEL, config, base_model=own["base_model"])
+        known = {text: folder / path for text, path in files.items() if (folder / path).exists()}
+        if not known or not (base_model / "tokenizer.json").exists():
+            continue
+        kind = EncoderSettings if section == "encoders" else PairSettings
+        # What cannot be read is refused by the stage that reads it.
+        with suppress(InputError):
+            settings = read_lengths(base_model) or kind(**{key: own[key] for key in LENGTHS & own.keys()})
+            found = measure_texts(settings, base_model, known)
+            lines += [f"{title}: {text}: {one}\n" for text, one in found.items()]
+    return "".join(["\n", *lines]) if lines else ""
 
 
 def stages_table(predictions: Sequence[Prediction]) -> str:

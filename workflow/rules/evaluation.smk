@@ -124,6 +124,8 @@ rule report:
         selections=report_inputs.of_trainings(config, paths.SELECTION).values(),
         filters=report_inputs.filters(config).values(),
         weights=report_inputs.tuned_weights(config).values(),
+        models=report_inputs.models(config).values(),
+        tokens=[path for files in report_inputs.read_texts(config).values() for path in files.values()],
         reproduction=report_inputs.reproduction(config),
         latencies=report_inputs.latencies(config),
         provenance=paths.PROVENANCE,
@@ -154,6 +156,12 @@ rule report:
         selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
         filters=report_inputs.named(report_inputs.filters(config)),
         weights=report_inputs.named(report_inputs.tuned_weights(config)),
+        models=[f"{name}={Path(path).parent}" for name, path in report_inputs.models(config).items()],
+        tokens=[
+            f"{name} {text}={path}"
+            for name, files in report_inputs.read_texts(config).items()
+            for text, path in files.items()
+        ],
         benchmarks=f"benchmarks/{config['dataset']}",
         reproduction=[word for path in report_inputs.reproduction(config) for word in ("--reproduction", path)],
         folder=subpath(output.page, parent=True),
@@ -163,6 +171,6 @@ rule report:
         "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
         " --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
         " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
-        " --tuned {params.weights:q}"
+        " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"

@@ -5,7 +5,15 @@ import pytest
 from scipy import stats
 
 from cort.evaluation import comparisons
-from cort.evaluation.comparisons import bootstrap_means, holm, interval, quantize, randomization_test, t_test
+from cort.evaluation.comparisons import (
+    bootstrap_means,
+    holm,
+    interval,
+    quantize,
+    queries_needed,
+    randomization_test,
+    t_test,
+)
 
 
 def differences(seed, queries, columns=3, shift=0.0):
@@ -117,3 +125,11 @@ def test_seeds_decide():
 )
 def test_holm(values, corrected):
     assert holm(values) == pytest.approx(corrected)
+
+
+def test_the_number_of_queries_that_detects_a_difference():
+    values = np.random.default_rng(3).normal(0.1, 0.3, 60)
+    # (1.9600 + 0.8416) standard deviations in units of the difference .02, squared.
+    assert queries_needed(values) == math.ceil((2.8015852 * values.std(ddof=1) / 0.02) ** 2)
+    assert queries_needed(values / 100) == 25
+    assert [queries_needed(np.full(number, 0.3)) for number in (0, 1, 30)] == [None] * 3

@@ -38,6 +38,7 @@ NUMBERS = {
     "won": 2000,
     "tied": 4000,
     "lost": 980,
+    "queries_needed": 400,
 }
 MEASURES = [
     Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592}),
@@ -51,7 +52,7 @@ def content(split="dev", measures=(("RR@10", True), ("R@50", False))):
     rows = [
         {
             **{"system": "cort_1", "baseline": other, "relation": relation, "measure": name, **NUMBERS},
-            **{"verdict": "WIN" if yes and other == "bm25" else "NO DIFFERENCE", "significant": yes},
+            **{"verdict": "WIN" if yes and other == "bm25" else "NOT SIGNIFICANT", "significant": yes},
         }
         for other, relation in (("bm25", "baseline"), ("cort_0", "start"))
         for name, yes in measures
@@ -116,7 +117,7 @@ def test_the_table_of_comparisons_has_every_digit(both):
     lines = to_csv(comparisons_table(both)).splitlines()
     assert lines[0].startswith("split,baseline,system,relation,measure,verdict,mean,mean_low,mean_high,baseline_mean,")
     assert lines[1] == (
-        "dev,bm25,cort_1,baseline,MRR@10,WIN,0.274,0.26,0.29,0.187,0.18,0.2,0.087,-0.01,0.1,1e-09,3e-09,0.0001,0.0003,yes,2000,4000,980"
+        "dev,bm25,cort_1,baseline,MRR@10,WIN,0.274,0.26,0.29,0.187,0.18,0.2,0.087,-0.01,0.1,1e-09,3e-09,0.0001,0.0003,yes,2000,4000,980,400"
     )
     assert [line.split(",")[:2] for line in lines[1:]] == [
         *(["dev", other] for other in ("bm25", "bm25", "cort_0", "cort_0")),
@@ -149,7 +150,9 @@ def test_the_report_shows_all_of_it(write, tmp_path):
         path = tmp_path / f"{one.split}.{one.system}.measures.json"
         write_artifact(path, one)
         paths.append(str(path))
-    comparisons = [str(write(content())), str(write(content("dl19", [("AP", False)]), "dl19.json"))]
+    few = content("dl19", [("AP", False)])
+    few["comparisons"][0]["verdict"] = "TOO FEW QUERIES"
+    comparisons = [str(write(content())), str(write(few, "dl19.json"))]
     words = ["--title", "x", "--dataset", "toy", "--measures-files", *paths, "--baseline", "bm25"]
     assert report.main([*words, "--comparisons", *comparisons, "--output-folder", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report/index.html").read_text()
@@ -157,7 +160,10 @@ def test_the_report_shows_all_of_it(write, tmp_path):
     assert "Compared with bm25</h2>" in page
     # Under the systems, a row per pair; below, the baseline's alone.
     assert page.count('<th scope="row">cort_1</th><td>bm25</td><td><span class="verdict win">WIN</span>') == 1
-    assert page.count('<td>cort_0</td><td><span class="verdict no difference">NO DIFFERENCE</span>') == 2
+    assert page.count('<td>cort_0</td><td><span class="verdict not significant">NOT SIGNIFICANT</span>') == 2
+    assert "TOO FEW QUERIES</span><small>about 400 are needed to detect a difference of 0.02</small>" in page
+    assert "<small>p .0003†</small>" in page
+    assert "† interval and p disagree: the interval is the bootstrap&#39;s, for this comparison alone" in page
     assert page.count('<th scope="row">cort_1</th><td>MRR@10</td>') == 1
     assert '<td class="number">0.274<small>0.260 to 0.290</small></td>' in page
     assert f'<td class="number">+0.087*<small>{MINUS}0.010 to +0.100</small></td>' in page

@@ -32,9 +32,9 @@ def compared(*pairs, unsure=(), values=VALUES):
             mean, before = values[system][column], values[other][column]
             difference = mean - before
             significant = abs(difference) > 1e-9 and (system, other, measure) not in unsure
-            verdict = "NO DIFFERENCE" if not significant else "WIN" if difference > 0 else "LOSS"
+            verdict = "NOT SIGNIFICANT" if not significant else "WIN" if difference > 0 else "LOSS"
             around = (difference, difference - 0.01, difference + 0.01)
-            numbers = (mean, mean, mean, before, before, before, *around, 0.1, 0.1, 0.1, 0.1, significant, 1, 1, 1)
+            numbers = (mean, mean, mean, before, before, before, *around, 0.1, 0.1, 0.1, 0.1, significant, 1, 1, 1, 400)
             rows.append(Comparison(system, other, relation, measure, verdict, *numbers))
     return [Comparisons("dev", "bm25", 6980, 0.95, 1000, 0.05, 42, rows, [])]
 

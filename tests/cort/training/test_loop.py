@@ -106,6 +106,12 @@ def test_the_examples_come_once_in_order_in_mini_batches():
     assert [point.epoch for point in curve] == [8 / 19, 16 / 19]
 
 
+@pytest.mark.parametrize(("epochs", "validated"), [(11, [*range(1, 12)]), (5, [2, 4, 6, 8, 10, 11])])
+def test_a_share_of_few_updates_does_not_validate_after_each_unless_it_is_an_epoch(epochs, validated):
+    curve = Record(rows(8 * 11), epochs=epochs).fit(validate_every=0.1)
+    assert [point.step for point in curve if point.validation_loss is not None] == validated
+
+
 def test_fewer_examples_than_one_mini_batch_are_one():
     record = Record(rows(3))
     record.fit()
