@@ -93,7 +93,8 @@ def test_the_log_tells_of_starts_and_of_refusals(caplog):
     begun = []
     for number in range(2):
         snakemake_api.listen(
-            lambda number=number: begun.append(number), {snakemake_api.PROTECTED: lambda: ["Do this."]}
+            {snakemake_api.STARTED: lambda _, number=number: begun.append(number)},
+            {snakemake_api.PROTECTED: lambda: ["Do this."]},
         )
     try:
         logger.addHandler(caplog.handler)
