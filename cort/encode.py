@@ -83,7 +83,7 @@ class Options(ShardOptions):
 def stage(options: Options) -> None:
     """Encode and write."""
     from cort.models.encoder import load_encoder, texts_of
-    from cort.models.transformer import choose_device, counted, identity, model_fingerprint
+    from cort.models.transformer import choose_device, identity, model_fingerprint, resume
 
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
@@ -103,7 +103,8 @@ def stage(options: Options) -> None:
 
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         model, dimension = model_fingerprint(options.model), encoder.settings.dimension
-        with Counter(count, "texts") as counter, counted(encoder, counter):
+        with Counter(count, "texts") as counter:
+            resume(encoder, finished, device, counter)
             vectors = map(from_batch, finished.each(numbered, make, counter))
             write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=options.storage)
     finished.remove(number for number, _ in numbered)

@@ -81,7 +81,7 @@ class Options(ShardOptions):
 def stage(options: Options) -> None:
     """Encode and write."""
     from cort.models.late_interaction import PASSAGE, load_token_encoder, origin_of
-    from cort.models.transformer import choose_device, counted, identity
+    from cort.models.transformer import choose_device, identity, resume
 
     model, template = load_token_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
@@ -100,7 +100,8 @@ def stage(options: Options) -> None:
             return encode_block(rows, model, texts, device, options.precision)
 
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
-        with Counter(count, "texts") as counter, counted(model, counter):
+        with Counter(count, "texts") as counter:
+            resume(model, finished, device, counter)
             batches = finished.each(numbered, make, counter)
             write_token_shard(options.output, batches, origin_of(options.model, model.settings), count)
     finished.remove(number for number, _ in numbered)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -101,12 +101,11 @@ def generate(
 
 def expand_block(
     block: tuple[int, int],
-    generator: Generator,
+    generate_rows: Callable[[npt.NDArray[np.int64]], Tensor],
+    ends: Container[int],
     passages: Passages,
     tokenizer: Tokenizer,
-    device: torch.device,
-    options: Options,
-    counter: Counter,
+    budget: int,
 ) -> pa.RecordBatch:
     """Predict the queries of the rows from the first to before the second, batch by batch of similar lengths."""
     import torch
@@ -115,13 +114,11 @@ def expand_block(
 
     rows = np.arange(*block)
     found: list[list[str]] = [[] for _ in rows]
-    budget = TOKEN_BUDGETS[device.type] // (options.beams or options.queries)
     for members in by_length(passages.lengths(rows), budget):
         with torch.inference_mode():
-            tokens = generate(rows[members], generator, passages, device, options).cpu()
+            tokens = generate_rows(rows[members]).cpu()
         for member, own in zip(members.tolist(), tokens.tolist(), strict=True):
-            found[member] = texts_of(own, generator.ends, tokenizer)
-        counter.advance(len(members))
+            found[member] = texts_of(own, ends, tokenizer)
     ids = passages.tokens.ids.slice(block[0], len(rows)).combine_chunks()
     return pa.record_batch([ids, pa.array(found, tables.EXPANSIONS.field("queries").type)], schema=tables.EXPANSIONS)
 
@@ -137,7 +134,7 @@ def stage(options: Options) -> None:
     """Generate and write."""
     from cort.models.expander import Passages, load_expander
     from cort.models.generation import Generator
-    from cort.models.transformer import choose_device, identity, place
+    from cort.models.transformer import choose_device, identity, place, resumable
 
     check(options)
     expander, template = load_expander(options.model, options.passage_length, options.query_length)
@@ -156,14 +153,15 @@ def stage(options: Options) -> None:
         with Counter(count, "passages") as counter:
             # A batch may take long: each step shows that it goes on.
             expander.transformer.register_forward_hook(lambda *_: counter.advance(0))
+            generator = Generator(expander.transformer)
+            compute = partial(generate, generator=generator, passages=passages, device=device, options=options)
             make = partial(
                 expand_block,
-                generator=Generator(expander.transformer),
+                generate_rows=resumable(compute, finished, device, counter),
+                ends=generator.ends,
                 passages=passages,
                 tokenizer=tokenizer,
-                device=device,
-                options=options,
-                counter=counter,
+                budget=TOKEN_BUDGETS[device.type] // (options.beams or options.queries),
             )
             for batch in finished.each(numbered, make, counter):
                 writer.write_batch(batch)

@@ -118,7 +118,7 @@ class Options:
 def stage(options: Options) -> None:
     """Score and write."""
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import choose_device, counted, identity
+    from cort.models.transformer import choose_device, identity, resume
 
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
@@ -143,7 +143,8 @@ def stage(options: Options) -> None:
         model.place(device, options.precision)
         score_block = make_scorer(model, pairs, table, source, device, options.precision)
         numbered = list(enumerate(range(0, table.num_rows, BLOCK)))
-        with Counter(table.num_rows, "pairs") as counter, counted(model, counter):
+        with Counter(table.num_rows, "pairs") as counter:
+            resume(model, finished, device, counter)
             for block in finished.each(numbered, score_block, counter):
                 writer.write_batch(block)
     finished.remove(number for number, _ in numbered)

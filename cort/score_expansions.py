@@ -134,7 +134,7 @@ def iter_blocks(options: Options, blocks: list[tuple[int, int]]) -> Iterator[tup
 def stage(options: Options) -> None:
     """Score and write."""
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import choose_device, identity
+    from cort.models.transformer import choose_device, identity, resume
 
     model, template = load_reranker(options.model)
     passages = Tokens(options.tokens, fingerprint(options.model))
@@ -149,6 +149,7 @@ def stage(options: Options) -> None:
         )
         model.place(device, options.precision)
         with Counter(sum(end - start for start, end in blocks), "passages") as counter:
+            resume(model, finished, device)
             # A block may take long: each batch shows that it goes on.
             model.register_forward_hook(lambda *_: counter.advance(0))
             scorer = Scorer(model, template, load_tokenizer(options.model), passages, device, counter, options)

@@ -92,7 +92,7 @@ def weigh_block(
 
 def stage(options: Options) -> None:
     """Weigh and write."""
-    from cort.models.transformer import choose_device, counted, identity
+    from cort.models.transformer import choose_device, identity, resume
     from cort.models.weigher import Words, load_vocabulary, load_weigher
 
     check_positive(options, "scale")
@@ -112,7 +112,8 @@ def stage(options: Options) -> None:
         make = partial(weigh_block, weigher=weigher, words=words, device=device, options=options)
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         kept = 0
-        with Counter(count, "passages") as counter, counted(weigher, counter):
+        with Counter(count, "passages") as counter:
+            resume(weigher, finished, device, counter)
             for batch in finished.each(numbered, make, counter):
                 writer.write_batch(batch)
                 kept += len(pa.compute.list_flatten(batch["terms"]))

@@ -17,6 +17,7 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
+from cort.system.errors import input_error
 from cort.system.files import write_text
 from workflow import paths, snakemake_api
 from workflow.experiment.checks import ConfigError, load
@@ -54,9 +55,21 @@ def accept(dataset: str, rules: list[str]) -> dict[str, int]:
 
 
 def read_accepted(dataset: str) -> dict[str, list[dict[str, Any]]]:
-    """Read what was accepted before, by rule."""
+    """Read what was accepted before, by rule.
+
+    :raises InputError: when the file is broken.
+    """
     path = Path(paths.ACCEPTED.format(dataset=dataset))
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        if all(isinstance(entry, dict) for entries in found.values() for entry in entries):
+            return dict(found)
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass
+    fix = "restore it from a copy, or delete it, which loses what was accepted before"
+    raise input_error(path, "no JSON of what was accepted", "what an earlier `make accept` wrote", fix)
 
 
 def _stage_of(code: dict[str, str]) -> str:

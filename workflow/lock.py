@@ -36,6 +36,7 @@ import re
 import secrets
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -51,6 +52,8 @@ from cort.system.files import DISK_IS_FULL, try_lock
 from workflow import paths, snakemake_api
 
 OWNERS = snakemake_api.FOLDER / "owners"
+# Of what Snakemake writes beside the results.
+OTHER_FOLDERS = ("logs", "benchmarks")
 # Folders of a dataset that version 0.2 makes no more.
 ONLY_BEFORE = ("language_models", "examples")
 HINT = "`make why` says what changed; if these stay valid under today's code, `make accept RULES=train` says so."
@@ -70,21 +73,31 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
     Where Snakemake misses input, the keys of the config that name it are said, too. Nothing is claimed by single jobs,
     in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
 
-    :raises WorkflowError: when there are results of version 0.1.
+    :raises WorkflowError: when there are results of version 0.1, or where folders should be is something else.
     """
     if not snakemake_api.is_main(workflow):
         return
     dataset = config["dataset"]
     folder = Path(paths.at(paths.DATASET, config))
+    if any(os.path.lexists(name) and not os.path.isdir(name) for name in (paths.ROOT, folder, *OTHER_FOLDERS)):
+        # Takes half a second to load.
+        from workflow.planning.preflight import check_writable
+
+        raise WorkflowError("\n".join(check_writable(Path.cwd(), str(folder))))
     if any((folder / name).exists() for name in ONLY_BEFORE):
         raise WorkflowError(
             f"{folder}: found results of version 0.1, whose files have other names, expected none or those of 0.2; "
             "move the folder away or delete it"
         )
 
-    def begin() -> None:
+    def begin(_: Any) -> None:
         if snakemake_api.takes_locks(workflow):
-            claim(dataset)
+            try:
+                claim(dataset)
+            except WorkflowError as error:
+                # Raised here, Snakemake would show where, too.
+                logger.error(str(error))
+                sys.exit(1)
 
     def missing() -> list[str]:
         # Takes half a second to load.
@@ -92,7 +105,15 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
         return check_inputs(config, Path.cwd())
 
-    snakemake_api.listen(begin, {snakemake_api.PROTECTED: lambda: [HINT], snakemake_api.MISSING: missing})
+    failures = snakemake_api.Failures()
+    events = {
+        snakemake_api.STARTED: begin,
+        # A mistake in queries or judgements is found before hours of work, not beside them.
+        snakemake_api.PLANNED: lambda _: snakemake_api.put_first(workflow, ("split",), ("download", "extract")),
+        snakemake_api.FAILED: failures.add,
+        snakemake_api.FINISHED: failures.remove,
+    }
+    snakemake_api.listen(events, {snakemake_api.PROTECTED: lambda: [HINT], snakemake_api.MISSING: missing})
 
 
 def claim(dataset: str) -> None:

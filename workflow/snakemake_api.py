@@ -6,6 +6,7 @@ where something is gone. Called as a module, it plans: with a file for the plan,
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
@@ -13,10 +14,12 @@ import logging.handlers
 import re
 import sys
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from snakemake_interface_common.exceptions import WorkflowError
 
 from cort.formats.artifacts import write_artifact
 from workflow.planning.dryrun import DryRun, Job, Reason, Record
@@ -27,6 +30,10 @@ RECORDS = FOLDER / "metadata"
 INCOMPLETE = FOLDER / "incomplete"
 #: logged when a workflow begins to execute, and before it looks for locks; not by a dry run or a question
 STARTED = "workflow_started"
+#: and when its jobs are known, before the first of them begins
+PLANNED = "run_info"
+#: of a job that failed, which may be tried again, and of one that did not
+FAILED, FINISHED = "job_error", "job_finished"
 #: how the error begins that refuses to make files again that are write-protected
 PROTECTED = "Write-protected output files"
 #: and the one about files that no rule makes and that are not there
@@ -72,11 +79,81 @@ def fix_scatter(workflow: Any, process: str, default: int) -> int:
     return parts
 
 
+def check_scatter(workflow: Any, processes: Collection[str]) -> None:
+    """Refuse what ``--set-scatter`` says of no process there is, or of no parts.
+
+    :raises WorkflowError: in one line.
+    """
+    for name, parts in workflow.resource_settings.overwrite_scatter.items():
+        if name not in processes:
+            raise WorkflowError(f"--set-scatter: found {name}, expected one of {', '.join(processes)}; fix the name")
+        if parts < 1:
+            raise WorkflowError(f"--set-scatter: found {name}={parts}, expected 1 or more; fix it")
+
+
+def _check_rules(workflow: Any) -> None:
+    """Refuse threads and resources of rules that there are not, which Snakemake would ignore."""
+    settings, rules = workflow.resource_settings, {rule.name for rule in workflow.rules}
+    for option, found in (("threads", settings.overwrite_threads), ("resources", settings.overwrite_resources)):
+        for name in found.keys() - rules:
+            fix = "fix the name; `snakemake --list-rules` shows them"
+            raise WorkflowError(f"--set-{option}: found {name}, expected a rule; {fix}")
+
+
+def put_first(workflow: Any, first: Container[str], beside: Container[str]) -> None:
+    """Let no job begin before those of the rules `first` have ended well, but for what these need and rules `beside`.
+
+    Inputs would do the same, but they are recorded: all that was made without them would be made again.
+    """
+    if workflow.output_settings.dryrun:
+        return
+    dag = workflow.dag
+    firsts = [job for job in dag.needrun_jobs() if job.rule.name in first]
+    before = set(dag.bfs(dag.dependencies, *firsts))
+    for job in dag.needrun_jobs():
+        new = set(firsts) - dag.dependencies[job].keys()
+        if new and job not in before and job.rule.name not in beside:
+            for one in new:
+                # No file of it is needed.
+                dag.dependencies[job][one] = dag.depending[one][job] = set()
+            dag._n_until_ready[job] += len(new)
+            dag._ready_jobs.discard(job)
+
+
+class Failures:
+    """The logs of the jobs that have failed and were not made since; what they say are this program's last lines."""
+
+    def __init__(self) -> None:
+        self._logs: dict[int, str] = {}
+        atexit.register(self._show)
+
+    def add(self, record: Any) -> None:
+        """Note a job that failed."""
+        self._logs[record.jobid] = next(iter(record.log or []), f"rule {record.rule_name}")
+
+    def remove(self, record: Any) -> None:
+        """Forget a job that was made at another attempt."""
+        self._logs.pop(record.job_id, None)
+
+    def _show(self) -> None:
+        lines = [f"{log}: {line}" for log in self._logs.values() for line in _errors_in(Path(log))]
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _errors_in(path: Path) -> list[str]:
+    """Lines of a log at the level ERROR, without what the program's defects add."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.findall(r"^\d\d:\d\d:\d\d ERROR (.*(?:\n(?!\d\d:\d\d:\d\d |Traceback ).+)*)", text, re.MULTILINE)
+    lines = [line for one in found for line in one.splitlines()]
+    return lines or ["found no line with ERROR, expected why the job failed; it was killed, perhaps for want of memory"]
+
+
 def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
     """Give the rules what all have alike: log, benchmark, environment, and the code of their stage as a param.
 
     Logs and benchmarks are named after the rule and the wildcards of what it makes.
     """
+    _check_rules(workflow)
     for rule in workflow.rules:
         # The target rule has no command.
         if rule.shellcmd:
@@ -92,30 +169,30 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Lets every message of Snakemake pass, tells of the start of a workflow, and adds to refusals what helps then.
+    """Lets every message of Snakemake pass, tells of events, and adds to refusals what helps then.
 
     `hints` has the words of a refusal, and what gives the lines to add.
     """
 
-    at_start: Callable[[], None]
+    events: Mapping[str, Callable[[Any], None]]
     hints: Mapping[str, Callable[[], Sequence[str]]]
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let a message pass."""
-        if getattr(record, "event", None) == STARTED:
-            self.at_start()
+        if heard := self.events.get(str(getattr(record, "event", ""))):
+            heard(record)
         elif record.levelno >= logging.ERROR:
             lines = [line for words, hint in self.hints.items() if words in str(record.msg) for line in hint()]
             record.msg = "\n".join([str(record.msg), *lines]) if lines else record.msg
         return True
 
 
-def listen(at_start: Callable[[], None], hints: Mapping[str, Callable[[], Sequence[str]]]) -> None:
-    """Call `at_start` when this workflow begins to execute; add the `hints` to what Snakemake refuses."""
+def listen(events: Mapping[str, Callable[[Any], None]], hints: Mapping[str, Callable[[], Sequence[str]]]) -> None:
+    """Call what `events` has for one, with its record; add the `hints` to what Snakemake refuses."""
     from snakemake.logging import logger
 
     others = [one for one in logger.filters if not isinstance(one, LogFilter)]
-    logger.filters = [*others, LogFilter(at_start, hints)]
+    logger.filters = [*others, LogFilter(events, hints)]
 
 
 def lock_files() -> list[Path]:

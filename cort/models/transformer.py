@@ -10,9 +10,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from cort.formats.blocks import FinishedBlocks
 from cort.models.batching import Sequences, by_length
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.system.errors import input_error
@@ -28,6 +30,8 @@ from cort.system.program import program_of
 from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
+
+Batch = TypeVar("Batch")
 
 #: libraries whose release can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
@@ -167,6 +171,33 @@ def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+def resumable(
+    compute: Callable[[Batch], Tensor], finished: FinishedBlocks, device: torch.device, counter: Counter | None = None
+) -> Callable[[Batch], Tensor]:
+    """Wrap what computes the parts of blocks, batch by batch: those that were kept are not computed again.
+
+    :param counter: of the texts or pairs in the batches.
+    """
+
+    def part(batch: Batch) -> Tensor:
+        if (kept := finished.kept_part()) is not None:
+            if counter:
+                counter.reach(counter.count + len(kept))
+            return torch.from_numpy(kept).to(device)
+        made = compute(batch)
+        finished.keep_part(partial(made.numpy, force=True))
+        if counter:
+            counter.advance(len(made))
+        return made
+
+    return part
+
+
+def resume(model: nn.Module, finished: FinishedBlocks, device: torch.device, counter: Counter | None = None) -> None:
+    """Make a model's outputs the parts of blocks from now on, as `resumable` does."""
+    vars(model)["forward"] = resumable(model.forward, finished, device, counter)
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:

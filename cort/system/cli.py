@@ -98,7 +98,7 @@ def run(
             log.warning("%s", end)
         return end.status
     except KeyboardInterrupt:
-        log.error("%s interrupted; what it had begun is gone, call it again", parser.prog)
+        log.error("%s interrupted; call it again", parser.prog)
         return 128 + signal.SIGINT
     except Exception:
         # Logged so that the traceback of a defect reaches the log file as well as the terminal.

@@ -29,21 +29,7 @@ ROOT = Path(__file__).parents[2]
 LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
-ON_GPUS = {
-    "encode",
-    "encode_queries",
-    "encode_tokens",
-    "latency",
-    "retrieve",
-    "retrieve_tokens",
-    "score",
-    "train",
-    "train_reranker",
-    "train_weigher",
-    "weigh",
-    "train_expander",
-    "expand",
-}
+ON_GPUS = {rule for rule, text in RULES.items() if " gpu=gpus(" in text}
 # As the copy was built.
 ONE_SHARD = {"encode": 1}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]

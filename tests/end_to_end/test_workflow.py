@@ -266,6 +266,68 @@ def test_bad_input_stops_the_build_with_one_line_and_leaves_nothing(tree):
     assert made == []
 
 
+def test_a_mistake_in_judgements_ends_the_build_before_anything_else_begins_and_is_its_last_line(tree):
+    rows = (tree / "tiny" / "data" / "qrels.test.tsv").read_text("utf-8").splitlines()
+    (tree / "wrong.tsv").write_text("\n".join([*rows[:3], rows[3].replace(" d", " none"), *rows[4:]]), "utf-8")
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")) | {"dataset": "wrong"}
+    config["splits"]["test"]["qrels"] = "wrong.tsv"
+    (tree / "wrong.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml")
+    assert status == 1
+    assert re.fullmatch(
+        r"logs/wrong/split/test\.log: wrong\.tsv: row 4: found the doc_id 'none\d+', expected a passage of the "
+        "collection; remove the row or name the files that belong together",
+        output.splitlines()[-1],
+    )
+    assert {path.name for path in (tree / "logs" / "wrong").iterdir()} == {"collection.log", "split"}
+
+
+def test_what_snakemake_would_ignore_or_show_a_traceback_for_is_one_line(tree):
+    """The arguments after `--configfile tiny/tiny.yaml`, and how the line begins."""
+    runs = "results/tiny/runs/test/bm25.trec"
+    written = (
+        f"expected YAML files up to the next option; put targets first: `snakemake {runs} --cores all --configfile tiny"
+    )
+    cases = {
+        (
+            "--set-scatter",
+            "encodee=2",
+        ): "--set-scatter: found encodee, expected one of encode, expand, weigh, retrieve; ",
+        ("--set-scatter", "encode=0"): "--set-scatter: found encode=0, expected 1 or more; ",
+        ("--set-threads", "encodee=2"): "--set-threads: found encodee, expected a rule; ",
+        ("--set-resources", "encodee:gpu=2"): "--set-resources: found encodee, expected a rule; ",
+        (runs,): f"--configfile: found {runs}, {written}",
+        ("gone.yaml",): "gone.yaml: found no readable file",
+    }
+    for arguments, line in cases.items():
+        status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml", *arguments)
+        found = [one for one in output.splitlines() if ": found " in one]
+        assert (status, len(found)) == (1, 1), output
+        assert found[0].startswith(line)
+        assert "Traceback" not in output
+
+
+def test_a_folder_for_output_that_is_none_is_one_line(tmp_path):
+    tree = copy_with_tiny(tmp_path)
+    is_file = ("a file", "move it away")
+    is_link = ("a link to /nowhere/disk, which is not there", "mount that disk, or remove the link")
+    for name, (found, fix) in (
+        ("results", is_link),
+        ("results", is_file),
+        ("results/tiny", is_link),
+        ("logs", is_file),
+    ):
+        path = tree / name
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to("/nowhere/disk") if found is is_link[0] else path.write_text("", "utf-8")
+        for program, *options in (("snakemake", "--cores", "1"), ("python", "-m", "workflow.plan")):
+            status, output = snakemake(tree, *options, "--configfile", "tiny/tiny.yaml", program=program)
+            line = f"{path}: found {found}, expected a folder for {name}; {fix}"
+            assert [one for one in output.splitlines() if ": found " in one] == [line]
+            assert (status, "Traceback" in output) == (1, False)
+        path.unlink()
+
+
 # The tiny experiment, built.
 
 

@@ -17,11 +17,14 @@ TOOLS = {"search", "explore"}
 
 
 def rules():
-    """Return name -> text of every rule but `all`."""
+    """Return name -> text of every rule but `all`; of one that is made from another, its own and that one's."""
     found = {}
     for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]:
-        parts = re.split(r"^rule (\w+):\n", path.read_text("utf-8"), flags=re.MULTILINE)
-        found |= dict(zip(parts[1::2], parts[2::2], strict=True))
+        parts = re.split(
+            r"^(?:use )?rule (?:(\w+) as )?(\w+)(?: with)?:\n", path.read_text("utf-8"), flags=re.MULTILINE
+        )
+        for base, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            found[name] = text + found.get(base, "")
     return {name: text for name, text in found.items() if name != "all"}
 
 
@@ -44,7 +47,7 @@ UNUSED = RAW | {
     "score_triples",
 }
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
-UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "merge"}
+UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
 UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 

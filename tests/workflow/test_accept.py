@@ -64,6 +64,19 @@ def test_mistakes_of_the_config_are_one_line(tmp_path, capsys, monkeypatch):
     assert "gone.yaml: found no readable file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"encode": 1}', '{"encode": ["x"]}'])
+def test_a_broken_file_of_what_was_accepted_is_one_line_and_changes_nothing(made, text):
+    before = recorded()
+    os.makedirs("results/one", exist_ok=True)
+    with open("results/one/accepted.json", "w", encoding="utf-8") as file:
+        file.write(text)
+    with pytest.raises(
+        ValueError, match=r"^results/one/accepted\.json: found no JSON of what .*; restore it from a copy, or"
+    ):
+        accept("one", ["encode"])
+    assert recorded() == before
+
+
 @pytest.mark.slow
 def test_protected_models_stay_after_an_edit_that_is_accepted(tmp_path):
     folder = copy_with_tiny(tmp_path / "tree")

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import cort
+from tests.support.workflow import RULES, module_of
 from workflow.experiment.checks import complete
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,22 @@ def test_the_experiment_in_the_readme_is_right() -> None:
     block = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert block is not None
     assert complete(yaml.safe_load(block[1]), "README.md")["systems"]
+
+
+def test_rules_without_a_module_of_their_name_are_listed() -> None:
+    found = re.findall(r"`(\w+)` \(`cort\.(\w+)`\)", (ROOT / "docs" / "outputs.md").read_text("utf-8"))
+    assert found == sorted((rule, module_of(rule)) for rule in RULES if module_of(rule) != rule)
+
+
+def test_the_recall_of_the_method_is_that_of_its_paper() -> None:
+    paper = yaml.safe_load((ROOT / "config" / "papers" / "cort-2021.yaml").read_text("utf-8"))
+    rows = {row["label"]: row["values"] for row in paper["tables"]["table-1"]["rows"]}
+    bm25, cort, both = (rows[name] for name in ("BM25", "CoRT", "CoRT+BM25"))
+    # At every cutoff.
+    assert all(one < other for one, other in zip(bm25[2:], cort[2:], strict=True))
+    expected = tuple(f"{values[-1] / 100:.3f}" for values in (bm25, cort, both))
+    pattern = r"R@1000 (0\.\d+) for BM25, (0\.\d+) for CoRT and (0\.\d+) for both"
+    assert re.findall(pattern, (ROOT / "README.md").read_text("utf-8")) == [expected]
 
 
 def test_the_version_is_said_alike() -> None:

@@ -676,6 +676,10 @@ MISTAKES = {
         {"lexical bm25 k1": 0.9},
         "lexical.bm25.k1: found k1 beside tune, expected one of them, as tune chooses k1 and b; remove one",
     ),
+    "other texts under the name of the passages": (
+        {"lexical bm25": {"expand": "doc2query"}},
+        "lexical.bm25: found expand, expected the passages as they are; give the index another name",
+    ),
     "an index of an unknown expander": (
         {"lexical expanded expand": "doc2quer"},
         "lexical.expanded.expand: found 'doc2quer', expected one of doc2query; did you mean doc2query?",
@@ -1347,12 +1351,21 @@ def test_an_experiment_takes_whole_sections_from_the_one_it_extends(tmp_path):
     assert complete(own, "own.yaml") == complete(expected, "own.yaml")
 
 
+def test_a_key_without_a_value_that_leaves_nothing_out_is_refused(tmp_path):
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(changed({})), "utf-8")
+    with pytest.raises(
+        ConfigError, match=r"^own\.yaml: found the key latncy without a value, expected one of .*; fix the"
+    ):
+        complete({"extends": str(tmp_path / "base.yaml"), "latncy": None}, "own.yaml")
+
+
 def test_a_mistake_about_the_experiment_that_is_extended_is_one_line(tmp_path):
     (tmp_path / "base.yaml").write_text("extends: other.yaml\n")
     found = {
         str(tmp_path / "none.yaml"): "none.yaml: found no readable file",
         str(tmp_path / "base.yaml"): "which extends another, expected a whole one; name that",
         3: "own.yaml: extends: found 3, expected the path of an experiment; name one file",
+        "": "own.yaml: extends: found '', expected the path of an experiment; name one file",
     }
     for path, line in found.items():
         with pytest.raises(ConfigError) as caught:

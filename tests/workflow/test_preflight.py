@@ -274,7 +274,7 @@ def test_a_model_folder_that_is_not_whole_is_refused(config, folder):
 def test_folders_for_output_must_be_folders(folder):
     assert preflight.check_writable(folder) == []
     (folder / "logs").write_text("", "utf-8")
-    assert one(preflight.check_writable(folder)).startswith(f"{folder / 'logs'}: found no folder")
+    assert one(preflight.check_writable(folder)).startswith(f"{folder / 'logs'}: found a file, expected a folder")
 
 
 # The hub.

@@ -4,9 +4,14 @@ import dataclasses
 import inspect
 import json
 import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from snakemake.api import Workflow
+from snakemake.dag import DAG
 from snakemake.exceptions import MissingInputException, ProtectedOutputException
 from snakemake.iocontainers import Wildcards
 from snakemake.logging import logger
@@ -37,6 +42,10 @@ GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
         (Resources, "get"),
         (PersistenceBase, "_params"),
         (FilePersistence, "_record_path"),
+        *(
+            (DAG, name)
+            for name in ("bfs", "dependencies", "depending", "needrun_jobs", "_n_until_ready", "_ready_jobs")
+        ),
     ],
 )
 def test_names_are_there(owner, name):
@@ -46,14 +55,20 @@ def test_names_are_there(owner, name):
 
 @pytest.mark.parametrize(
     ("settings", "name"),
-    [(OutputSettings, "dryrun"), (ExecutionSettings, "lock"), (ResourceSettings, "overwrite_scatter")],
+    [
+        (OutputSettings, "dryrun"),
+        (ExecutionSettings, "lock"),
+        *((ResourceSettings, f"overwrite_{name}") for name in ("scatter", "threads", "resources")),
+    ],
 )
 def test_settings_are_there(settings, name):
     assert name in {field.name for field in dataclasses.fields(settings)}, f"{settings.__name__}.{name}: {GONE}"
 
 
-def test_the_start_of_a_workflow_is_an_event():
-    assert str(LogEvent.WORKFLOW_STARTED) == snakemake_api.STARTED, GONE
+def test_what_is_listened_to_are_events():
+    events = LogEvent.WORKFLOW_STARTED, LogEvent.RUN_INFO, LogEvent.JOB_ERROR, LogEvent.JOB_FINISHED
+    names = snakemake_api.STARTED, snakemake_api.PLANNED, snakemake_api.FAILED, snakemake_api.FINISHED
+    assert tuple(map(str, events)) == names, GONE
 
 
 def test_the_refusal_of_protected_files_begins_as_before():
@@ -93,7 +108,8 @@ def test_the_log_tells_of_starts_and_of_refusals(caplog):
     begun = []
     for number in range(2):
         snakemake_api.listen(
-            lambda number=number: begun.append(number), {snakemake_api.PROTECTED: lambda: ["Do this."]}
+            {snakemake_api.STARTED: lambda _, number=number: begun.append(number)},
+            {snakemake_api.PROTECTED: lambda: ["Do this."]},
         )
     try:
         logger.addHandler(caplog.handler)
@@ -106,6 +122,30 @@ def test_the_log_tells_of_starts_and_of_refusals(caplog):
     assert begun == [1]
     said = {record.getMessage() for record in caplog.records if record.levelno == logging.ERROR}
     assert said == {"Write-protected output files of rule train\nDo this."}
+
+
+def test_the_last_lines_are_the_errors_of_jobs_that_failed_in_the_end(tmp_path):
+    logs = {
+        "a": "09:00:00 INFO x\n09:00:01 ERROR a.tsv: found x\nb.tsv: found y\nTraceback (most recent\n",
+        "b": "",
+        "c": "",
+    }
+    for name, text in logs.items():
+        (tmp_path / name).write_text(text)
+    program = (
+        "from types import SimpleNamespace as Record; from workflow.snakemake_api import Failures\n"
+        "failures = Failures()\n"
+        "for number, name in enumerate('abc'): failures.add(Record(jobid=number, log=[name], rule_name='x'))\n"
+        "failures.remove(Record(job_id=1)); print('Snakemake\\'s last line')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == [
+        "a: a.tsv: found x",
+        "a: b.tsv: found y",
+        "c: found no line with ERROR, expected why the job failed; it was killed, perhaps for want of memory",
+    ]
 
 
 def test_the_refusal_of_missing_input_begins_as_before():

@@ -138,7 +138,7 @@ def test_representative_keys_rerun_every_rule_there_is():
     shown = [ENTRIES["keys", key]["reruns"] for key in TABLE["representative"]]
     ran = {job.split(" ")[0] for entry in shown for job in flat(entry)}
     # No key asks for parts, but an option.
-    assert RULES.keys() - ran == {"download", "extract", "merge"}
+    assert RULES.keys() - ran == {"download", "extract", "retrieve_part", "merge"}
 
 
 @pytest.mark.parametrize("entry", list(params()))
@@ -252,7 +252,7 @@ def test_every_job_watches_what_its_stage_imports(graphs):
     }
     assert code == {rule: program(module_of(rule)) for rule in code}
     # Made only for an encoder that has a teacher, or if parts are asked for.
-    assert RULES.keys() - code.keys() == {"score_triples", "merge"}
+    assert RULES.keys() - code.keys() == {"score_triples", "retrieve_part", "merge"}
 
 
 def after(jobs, first):

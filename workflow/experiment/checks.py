@@ -103,11 +103,14 @@ def extended(config: Config, source: str) -> Config:
     if "extends" not in config:
         return config
     path = config["extends"]
-    if not isinstance(path, str):
+    if not isinstance(path, str) or not path:
         raise ConfigError(f"{source}: extends: found {path!r}, expected the path of an experiment; name one file")
     base = read(path)
     if "extends" in base:
         raise ConfigError(f"{source}: extends: found {path}, which extends another, expected a whole one; name that")
+    if idle := [key for key, value in config.items() if value is None and key not in base]:
+        found, fix = f"the key {idle[0]} without a value", "fix the name, or remove the key"
+        raise ConfigError(f"{source}: found {found}, expected one of {path}, which is then left out; {fix}")
     merged = base | config
     return {key: value for key, value in merged.items() if key != "extends" and value is not None}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import CHANGES, TRAINING_SPLITS, Config, entries, listed
+from workflow.experiment.config import BM25, CHANGES, TRAINING_SPLITS, Config, entries, listed
 from workflow.experiment.downloads import check_suffix
 from workflow.experiment.idle import ORIGINS
 from workflow.experiment.models import released_model
@@ -23,6 +23,8 @@ def check_lexical(config: Config) -> Iterator[str]:
         for section, key in CHANGES.items():
             if key in index:
                 yield from check_name(f"{place}.{key}", index[key], config[section])
+            if name == BM25 and key in index:
+                yield f"{place}: found {key}, expected the passages as they are; give the index another name"
         if len(index.keys() & set(CHANGES.values())) > 1:
             yield f"{place}: found {listed(CHANGES.values())}, expected one of them; make two indexes"
         if "tune" in index:

@@ -62,14 +62,20 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
     return lines
 
 
-def check_writable(folder: Path) -> list[str]:
-    """Find the folders for output in which nothing can be written."""
-    lines = []
-    for name in (paths.ROOT, "logs", "benchmarks"):
-        place = _existing(folder / name)
-        found = "no permission to write" if place.is_dir() else "no folder"
-        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            lines += _line(place, found, f"a folder for {name}", "change its owner or permissions, or remove it")
+def check_writable(folder: Path, *more: str) -> list[str]:
+    """Find the folders for output, and `more` of them, in which nothing can be written."""
+    lines, places = [], dict[Path, str]()
+    for name in (paths.ROOT, *more, "logs", "benchmarks"):
+        places.setdefault(_existing(folder / name), name)
+    for place, name in places.items():
+        expected, fix = f"a folder for {name}", "change its owner or permissions, or remove it"
+        if place.is_symlink() and not place.exists():
+            fix = "mount that disk, or remove the link"
+            lines += _line(place, f"a link to {place.readlink()}, which is not there", expected, fix)
+        elif not place.is_dir():
+            lines += _line(place, "a file", expected, "move it away")
+        elif not os.access(place, os.W_OK | os.X_OK):
+            lines += _line(place, "no permission to write", expected, fix)
     return lines
 
 

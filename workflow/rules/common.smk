@@ -34,7 +34,7 @@ from workflow.experiment.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
 from workflow.params import all_of, among, code_of, join, look_up, optional
-from workflow.snakemake_api import complete_rules
+from workflow.snakemake_api import check_scatter, complete_rules
 
 # Jobs run the Python that runs Snakemake, whether its environment was activated or not.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
@@ -64,6 +64,7 @@ ENCODER_FILES = (*MODEL_FILES, "projection.safetensors", "cort.json")
 RERANKER_FILES = (*MODEL_FILES, "reranker.json", "head.safetensors")
 TABLES = (".csv", ".md", ".tex")
 
+check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve"))
 MACHINE = survey(workflow)
 SHARDS = fix_shards(
     workflow,

@@ -1,3 +1,4 @@
+import importlib
 import itertools
 import json
 import os
@@ -10,7 +11,9 @@ import time
 import pyarrow as pa
 import pytest
 
+from cort.formats import blocks, tables
 from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.tokens import Tokens
 from cort.system.errors import InputError
 
 
@@ -129,7 +132,17 @@ def made_by(process):
     return json.loads(said.splitlines()[-1])
 
 
-def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker):
+def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
+    if stage == "expand":
+        return ["--model", t5, "--tokens", caches["passages"], "--queries", 2, "--query-length", 4, "--top-k", 3]
+    if stage == "encode_tokens":
+        return ["--model", make_reranker(kind="late_interaction", dimension=5), "--tokens", caches["passages"]]
+    if stage == "score_expansions":
+        ids = Tokens(caches["passages"]).ids.to_pylist()
+        predicted = pa.table([ids, [[name, f"{name} x"] for name in ids]], schema=tables.EXPANSIONS)
+        tables.write_table(tmp_path / "predicted", predicted)
+        files = ["--tokens", caches["passages"], "--expansions", tmp_path / "predicted"]
+        return ["--model", make_reranker(), *files]
     if stage == "encode":
         return ["--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
     candidates = tmp_path / "candidates.trec"
@@ -157,3 +170,40 @@ def test_a_killed_stage_goes_on_after_its_last_block(stage, tmp_path, caches, ma
     assert made_by(start(stage, 0, arguments)) == numbers[1:]
     assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("stage", ["encode", "encode_tokens", "expand", "score", "score_expansions"])
+def test_a_stage_that_ended_in_a_block_computes_no_batch_again(
+    stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
+):
+    import cort.models.transformer
+
+    module, budgets, made = importlib.import_module(f"cort.{stage}"), {"cpu": 200}, []
+    monkeypatch.setattr(cort.models.transformer, "TOKEN_BUDGETS", budgets)
+    if stage == "expand":
+        monkeypatch.setattr(module, "TOKEN_BUDGETS", budgets)
+    arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5)
+    keep = FinishedBlocks.keep_part
+
+    def run(name, limit=1_000):
+        def counting(self, read):
+            made.append(read().shape)
+            keep(self, read)
+            if len(made) == limit:
+                raise KeyboardInterrupt
+
+        made.clear()
+        monkeypatch.setattr(FinishedBlocks, "keep_part", counting)
+        words = map(str, [*arguments, "--checkpoints", tmp_path / "kept", "--output", tmp_path / name])
+        return module.main(list(words)), list(made)
+
+    status, whole = run("whole")
+    assert status == 0
+    assert len(whole) > 4
+    # After a minute of work on a slow machine, here after every batch but the last.
+    monkeypatch.setattr(blocks, "KEEP_EVERY", 0)
+    assert run("again", 3) == (130, whole[:3])
+    (tmp_path / "kept" / "block-0.2.arrow").write_bytes(b"cut off")
+    assert run("again") == (0, whole[2:])
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not (tmp_path / "kept").exists()

@@ -1,0 +1,35 @@
+"""Check the words after --configfile before Snakemake opens them as files; the profiles call this.
+
+Snakemake takes all words up to the next option, so a target there is one more config file to it, and what it says of
+files that are missing or no YAML is a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cort.formats.yaml_files import read_yaml
+from cort.system.errors import InputError, input_error
+
+OPTIONS = ("--configfile", "--configfiles")
+
+
+def check_configfiles(words: Sequence[str]) -> None:
+    """End this program with a line if a config file on Snakemake's command line is a target, or cannot be read."""
+    files, option = [], ""
+    for word in words:
+        if word.startswith("-"):
+            option = word
+        elif option in OPTIONS:
+            files.append(word)
+    try:
+        for place, file in enumerate(files):
+            if place and Path(file).suffix not in (".yaml", ".yml", ".json"):
+                fix = f"put targets first: `snakemake {file} --cores all --configfile {files[0]}`"
+                raise input_error("--configfile", file, "YAML files up to the next option", fix)
+            read_yaml(file, "an experiment")
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
