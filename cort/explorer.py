@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.evaluation.measures import read_qrels
-from cort.evaluation.values import check_systems, read_values, refuse_unlike
+from cort.evaluation.values import check_named, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, write_page
@@ -53,7 +53,7 @@ class Options:
 
 
 def _check(options: Options) -> None:
-    check_systems(options.systems, {"--runs": options.runs, "--per-query": options.per_query})
+    check_named(options.systems, {"--runs": options.runs, "--per-query": options.per_query})
     for option, value in (("--results", options.results), ("--megabytes", options.megabytes)):
         if value < 1:
             raise input_error(option, str(value), "1 or more", "raise it")

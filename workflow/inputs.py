@@ -15,6 +15,7 @@ from workflow.experiment.config import (
     CHANGES,
     Config,
     evaluated_splits,
+    files_of_split,
     is_judged,
     kind_of,
     one_or_more,
@@ -26,6 +27,7 @@ from workflow.experiment.config import (
     used_by_indexes,
 )
 from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
+from workflow.experiment.splits import compared_splits as names_of_compared_splits
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -49,16 +51,15 @@ def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str
     return files
 
 
-def files_of_split(config: Config, name: str) -> Config:
-    """Return the split with a split's files: the split itself, or train, which a held-out one is drawn from."""
-    split: Config = config["splits"][name]
-    return config["splits"]["train"] if "hold_out" in split else split
-
-
-def excluded_queries(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the queries a split must not have: another split's. A held-out split leaves out what train does."""
+def excluded_queries(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return the queries a split must not have: other splits'. A held-out split leaves out what train does."""
     split = files_of_split(config, wildcards.split)
-    return paths.at(paths.QUERIES, config, split=split["without"]) if "without" in split else []
+    return [paths.at(paths.QUERIES, config, split=name) for name in one_or_more(split.get("without", []))]
+
+
+def compared_splits(config: Config, path: str) -> list[str]:
+    """Return a file of each split whose queries are compared with another's."""
+    return [paths.at(path, config, split=name) for name in names_of_compared_splits(config)]
 
 
 def raw_inputs(config: Config) -> list[str]:

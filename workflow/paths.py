@@ -26,6 +26,7 @@ PUBLIC_FILE = "results/{dataset}/raw/{source}/{file}"
 PASSAGES = "results/{dataset}/collection/passages.parquet"
 QUERIES = "results/{dataset}/collection/queries.{split}.parquet"
 QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
+LEAKAGE = "results/{dataset}/collection/leakage.json"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
 

@@ -20,6 +20,7 @@ from workflow.experiment.config import (
     tuned_systems,
 )
 from workflow.experiment.models import LEARNERS, indexes_of, named_models, shown_trainings, systems_with, trainings
+from workflow.experiment.splits import compared_splits
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -48,6 +49,11 @@ def explorers(config: Config) -> list[str]:
     """Pages that show systems query by query, one for each evaluated split."""
     splits = [split for split in evaluated_splits(config) if on_split(config, split)]
     return [paths.at(paths.EXPLORER, config, split=split) for split in splits]
+
+
+def leakage(config: Config) -> list[str]:
+    """Return what splits share, if one is for training."""
+    return [paths.at(paths.LEAKAGE, config)] if compared_splits(config) else []
 
 
 def comparisons(config: Config) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
+from cort.evaluation.leakage import Shared, describe
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.reporting import figures, panels, tables
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table
@@ -52,6 +53,7 @@ class ReportOptions:
     filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; a missing folder is no error", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
+    leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
     explorer: str | None = optional(None, "folder with an explorer per split, beside this report", "FOLDER")
     reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
@@ -79,6 +81,7 @@ def build(options: ReportOptions) -> dict[str, str]:
     audited = audit_blocks([read_artifact(path, Audit) for path in options.audits], tables.names_of_measures(measures))
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
+    shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
     latencies = [read_artifact(path, Latencies) for path in options.latency_files]
     systems = list(dict.fromkeys(one.system for one in measures))
     if options.baseline is not None and options.baseline not in systems:
@@ -106,6 +109,7 @@ def build(options: ReportOptions) -> dict[str, str]:
         figures={name: figures.draw_inline(found, name) for name, found in drawn.items()},
         headlines=headlines(options.dataset, measures, comparisons, options.baseline),
         systems=systems_blocks(measures, options.baseline, comparisons),
+        leakage=[text for text in map(describe, shared) if text],
         descriptions=describe_systems(options),
         verdicts=verdict_blocks(comparisons),
         judged=judged_blocks(measures),

@@ -93,6 +93,22 @@ def test_tiny_experiment_plans_every_stage_that_needs_no_network(tree):
     assert RULES.keys() - planned(output).keys() == UNUSED
 
 
+@pytest.mark.slow
+def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(tmp_path):
+    tree = copy_with_tiny(tmp_path)
+    data = tree / "tiny" / "data"
+    # The same queries by other names, with their judgements.
+    for kind in ("queries", "qrels"):
+        text = (data / f"{kind}.test.tsv").read_text("utf-8")
+        with (data / f"{kind}.train.tsv").open("a", encoding="utf-8") as file:
+            file.write(text.replace("test", "again"))
+    status, output = snakemake(tree, "--configfile", "tiny/tiny.yaml", "--cores", "2")
+    assert status == 1
+    complaint = re.search("splits.test: found (.*) queries that train has, too, e.g. 'test(.*)', expected none", output)
+    assert complaint, output
+    assert not any((tree / "logs" / "tiny" / rule).exists() for rule in ("bm25_tune", "bm25", "triples", "train"))
+
+
 def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(tmp_path):
     tree = copy_with_tiny(tmp_path)
     for path in (tree / "workflow" / "rules").glob("*.smk"):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from cort import report
+from cort.evaluation.leakage import Shared
 from cort.evaluation.measures import Measures
 from cort.training.outcome import Selection
 from tests.support.common import contents
@@ -78,6 +79,18 @@ def full(small, tmp_path):
         *("--selections", f"encoder={tmp_path / 'selection.json'}"),
         *("--disagreements", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
         *("--benchmarks", str(tmp_path / "benchmarks")),
+    ]
+
+
+def test_queries_that_splits_share_are_a_warning(small, tmp_path):
+    pairs = [("train", "dev", 7, 2, 0, "q1"), ("train", "test", 9, 0, 0, None), ("validation", "dev", 7, 1, 3, "q1")]
+    (tmp_path / "leakage.json").write_text(json.dumps([asdict(Shared(*pair)) for pair in pairs]))
+    assert report.main([*small, "--leakage", str(tmp_path / "leakage.json")]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall("<strong>Warning:</strong> (.*)</p>", page) == [
+        "dev (7 queries) and train share queries: 2 judged in both.",
+        "dev (7 queries) and validation share queries: 1 judged in both, 3 with the id or the text of another one but "
+        "no judgement in common.",
     ]
 
 

@@ -85,6 +85,12 @@ def is_judged(config: Config, split: str) -> bool:
     return settings is None or "queries" not in settings or "qrels" in settings
 
 
+def files_of_split(config: Config, name: str) -> Config:
+    """Return the split with a split's files: the split itself, or train, which a held-out one is drawn from."""
+    split: Config = config["splits"][name]
+    return config["splits"]["train"] if "hold_out" in split else split
+
+
 def splits_of(config: Config, name: str) -> list[str]:
     """List the ranked splits a system has a run for: all, unless a published run it needs covers only some."""
     system = config["systems"][name]

@@ -52,6 +52,8 @@ rule split:
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
+    # Before all that would be in vain if splits shared queries.
+    priority: 1
     localrule: True
     params:
         options=options(settings.selection),
@@ -61,6 +63,23 @@ rule split:
         "python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
         " --without {input.without:q} {params.options:q}"
         " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --log {log:q}"
+
+
+rule leakage:
+    input:
+        queries=inputs.compared_splits(config, paths.QUERIES),
+        qrels=inputs.compared_splits(config, paths.QRELS),
+    output:
+        paths.LEAKAGE,
+    priority: 1
+    localrule: True
+    params:
+        options=options(settings.leakage),
+    message:
+        "Look for queries that splits share"
+    shell:
+        "python -m cort.leakage {params.options:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule base_model:

@@ -126,6 +126,7 @@ rule report:
         weights=report_inputs.tuned_weights(config).values(),
         reproduction=report_inputs.reproduction(config),
         latencies=report_inputs.latencies(config),
+        leakage=report_inputs.leakage(config),
         provenance=paths.PROVENANCE,
     output:
         page=report(f"{paths.REPORT}index.html", caption="../report/page.rst", category="Report"),
@@ -165,4 +166,4 @@ rule report:
         " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --tuned {params.weights:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --latency-files {input.latencies:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"
+        " --latency-files {input.latencies:q} --leakage {input.leakage:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"
