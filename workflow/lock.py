@@ -67,8 +67,9 @@ _held: dict[Path, int] = {}
 def guard(workflow: Any, config: dict[str, Any]) -> None:
     """Refuse results of version 0.1, and claim the dataset when this workflow begins to execute; for the Snakefile.
 
-    Where Snakemake misses input, the keys of the config that name it are said, too. Nothing is claimed by single jobs,
-    in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
+    Where Snakemake misses input, the keys of the config that name it are said, too; where splits share queries that may
+    not, all ends, though independent jobs go on after other errors. Nothing is claimed by single jobs, in dry runs, nor
+    for questions (``--lint``, ``--summary``, ``--unlock``).
 
     :raises WorkflowError: when there are results of version 0.1.
     """
@@ -92,7 +93,12 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
         return check_inputs(config, Path.cwd())
 
-    snakemake_api.listen(begin, {snakemake_api.PROTECTED: lambda: [HINT], snakemake_api.MISSING: missing})
+    def leakage() -> list[str]:
+        snakemake_api.end_at_first_error(workflow)
+        return ["Splits share queries: no other job begins."]
+
+    hints = {snakemake_api.PROTECTED: lambda: [HINT], snakemake_api.MISSING: missing, snakemake_api.LEAKAGE: leakage}
+    snakemake_api.listen(begin, hints)
 
 
 def claim(dataset: str) -> None:

@@ -205,7 +205,7 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
     depths = sorted({config["depth"], *(value for value in config["audit"]["depths"] if value < config["depth"])})
     measures = "splits.{split}.measures" if "measures" in config["splits"][wildcards.split] else "evaluation.measures"
     found = join(
-        measures,
+        *([measures] if is_judged(config, wildcards.split) else []),
         "splits.{split}.relevance_level",
         "seed",
         widths=f"audit.{INDEXES[wildcards.index].audited}",

@@ -31,6 +31,8 @@ STARTED = "workflow_started"
 PROTECTED = "Write-protected output files"
 #: and the one about files that no rule makes and that are not there
 MISSING = "Missing input files"
+#: and the one about splits that share queries
+LEAKAGE = "Error in rule leakage,"
 #: of all rules, as seen from their files
 ENVIRONMENT = "../envs/cort.yaml"
 
@@ -43,6 +45,11 @@ def is_main(workflow: Any) -> bool:
 def takes_locks(workflow: Any) -> bool:
     """Tell whether files will be locked: not in a dry run, nor with ``--nolock``."""
     return not workflow.output_settings.dryrun and bool(workflow.execution_settings.lock)
+
+
+def end_at_first_error(workflow: Any) -> None:
+    """Begin no further job once one has failed, whatever ``--keep-going`` says; those that run end."""
+    workflow.scheduler.keepgoing = False
 
 
 def is_on_cluster(workflow: Any) -> bool:

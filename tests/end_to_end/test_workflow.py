@@ -47,7 +47,7 @@ def tree(tmp_path_factory):
 # The text of the rules.
 
 
-REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency")
+REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
 
 
 def test_rules_are_named_as_stages():
@@ -107,6 +107,7 @@ def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(
     complaint = re.search("splits.test: found (.*) queries that train has, too, e.g. 'test(.*)', expected none", output)
     assert complaint, output
     assert not any((tree / "logs" / "tiny" / rule).exists() for rule in ("bm25_tune", "bm25", "triples", "train"))
+    assert "Splits share queries: no other job begins." in output
 
 
 def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(tmp_path):
@@ -444,3 +445,60 @@ def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
     assert "ProtectedOutputException" in output
     assert "Finished jobid" not in output
     assert model.read_bytes() == before
+
+
+# Queries without judgements.
+
+
+@pytest.mark.slow
+def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_path):
+    tree = copy_with_tiny(tmp_path)
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    test = config["splits"]["test"]
+    config = {key: config[key] for key in ("protect", "collection", "depth")} | {
+        "dataset": "unjudged",
+        "splits": {"test": {"queries": test["queries"]}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "published": config["systems"]["published"],
+            "both": {"interleave": ["bm25", "published"]},
+        },
+    }
+    page = _build(tree, config)
+    assert "No split has judgements, so nothing is measured." in page
+    assert "Mean share of the" in page
+    assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
+    results = tree / "results" / "unjudged"
+    assert {path.stem for path in (results / "runs" / "test").iterdir()} == {*config["systems"]}
+    assert not (results / "measures").exists()
+    overlap = json.loads((results / "overlap" / "test.json").read_text())
+    assert (overlap["queries"], len(overlap["pairs"])) == (QUERIES["test"], 3)
+    explorer = results / "report" / "explore" / "test" / "data"
+    index = unpack(explorer / "index.js")[1]
+    assert (len(index["ids"]), index["measures"], index["overlap"]) == (QUERIES["test"], [], 10)
+    assert 'href="explore/test/index.html"' in page
+    said = subprocess.run(
+        [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"],
+        **{"cwd": tree, "check": True, "capture_output": True, "text": True},
+    ).stdout
+    assert "test: no judgements, so nothing is measured" in said
+    assert said.count("index.html") == 2
+
+    # Some of its queries are judged.
+    judged = (tree / test["qrels"]).read_text("utf-8").splitlines(keepends=True)[::2]
+    (tree / "some.tsv").write_text("".join(judged), "utf-8")
+    test = {"queries": test["queries"], "qrels": "some.tsv", "unjudged_queries": "keep"}
+    page = _build(tree, config | {"splits": {"test": test}})
+    assert f"Means over {len(judged)} queries of test" in page
+    index, values = (unpack(explorer / f"{name}.js")[1] for name in ("index", "values-0"))
+    assert (len(index["ids"]), index["judged"]) == (QUERIES["test"], len(judged))
+    first = values["measures"][0]
+    known = [first["values"][place] is not None for place in first["places"]]
+    assert known == [True] * len(judged) + [False] * (QUERIES["test"] - len(judged))
+
+
+def _build(tree, config):
+    (tree / "unjudged.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--configfile", "unjudged.yaml", "--cores", "2")
+    assert status == 0, output
+    return (tree / "results" / config["dataset"] / "report" / "index.html").read_text("utf-8")

@@ -3,12 +3,14 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict
+from itertools import combinations
 
 import pytest
 
 from cort import report
 from cort.evaluation.leakage import Shared
 from cort.evaluation.measures import Measures
+from cort.evaluation.overlap import Common, Overlap
 from cort.training.outcome import Selection
 from tests.support.common import contents
 from tests.support.reporting import NASTY, Outline
@@ -16,7 +18,7 @@ from tests.support.reporting import NASTY, Outline
 FILES = [
     *(
         f"tables/{name}.{ending}"
-        for name in ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency")
+        for name in ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
         for ending in ("csv", "md", "tex")
     ),
     *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
@@ -80,6 +82,24 @@ def full(small, tmp_path):
         *("--disagreements", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
         *("--benchmarks", str(tmp_path / "benchmarks")),
     ]
+
+
+@pytest.mark.parametrize(("systems", "compared"), [(3, ["a", "b", "c"]), (11, ["b"])])
+def test_a_split_without_judgements_shows_what_systems_have_in_common(tmp_path, systems, compared):
+    names = [*"abcdefghijk"[:systems]]
+    pairs = [Common(one, other, 0.25, 0.5) for one, other in combinations(names, 2)]
+    (tmp_path / "overlap.json").write_text(json.dumps(asdict(Overlap("eval", 7, 10, names, pairs))))
+    words = ["--title", NASTY, "--dataset", "toy", "--baseline", "b", "--overlaps", str(tmp_path / "overlap.json")]
+    assert report.main([*words, "--explorer", "explore", "--output-folder", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    Outline(page)
+    assert "No split has judgements, so nothing is measured." in page
+    assert '<a href="explore/eval/index.html">eval</a>' in page
+    assert re.findall('<th scope="col" class="number">(.)</th>', page) == compared
+    assert page.count("0.250<small>0.500</small>") == len(names) * len(compared) - len(compared)
+    assert "systems.csv" not in page
+    table = (tmp_path / "report" / "tables" / "overlap.csv").read_text().splitlines()
+    assert table[:2] == ["split,system,other,queries,depth,overlap,same_first", "eval,a,b,7,10,0.25,0.5"]
 
 
 def test_queries_that_splits_share_are_a_warning(small, tmp_path):

@@ -42,6 +42,7 @@ UNUSED = RAW | {
     "weigh",
     "latency",
     "score_triples",
+    "overlap",
 }
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "merge"}

@@ -29,9 +29,9 @@ from workflow.experiment.models import (
 )
 from workflow.experiment.splits import splits_apart
 from workflow.experiment.systems import MEASURE
-from workflow.inputs import excluded_queries, weights
-from workflow.paths import CURVE
-from workflow.report_inputs import exports, of_trainings
+from workflow.inputs import audit_of, excluded_queries, judgements, weights
+from workflow.paths import CURVE, MEASURES
+from workflow.report_inputs import comparisons, explorers, exports, of_systems, of_trainings, overlaps
 
 # As messages list them.
 SYSTEMS = ", ".join(changed({})["systems"])
@@ -195,10 +195,6 @@ MISTAKES = {
     "nothing to evaluate": (
         {"splits test": GONE},
         "splits: found only train, validation, expected a split to evaluate besides train and validation; add one",
-    ),
-    "no judgements at all": (
-        {"splits test": {"queries": "q.tsv"}},
-        "splits: found no qrels of test, expected those of one at least; name them",
     ),
     "training queries without judgements": (
         {"splits train": {"queries": "q.tsv"}},
@@ -1148,6 +1144,20 @@ def test_a_split_may_leave_out_several_others():
     for split in ("train", "validation"):
         found = excluded_queries(config, SimpleNamespace(split=split))
         assert found == [f"results/tiny/collection/queries.{name}.parquet" for name in ("test", "dev")]
+
+
+def test_an_experiment_without_judgements_has_runs_and_pages():
+    config = complete(
+        changed({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}}), "tiny.yaml"
+    )
+    assert (evaluated_splits(config), comparisons(config), of_systems(config, MEASURES)) == ([], [], [])
+    assert explorers(config) == ["results/tiny/report/explore/test/index.html"]
+    assert overlaps(config) == ["results/tiny/overlap/test.json"]
+    del config["splits"]["validation"]
+    wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
+    assert audit_of(config, "cort-hnsw") == "results/tiny/audit/test/encoder.hnsw.json"
+    assert judgements(config, wildcards) == []
+    assert "--measures" not in settings.audit(config, wildcards)
 
 
 def test_used_models():

@@ -78,6 +78,11 @@ def evaluated_splits(config: Config) -> list[str]:
     return [split for split in ranked_splits(config) if is_judged(config, split)]
 
 
+def unjudged_splits(config: Config) -> list[str]:
+    """List the ranked splits without judgements, of which systems are compared, not measured."""
+    return [split for split in ranked_splits(config) if not is_judged(config, split)]
+
+
 def is_judged(config: Config, split: str) -> bool:
     """Tell whether a split has judgements: it is not a file of queries alone."""
     settings = config["splits"][split]

@@ -36,8 +36,6 @@ def check_collection(config: Config) -> Iterator[str]:
         return
     if not ranked_splits(config):
         yield f"splits: found only {listed(splits)}, expected a split to evaluate besides train and validation; add one"
-    elif not evaluated_splits(config):
-        yield f"splits: found no qrels of {listed(ranked_splits(config))}, expected those of one at least; name them"
     for name, split in entries(config, "splits"):
         files = sorted(split.keys() & {"queries", "qrels", "hold_out"})
         check = _check_pydocs_split if "pydocs" in collection else _check_files
