@@ -21,11 +21,19 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from cort.evaluation.measures import Qrels, read_qrels
+from cort.evaluation.measures import Qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import Shard, all_vectors, open_shards
 from cort.formats.records import Ranking
-from cort.retrieval.auditing import Truth, audit_exact, audit_searches, check_options, cut, sample_judged
+from cort.retrieval.auditing import (
+    Truth,
+    audit_exact,
+    audit_searches,
+    check_options,
+    cut,
+    read_judgements,
+    sample_judged,
+)
 from cort.retrieval.audits import Audit
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import Found, open_index, to_ranking
@@ -38,7 +46,7 @@ from cort.system.options import required
 log = logging.getLogger(__name__)
 
 
-def sample_queries(shards: Sequence[Shard], qrels: Qrels, number: int | None, seed: int) -> Shard:
+def sample_queries(shards: Sequence[Shard], qrels: Qrels | None, number: int | None, seed: int) -> Shard:
     """Draw queries that have judgements, and keep their order; all of them where there are no more than `number`.
 
     :raises InputError: there are none.
@@ -73,9 +81,9 @@ def stage(options: Options) -> None:
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     shards = open_shards(options.queries, model=model)
     refuse_other_queries(shards, graph.meta, options.index)
-    judged = read_qrels(options.qrels, options.relevance_level)
+    judged = read_judgements(options)
     queries = sample_queries(shards, judged, options.sample, options.seed)
-    asked = {query_id: judged[query_id] for query_id in queries.table["id"].to_pylist()}
+    asked = {query_id: (judged or {}).get(query_id, {}) for query_id in queries.table["id"].to_pylist()}
     torch.set_num_threads(options.threads)
     deepest = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], depths[-1]))
     vectors, measures = all_vectors([queries]), sorted(options.measures)

@@ -21,13 +21,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cort.evaluation.measures import Qrels, read_qrels
+from cort.evaluation.measures import Qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.auditing import Truth, audit_exact, audit_searches, check_options, cut, sample_judged
+from cort.retrieval.auditing import (
+    Truth,
+    audit_exact,
+    audit_searches,
+    check_options,
+    cut,
+    read_judgements,
+    sample_judged,
+)
 from cort.retrieval.audits import Audit
 from cort.retrieval.graphs import TOKEN_INDEXES
 from cort.retrieval.options import AuditOptions, IvfPqOptions, check_positive
@@ -53,7 +61,7 @@ class Options(IvfPqOptions, AuditOptions):
 
 
 def encode(
-    options: Options, model: LateInteraction, template: Template, judged: Qrels
+    options: Options, model: LateInteraction, template: Template, judged: Qrels | None
 ) -> tuple[list[str], list[QueryVectors]]:
     """Draw queries with judgements and encode them: their ids and vectors."""
     from cort.models.late_interaction import QUERY
@@ -86,7 +94,7 @@ def stage(options: Options) -> None:
     shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
     passages = TokenIndex(shards, model.settings.similarity)
     index = open_ivfpq(options.index, shards, passages)
-    judged = read_qrels(options.qrels, options.relevance_level)
+    judged = read_judgements(options)
     ids, vectors = encode(options, model, template, judged)
 
     def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
@@ -97,7 +105,7 @@ def stage(options: Options) -> None:
 
     torch.set_num_threads(options.threads)
     best = list(map(name, ids, passages.search(vectors, options.depths[-1])))
-    measures, asked = sorted(options.measures), {query_id: judged[query_id] for query_id in ids}
+    measures, asked = sorted(options.measures), {query_id: (judged or {}).get(query_id, {}) for query_id in ids}
     truth = Truth(vectors, cut(best, options.depths), asked, measures, options.relevance_level)
     with one_thread_each():
         single_threaded()

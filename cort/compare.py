@@ -36,7 +36,7 @@ from cort.evaluation.comparisons import (
     largest_differences,
     list_lengths,
 )
-from cort.evaluation.values import check_systems, read_recall, read_values, refuse_unlike
+from cort.evaluation.values import check_named, read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.explorer.links import link
@@ -76,7 +76,7 @@ class Options:
 def _check(options: Options) -> None:
     """Refuse options that contradict each other or make no sense."""
     names = options.systems
-    check_systems(names, {"--per-query": options.per_query, "--recall": options.recall})
+    check_named(names, {"--per-query": options.per_query, "--recall": options.recall})
     if options.baseline not in names:
         expected = f"one of {', '.join(names)}"
         raise input_error("--baseline", shorten(options.baseline), expected, "name a system that is compared")

@@ -59,7 +59,7 @@ def find_page(manifest: Path, split: str | None) -> Path:
     splits = sorted(path.parent.name for path in folder.glob("*/index.html"))
     if not splits:
         expected = "the explorer of a split"
-        raise input_error(folder, "no page", expected, "run `snakemake` first, with a test split that has judgements")
+        raise input_error(folder, "no page", expected, "run `snakemake` first")
     if split is not None and split not in splits:
         raise input_error("--split", shorten(split), f"one of {', '.join(splits)}", "name one of these")
     return folder / (split or splits[0])

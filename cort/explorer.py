@@ -1,6 +1,7 @@
 """Write the explorer of a split: a page on which two systems are compared query by query, opened without a server.
 
-The page lists all judged queries by the difference of two systems, and shows the two rankings of a query side by side.
+The page lists all queries by the difference of two systems, and shows the two rankings of a query side by side. Queries
+without judgements come last; if none has any, queries are listed by what the first results have in common.
 It is a folder that works from any place, alone, and asks the network for nothing. Data lie in scripts that it loads
 when they are needed: values per system, and results of a few queries each. With more texts than `--megabytes` allow,
 those of the passages are left out that every system ranks low; ids, ranks, scores and relevant passages stay.
@@ -17,10 +18,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cort.evaluation.measures import read_qrels
-from cort.evaluation.values import check_systems, read_values, refuse_unlike
+import numpy as np
+
+from cort.evaluation.measures import Qrels, read_qrels
+from cort.evaluation.values import Values, check_named, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, write_page
@@ -42,7 +46,9 @@ class Options:
     split: str = required("NAME", "shown on the page")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
-    per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
+    per_query: tuple[str, ...] = optional(
+        (), "values of judged queries, a file per system; none without any", "PARQUET"
+    )
     queries: str = required("PARQUET")
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
@@ -53,31 +59,48 @@ class Options:
 
 
 def _check(options: Options) -> None:
-    check_systems(options.systems, {"--runs": options.runs, "--per-query": options.per_query})
+    measured = {"--per-query": options.per_query} if options.per_query else {}
+    check_named(options.systems, {"--runs": options.runs, **measured})
     for option, value in (("--results", options.results), ("--megabytes", options.megabytes)):
         if value < 1:
             raise input_error(option, str(value), "1 or more", "raise it")
 
 
-def _texts_of_queries(path: str, query_ids: list[str]) -> list[str]:
+def _texts_of_queries(path: str, measured: Sequence[str]) -> dict[str, str]:
+    """Return the texts of all queries, those that were measured first."""
     texts = tables.read_queries(path)
-    if missing := [one for one in query_ids if one not in texts]:
+    if missing := [one for one in measured if one not in texts]:
         fix = "name the queries of the same split"
         raise input_error(path, f"no query_id {shorten(missing[0])}", "every query that was measured", fix)
-    return [texts[one] for one in query_ids]
+    return {one: texts[one] for one in dict.fromkeys([*measured, *texts])}
+
+
+def _read_measured(options: Options) -> tuple[list[Values], Qrels]:
+    """Return what each system reaches on the judged queries, and the judgements; nothing of a split without these."""
+    if not options.per_query:
+        return [Values([], [], np.empty((0, 0))) for _ in options.systems], {}
+    values = [read_values(path) for path in options.per_query]
+    refuse_unlike(options.per_query, values)
+    qrels = read_qrels(options.qrels, options.relevance_level)
+    if unjudged := [one for one in values[0].query_ids if one not in qrels]:
+        expected = "judgements of every query that was measured"
+        raise input_error(options.qrels, f"none of {shorten(unjudged[0])}", expected, "name those of the same split")
+    return values, qrels
+
+
+def _with_others(values: Values, query_ids: list[str]) -> Values:
+    """Add queries that are not measured; their values are NaN."""
+    others = np.full((len(query_ids) - len(values.query_ids), len(values.measures)), np.nan)
+    return Values(query_ids, values.measures, np.concatenate([values.values, others]))
 
 
 def stage(options: Options) -> None:
     """Read, one run at a time; write the folder whole or not at all."""
     _check(options)
-    values = [read_values(path) for path in options.per_query]
-    refuse_unlike(options.per_query, values)
-    query_ids, level = values[0].query_ids, options.relevance_level
-    texts_of_queries = _texts_of_queries(options.queries, query_ids)
-    qrels = read_qrels(options.qrels, level)
-    if unjudged := [one for one in query_ids if one not in qrels]:
-        expected = "judgements of every query that was measured"
-        raise input_error(options.qrels, f"none of {shorten(unjudged[0])}", expected, "name those of the same split")
+    measured, qrels = _read_measured(options)
+    texts_of_queries = _texts_of_queries(options.queries, measured[0].query_ids)
+    query_ids, level = list(texts_of_queries), options.relevance_level
+    qrels = {query_id: qrels.get(query_id, {}) for query_id in query_ids}
     relevant = relevant_passages(qrels, query_ids, level)
     tops, ranks = [], []
     for path in options.runs:
@@ -89,8 +112,8 @@ def stage(options: Options) -> None:
         dataset=options.dataset,
         split=options.split,
         systems=options.systems,
-        values=values,
-        texts=texts_of_queries,
+        values=[_with_others(one, query_ids) for one in measured],
+        texts=list(texts_of_queries.values()),
         qrels=qrels,
         relevance_level=level,
         rankings=rankings,

@@ -3,7 +3,7 @@
 Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, audits of
        graph indexes, training curves, how models were chosen, disagreements, what filters kept and dropped, the
        benchmark files of the stages, latencies, and where all came from.
-Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency}.{csv,md,tex} and
+Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency,overlap}.{csv,md,tex} and
        figures/{recall,depths,audits,training}.svg in the output folder; the page leaves out what was not given, the
        files are always there.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.cleaning import plain
 from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.quotations import iter_quoted, quotes
 from cort.formats.raw import iter_qrels, iter_queries, none_of, refuse_duplicates
@@ -98,6 +99,13 @@ def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool 
     return table.filter(found if inside else pc.invert(found))
 
 
+def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
+    """Leave out the queries whose id or text is that of another one."""
+    left = select(queries, others["query_id"], inside=False)
+    same = pc.is_in(plain(left["text"]), value_set=plain(others["text"]))
+    return left.filter(pc.invert(same))
+
+
 def draw_held_out(qrels: pa.Table, count: int, seed: int | None) -> pa.Array:
     """Draw `count` judged queries; the draw depends on nothing but the set of judged ids, `count` and `seed`."""
     judged = sorted(pc.unique(qrels["query_id"]).to_pylist())
@@ -142,7 +150,7 @@ class Options:
     unjudged_queries: Literal["drop", "keep"] = optional("drop", "queries without judgements (default: drop)")
     hold_out: int | None = optional(None, "split off N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
-    without: str | None = optional(None, "table of queries to leave out", "FILE")
+    without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
     sample: int | None = optional(None, "keep N queries, drawn at random from what is left", "N")
     seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
 
@@ -159,9 +167,9 @@ def stage(options: Options) -> None:
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"
     log.info("%d queries, %s, %d judgements", queries.num_rows, unjudged, qrels.num_rows)
     queries = queries if keep else judged
-    if options.without:
-        left = select(queries, read_table(options.without, QUERIES)["query_id"], inside=False)
-        log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, options.without)
+    for path in options.without:
+        left = leave_out(queries, read_table(path, QUERIES))
+        log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, path)
         queries, qrels = left, select(qrels, left["query_id"])
     if options.hold_out is not None:
         # Two calls with the two parts complement each other; unjudged queries belong to the rest.

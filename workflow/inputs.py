@@ -15,17 +15,20 @@ from workflow.experiment.config import (
     CHANGES,
     Config,
     evaluated_splits,
+    files_of_split,
     is_judged,
     kind_of,
     one_or_more,
-    pairs_of_split_and_system,
     parts_of,
     published_run,
+    ranked_splits,
+    splits_of,
     tuned_by,
     tuned_index,
     used_by_indexes,
 )
 from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
+from workflow.experiment.splits import compared_splits as names_of_compared_splits
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -49,16 +52,15 @@ def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str
     return files
 
 
-def files_of_split(config: Config, name: str) -> Config:
-    """Return the split with a split's files: the split itself, or train, which a held-out one is drawn from."""
-    split: Config = config["splits"][name]
-    return config["splits"]["train"] if "hold_out" in split else split
-
-
-def excluded_queries(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the queries a split must not have: another split's. A held-out split leaves out what train does."""
+def excluded_queries(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return the queries a split must not have: other splits'. A held-out split leaves out what train does."""
     split = files_of_split(config, wildcards.split)
-    return paths.at(paths.QUERIES, config, split=split["without"]) if "without" in split else []
+    return [paths.at(paths.QUERIES, config, split=name) for name in one_or_more(split.get("without", []))]
+
+
+def compared_splits(config: Config, path: str) -> list[str]:
+    """Return a file of each split whose queries are compared with another's."""
+    return [paths.at(path, config, split=name) for name in names_of_compared_splits(config)]
 
 
 def raw_inputs(config: Config) -> list[str]:
@@ -67,7 +69,9 @@ def raw_inputs(config: Config) -> list[str]:
     files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
     for split in config["splits"].values():
         files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
-    files += [published_run(config["systems"][name], split) for split, name in pairs_of_split_and_system(config, "run")]
+    runs = {name: splits_of(config, name) for name, system in config["systems"].items() if "run" in system}
+    published = [(name, split) for split in ranked_splits(config) for name in runs if split in runs[name]]
+    files += [published_run(config["systems"][name], split) for name, split in published]
     for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
@@ -129,6 +133,11 @@ def pretrained_files(model: Config) -> list[str]:
     return sorted(str(path) for path in found if path.suffix in MODEL_SUFFIXES and path.is_file())
 
 
+def judgements(config: Config, wildcards: Wildcards) -> list[str]:
+    """Judgements of a job's split, if it has any."""
+    return [paths.at(paths.QRELS, config, split=wildcards.split)] if is_judged(config, wildcards.split) else []
+
+
 def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:
     """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
     encoder = config["encoders"][wildcards.encoder]
@@ -185,9 +194,9 @@ def graph(config: Config, wildcards: Wildcards) -> str:
 def audit_of(config: Config, name: str, split: str | None = None) -> str:
     """Audit that chooses how widely a system searches: of validation queries, or else of the split's own.
 
-    :param split: None for searches outside of any split; they go by the first that is evaluated.
+    :param split: None for searches outside of any split; they go by the first that is evaluated, or else ranked.
     """
-    system, splits = config["systems"][name], evaluated_splits(config)
+    system, splits = config["systems"][name], evaluated_splits(config) or ranked_splits(config)
     own = split if split in splits else splits[0]
     chosen = "validation" if "validation" in config["splits"] else own
     return paths.at(paths.AUDIT, config, split=chosen, encoder=system["retrieve"], index=kind_of(config, system))

@@ -54,6 +54,8 @@ from workflow import paths, snakemake_api
 OWNERS = snakemake_api.FOLDER / "owners"
 # Of what Snakemake writes beside the results.
 OTHER_FOLDERS = ("logs", "benchmarks")
+# Rules that check queries and judgements, and those that may run before them.
+CHECKS, BESIDE = ("split", "leakage"), ("download", "extract")
 # Folders of a dataset that version 0.2 makes no more.
 ONLY_BEFORE = ("language_models", "examples")
 HINT = "`make why` says what changed; if these stay valid under today's code, `make accept RULES=train` says so."
@@ -108,8 +110,10 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
     failures = snakemake_api.Failures()
     events = {
         snakemake_api.STARTED: begin,
-        # A mistake in queries or judgements is found before hours of work, not beside them.
-        snakemake_api.PLANNED: lambda _: snakemake_api.put_first(workflow, ("split",), ("download", "extract")),
+        # A mistake in queries or judgements, or splits that share queries, are found before hours of work.
+        snakemake_api.PLANNED: lambda _: snakemake_api.put_first(
+            workflow, ("split", "leakage"), ("download", "extract")
+        ),
         snakemake_api.FAILED: failures.add,
         snakemake_api.FINISHED: failures.remove,
     }

@@ -14,10 +14,13 @@ from workflow.experiment.config import (
     Config,
     compared,
     evaluated_splits,
+    is_judged,
     on_split,
     pairs_of_split_and_system,
+    ranked_splits,
     splits_of,
     tuned_systems,
+    unjudged_splits,
 )
 from workflow.experiment.models import (
     LEARNERS,
@@ -29,6 +32,7 @@ from workflow.experiment.models import (
     trainings,
     used_models,
 )
+from workflow.experiment.splits import compared_splits
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -54,9 +58,25 @@ def of_split(config: Config, path: str, wildcards: Wildcards) -> list[str]:
 
 
 def explorers(config: Config) -> list[str]:
-    """Pages that show systems query by query, one for each evaluated split."""
-    splits = [split for split in evaluated_splits(config) if on_split(config, split)]
+    """Pages that show systems query by query, one for each split that is ranked."""
+    splits = [split for split in ranked_splits(config) if on_split(config, split)]
     return [paths.at(paths.EXPLORER, config, split=split) for split in splits]
+
+
+def measured_of_split(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return what each system reaches on the queries of a split, if that has judgements."""
+    return of_split(config, paths.PER_QUERY, wildcards) if is_judged(config, wildcards.split) else []
+
+
+def overlaps(config: Config) -> list[str]:
+    """Return what systems have in common on the splits without judgements."""
+    splits = [split for split in unjudged_splits(config) if on_split(config, split)]
+    return [paths.at(paths.OVERLAP, config, split=split) for split in splits]
+
+
+def leakage(config: Config) -> list[str]:
+    """Return what splits share, if one is for training."""
+    return [paths.at(paths.LEAKAGE, config)] if compared_splits(config) else []
 
 
 def comparisons(config: Config) -> list[str]:

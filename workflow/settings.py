@@ -19,6 +19,7 @@ from workflow.experiment.config import (
 )
 from workflow.experiment.idle import DESCRIBED, OF_TRIPLES
 from workflow.experiment.models import KIND_NAMES
+from workflow.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
 
 # What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
@@ -102,6 +103,13 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
         part = ["--part", "held-out" if wildcards.split in held else "rest"]
     found += ["seed"] if part or "sample" in split else []
     return join(*found)(config, wildcards) + Words(part)
+
+
+def leakage(config: Config, wildcards: Wildcards) -> Words:
+    """Name the splits whose queries are compared, and which of them may share none."""
+    names, found = compared_splits(config), {"pairs": pairs_of_splits(config), "apart": splits_apart(config)}
+    words = [word for name, pairs in found.items() for word in option(name, [f"{a}={b}" for a, b in pairs])]
+    return Words([*option("splits", names), *words], {"splits": names, "apart": found["apart"]})
 
 
 def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:
@@ -197,7 +205,7 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
     depths = sorted({config["depth"], *(value for value in config["audit"]["depths"] if value < config["depth"])})
     measures = "splits.{split}.measures" if "measures" in config["splits"][wildcards.split] else "evaluation.measures"
     found = join(
-        measures,
+        *([measures] if is_judged(config, wildcards.split) else []),
         "splits.{split}.relevance_level",
         "seed",
         widths=f"audit.{INDEXES[wildcards.index].audited}",

@@ -15,6 +15,7 @@ from cort.formats.artifacts import read_artifact
 from cort.system.errors import InputError
 from workflow import paths
 from workflow.experiment.checks import ConfigError, load
+from workflow.experiment.config import unjudged_splits
 from workflow.report_inputs import comparisons, explorers
 
 
@@ -34,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     for one in found:
         sys.stdout.write("".join(f"{line}\n" for line in [verdicts.explain(one), *verdicts.lines(one)]))
+    for split in unjudged_splits(config):
+        sys.stdout.write(
+            f"{split}: no judgements, so nothing is measured; the report shows what systems have in common\n"
+        )
     pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]
     sys.stdout.write("".join(f"{Path(page).absolute().as_uri()}\n" for page in pages if Path(page).exists()))
     return 0

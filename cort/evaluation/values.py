@@ -49,14 +49,14 @@ def read_values(path: str | Path) -> Values:
     return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values.reshape(shape))
 
 
-def check_systems(systems: Sequence[str], files: Mapping[str, Sequence[str]]) -> None:
-    """Check that each option of `files` names a file per system, and that each system stands once."""
+def check_named(names: Sequence[str], files: Mapping[str, Sequence[str]], what: str = "system") -> None:
+    """Check that each option of `files` names a file per system, and that each system stands once; or per split."""
     for option, named in files.items():
-        if len(named) != len(systems):
-            fix = "name a file for each system, in their order"
-            raise input_error(option, f"{len(named)} files", f"{len(systems)}, one per system", fix)
-    if repeated := [name for position, name in enumerate(systems) if name in systems[:position]]:
-        raise input_error("--systems", f"{shorten(repeated[0])} twice", "each system once", "drop one")
+        if len(named) != len(names):
+            fix = f"name a file for each {what}, in their order"
+            raise input_error(option, f"{len(named)} files", f"{len(names)}, one per {what}", fix)
+    if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
+        raise input_error(f"--{what}s", f"{shorten(repeated[0])} twice", f"each {what} once", "drop one")
 
 
 def refuse_unlike(files: Sequence[str | Path], values: Sequence[Values]) -> None:

@@ -37,3 +37,9 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
     change = ftfy.fix_encoding if form == "fixed" else lambda text: _OTHERS.sub(" ", text).strip(" ")
     others = [change(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
     return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
+
+
+def plain(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Write texts as they are compared with others: Unicode's NFKC, lower case, single blanks, no mark at the end."""
+    lowered = pc.utf8_lower(pc.utf8_normalize(texts, "NFKC"))
+    return pc.utf8_rtrim(pc.utf8_trim_whitespace(pc.replace_substring_regex(lowered, r"\s+", " ")), " .?!")

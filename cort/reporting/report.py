@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
+from cort.evaluation.leakage import Shared, describe
+from cort.evaluation.overlap import Overlap
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_lengths
 from cort.reporting import figures, panels, tables
@@ -15,6 +17,7 @@ from cort.reporting.headline import headlines
 from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
 from cort.reporting.judged import judged_blocks, judged_table
 from cort.reporting.latency import HEADINGS, Latencies, latency_blocks, latency_table, published_latencies
+from cort.reporting.overlap import overlap_blocks, overlap_table
 from cort.reporting.page import render, saturation_rows, systems_blocks, verdict_blocks
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.reporting.trainings import selection_rows, summarize
@@ -38,7 +41,8 @@ class ReportOptions:
 
     title: str = required(help="heading of the page")
     dataset: str = required(help="name of the dataset")
-    measures_files: tuple[str, ...] = required("JSON", "measures of one system on one split each")
+    measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
+    overlaps: tuple[str, ...] = optional((), "what `cort.overlap` wrote, a file per split without judgements", "JSON")
     description_of_systems: tuple[str, ...] = optional((), "how each system is made", "NAME=TEXT")
     tuned: tuple[str, ...] = optional((), "weights that `cort.fuse_tune` chose for a system", "NAME=JSON")
     baseline: str | None = optional(None, "system to which the differences are shown", "NAME")
@@ -55,6 +59,7 @@ class ReportOptions:
     filters: tuple[str, ...] = optional((), "counts of what each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; a missing folder is no error", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
+    leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
     explorer: str | None = optional(None, "folder with an explorer per split, beside this report", "FOLDER")
     reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
@@ -100,9 +105,11 @@ def build(options: ReportOptions) -> dict[str, str]:
     audited = audit_blocks([read_artifact(path, Audit) for path in options.audits], tables.names_of_measures(measures))
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
+    overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
+    shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
     latencies = [read_artifact(path, Latencies) for path in options.latency_files]
     systems = list(dict.fromkeys(one.system for one in measures))
-    if options.baseline is not None and options.baseline not in systems:
+    if systems and options.baseline is not None and options.baseline not in systems:
         expected = f"one of {', '.join(systems)}"
         raise input_error("--baseline", shorten(options.baseline), expected, "name a system that was measured")
     written = {
@@ -113,7 +120,9 @@ def build(options: ReportOptions) -> dict[str, str]:
         "audits": audits_table(audited),
         "stages": tables.stages_table(stages),
         "latency": latency_table(latencies),
+        "overlap": overlap_table(overlaps),
     }
+    splits = list(dict.fromkeys([*(one.split for one in measures), *(one.split for one in overlaps)]))
     look = panels.looks([*systems, *(one.system for one in depths)], options.baseline)
     drawn = {
         "recall": panels.recall_panels(measures, look),
@@ -127,6 +136,9 @@ def build(options: ReportOptions) -> dict[str, str]:
         figures={name: figures.draw_inline(found, name) for name, found in drawn.items()},
         headlines=headlines(options.dataset, measures, comparisons, options.baseline),
         systems=systems_blocks(measures, options.baseline, comparisons),
+        splits=splits,
+        overlaps=overlap_blocks(overlaps, options.baseline),
+        leakage=[text for text in map(describe, shared) if text],
         descriptions=describe_systems(options),
         verdicts=verdict_blocks(comparisons),
         judged=judged_blocks(measures),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cort.evaluation.judged import JudgedRanks
-from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures
+from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, read_qrels
 from cort.formats.records import Ranking
 from cort.retrieval.audits import Exact, Milliseconds, Search
 from cort.retrieval.graphs import IndexKind
@@ -51,7 +51,14 @@ def check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
         check_positive(options, "sample")
     if options.measures:
         parse_measures(options.measures)
+        if not options.qrels:
+            raise input_error("--measures", "no --qrels", "judgements to measure by", "name these or no measures")
     return widths
+
+
+def read_judgements(options: AuditOptions) -> Qrels | None:
+    """Read the judgements that an audit measures by, if it does."""
+    return read_qrels(options.qrels, options.relevance_level) if options.qrels else None
 
 
 @dataclass(frozen=True)
@@ -125,13 +132,14 @@ def timed(search: Callable[[Query], Result], queries: Sequence[Query]) -> tuple[
 
 
 def sample_judged(
-    ids: Sequence[str], qrels: Qrels, number: int | None, seed: int, source: str
+    ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: str
 ) -> npt.NDArray[np.int64]:
     """Draw rows of queries that have judgements, in order; all of them where there are no more than `number`.
 
+    :param qrels: None for any queries.
     :raises InputError: there are none; names `source`.
     """
-    judged = np.flatnonzero([query_id in qrels for query_id in ids])
+    judged = np.flatnonzero([qrels is None or query_id in qrels for query_id in ids])
     if len(judged) == 0:
         raise input_error(source, "no query with judgements", "some", "name queries and qrels of one split")
     if number is not None and number < len(judged):

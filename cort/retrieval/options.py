@@ -53,7 +53,9 @@ class IvfPqOptions:
 class AuditOptions:
     """Of stages that measure an approximate index against exact search."""
 
-    qrels: str = required("PARQUET")
+    qrels: str | None = optional(
+        None, "without, all queries count and nothing but what is found is measured", "PARQUET"
+    )
     widths: tuple[float, ...] = required("W", "epsilons, efs or probes")
     depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
     measures: tuple[str, ...] = optional((), "whose loss is measured", "NAME")

@@ -28,6 +28,7 @@ from tests.support.workflow import (
     ready_config,
     released_config,
     stage_modules,
+    unjudged_config,
     weighed_config,
 )
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
@@ -47,7 +48,7 @@ def tree(tmp_path_factory):
 # The text of the rules.
 
 
-REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency")
+REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
 
 
 def test_rules_are_named_as_stages():
@@ -93,6 +94,22 @@ def test_tiny_experiment_plans_every_stage_that_needs_no_network(tree):
     assert RULES.keys() - planned(output).keys() == UNUSED
 
 
+@pytest.mark.slow
+def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(tmp_path):
+    tree = copy_with_tiny(tmp_path)
+    data = tree / "tiny" / "data"
+    # The same queries by other names, with their judgements.
+    for kind in ("queries", "qrels"):
+        text = (data / f"{kind}.test.tsv").read_text("utf-8")
+        with (data / f"{kind}.train.tsv").open("a", encoding="utf-8") as file:
+            file.write(text.replace("test", "again"))
+    status, output = snakemake(tree, "--configfile", "tiny/tiny.yaml", "--cores", "2")
+    assert status == 1
+    complaint = re.search("splits.test: found (.*) queries that train has, too, e.g. 'test(.*)', expected none", output)
+    assert complaint, output
+    assert not any((tree / "logs" / "tiny" / rule).exists() for rule in ("bm25_tune", "bm25", "triples", "train"))
+
+
 def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(tmp_path):
     tree = copy_with_tiny(tmp_path)
     for path in (tree / "workflow" / "rules").glob("*.smk"):
@@ -108,6 +125,7 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
         (write_weighed(tree),),
         (write_late(tree),),
         (write_public(tree),),
+        (write_unjudged(tree),),
     ):
         status, output = snakemake(tree, "--dry-run", "--configfile", configfile, *options)
         assert status == 0, output
@@ -154,6 +172,13 @@ def write_public(tree):
     return "public.yaml"
 
 
+def write_unjudged(tree):
+    """Write the experiment without judgements."""
+    config = unjudged_config(yaml.safe_load((tree / TINY).read_text("utf-8")))
+    (tree / "unjudged.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return "unjudged.yaml"
+
+
 def write_released(tree):
     """Write an experiment with an encoder that somebody released."""
     config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
@@ -187,7 +212,7 @@ def test_every_command_is_one_the_stage_takes(tree):
     commands = set()
     configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
     configfiles += [write_pretrained(tree), write_public(tree), write_released(tree), write_ready(tree)]
-    configfiles += [write_weighed(tree), write_late(tree)]
+    configfiles += [write_weighed(tree), write_late(tree), write_unjudged(tree)]
     for configfile, *options in [*((one,) for one in configfiles), ("tiny/tiny.yaml", *PARTS)]:
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
         assert status == 0, output
@@ -490,3 +515,51 @@ def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
     assert "ProtectedOutputException" in output
     assert "Finished jobid" not in output
     assert model.read_bytes() == before
+
+
+# Queries without judgements.
+
+
+@pytest.mark.slow
+def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_path):
+    tree = copy_with_tiny(tmp_path)
+    tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    config, test = unjudged_config(tiny), tiny["splits"]["test"]
+    page = _build(tree, config)
+    assert "No split has judgements, so nothing is measured." in page
+    assert "Mean share of the" in page
+    assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
+    results = tree / "results" / "unjudged"
+    assert {path.stem for path in (results / "runs" / "test").glob("[!.]*")} == {*config["systems"]}
+    assert not (results / "measures").exists()
+    overlap = json.loads((results / "overlap" / "test.json").read_text())
+    assert (overlap["queries"], len(overlap["pairs"])) == (QUERIES["test"], 3)
+    explorer = results / "report" / "explore" / "test" / "data"
+    index = unpack(explorer / "index.js")[1]
+    assert (len(index["ids"]), index["measures"], index["overlap"]) == (QUERIES["test"], [], 10)
+    assert 'href="explore/test/index.html"' in page
+    said = subprocess.run(
+        [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"],
+        **{"cwd": tree, "check": True, "capture_output": True, "text": True},
+    ).stdout
+    assert "test: no judgements, so nothing is measured" in said
+    assert said.count("index.html") == 2
+
+    # Some of its queries are judged.
+    judged = (tree / test["qrels"]).read_text("utf-8").splitlines(keepends=True)[::2]
+    (tree / "some.tsv").write_text("".join(judged), "utf-8")
+    test = {"queries": test["queries"], "qrels": "some.tsv", "unjudged_queries": "keep"}
+    page = _build(tree, config | {"splits": {"test": test}})
+    assert f"Means over {len(judged)} queries of test" in page
+    index, values = (unpack(explorer / f"{name}.js")[1] for name in ("index", "values-0"))
+    assert (len(index["ids"]), index["judged"]) == (QUERIES["test"], len(judged))
+    first = values["measures"][0]
+    known = [first["values"][place] is not None for place in first["places"]]
+    assert known == [True] * len(judged) + [False] * (QUERIES["test"] - len(judged))
+
+
+def _build(tree, config):
+    (tree / "unjudged.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--configfile", "unjudged.yaml", "--cores", "2")
+    assert status == 0, output
+    return (tree / "results" / config["dataset"] / "report" / "index.html").read_text("utf-8")

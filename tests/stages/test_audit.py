@@ -92,6 +92,13 @@ def test_recall_is_what_a_loop_counts(folder, kind):
     assert all(one.milliseconds.mean > 0 and one.milliseconds.median > 0 for one in (*found.searches, *found.exact))
 
 
+def test_without_judgements_an_audit_measures_what_is_found(folder, tmp_path):
+    assert run(folder, "hnsw", output=tmp_path / "all.json", qrels=[], measures=[]) == 0
+    found = read_artifact(tmp_path / "all.json", Audit)
+    assert found.queries == QUERIES
+    assert all(one.loss == {} and 0 < one.recall <= 1 for one in found.searches)
+
+
 @pytest.mark.parametrize(("kind", "width"), [("hnsw", 20), ("onng", 0.0)])
 def test_losses_are_differences_of_what_evaluate_says_of_the_runs(folder, tmp_path, kind, width):
     assert run(folder, kind) == 0

@@ -147,6 +147,41 @@ def test_fewer_results(words, tmp_path):
     assert {len(ranking) for one in queries_of(tmp_path / "page") for ranking in one["rankings"]} == {0, 3}
 
 
+def test_queries_without_judgements_come_last_and_have_no_values(page, tmp_path):
+    assert explorer.main(write_experiment(tmp_path, judged=30)) == 0
+    index, whole = (unpack(one / "data" / "index.js")[1] for one in (tmp_path / "page", page))
+    assert (index["ids"], index["judged"], index["measures"]) == (whole["ids"], 30, whole["measures"])
+    assert not {"judged", "overlap"} & whole.keys()
+    for number, system in enumerate(SYSTEMS):
+        found = unpack(tmp_path / "page" / "data" / f"values-{number}.js")[1]
+        reached = [one[MEASURES[0]] for one in values(system).values()]
+        measure = found["measures"][0]
+        assert [measure["values"][place] for place in measure["places"]] == [
+            *reached[:30],
+            *[None] * (len(reached) - 30),
+        ]
+    for query, (found, judged) in enumerate(zip(queries_of(tmp_path / "page"), queries_of(page), strict=True)):
+        assert {*found["docs"]} <= {*judged["docs"]}
+        assert query >= 30 or found == judged
+        assert query < 30 or (found["relevant"], {*found["grades"]}) == (0, {None})
+        rankings_of = [
+            [[one["docs"][place] for place in ranking] for ranking in one["rankings"]] for one in (found, judged)
+        ]
+        assert rankings_of[0] == rankings_of[1]
+
+
+def test_a_split_without_judgements_has_the_first_passages_of_each_query(tmp_path):
+    assert explorer.main(write_experiment(tmp_path, judged=0)) == 0
+    index = unpack(tmp_path / "page" / "data" / "index.js")[1]
+    assert (len(index["ids"]), index["measures"], index["overlap"], index["pair"]) == (QUERIES_COUNT, [], 10, [1, 0])
+    tops = [unpack(tmp_path / "page" / "data" / f"values-{number}.js")[1]["tops"] for number in range(len(SYSTEMS))]
+    for query in range(QUERIES_COUNT):
+        for number, system in enumerate(SYSTEMS):
+            for other, found in zip(SYSTEMS, tops, strict=True):
+                both = {*rankings(system).get(query, [])[:10]} & {*rankings(other).get(query, [])[:10]}
+                assert len({*tops[number][query]} & {*found[query]}) == len(both)
+
+
 def test_no_file_of_data_has_markup(page):
     for path in (page / "data").iterdir():
         assert re.fullmatch(rb'shard\("[\w-]+","[\w+/=]+"\);\n', path.read_bytes())
@@ -195,7 +230,7 @@ def test_judgements_of_other_queries_are_refused(words, tmp_path, capsys):
 
 def test_the_page_is_small_and_asks_for_nothing_elsewhere(page):
     texts = {name: (page / name).read_text("utf-8") for name in ("index.html", "explorer.js", "explorer.css")}
-    assert sum(text.count("\n") for name, text in texts.items() if name != "index.html") < 1000
+    assert sum(text.count("\n") for name, text in texts.items() if name != "index.html") < 1100
     assert max(len(line) for text in texts.values() for line in text.splitlines()) <= 120
     for text in texts.values():
         assert not re.search(

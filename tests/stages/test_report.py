@@ -3,11 +3,14 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict
+from itertools import combinations
 
 import pytest
 
 from cort import report
+from cort.evaluation.leakage import Shared
 from cort.evaluation.measures import Measures
+from cort.evaluation.overlap import Common, Overlap
 from cort.formats.tokens import Tokens
 from cort.training.outcome import Selection
 from tests.support.common import contents
@@ -16,7 +19,7 @@ from tests.support.reporting import NASTY, Outline
 FILES = [
     *(
         f"tables/{name}.{ending}"
-        for name in ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency")
+        for name in ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
         for ending in ("csv", "md", "tex")
     ),
     *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
@@ -79,6 +82,36 @@ def full(small, tmp_path):
         *("--selections", f"encoder={tmp_path / 'selection.json'}"),
         *("--disagreements", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
         *("--benchmarks", str(tmp_path / "benchmarks")),
+    ]
+
+
+@pytest.mark.parametrize(("systems", "compared"), [(3, ["a", "b", "c"]), (11, ["b"])])
+def test_a_split_without_judgements_shows_what_systems_have_in_common(tmp_path, systems, compared):
+    names = [*"abcdefghijk"[:systems]]
+    pairs = [Common(one, other, 0.25, 0.5) for one, other in combinations(names, 2)]
+    (tmp_path / "overlap.json").write_text(json.dumps(asdict(Overlap("eval", 7, 10, names, pairs))))
+    words = ["--title", NASTY, "--dataset", "toy", "--baseline", "b", "--overlaps", str(tmp_path / "overlap.json")]
+    assert report.main([*words, "--explorer", "explore", "--output-folder", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    Outline(page)
+    assert "No split has judgements, so nothing is measured." in page
+    assert '<a href="explore/eval/index.html">eval</a>' in page
+    assert re.findall('<th scope="col" class="number">(.)</th>', page) == compared
+    assert page.count("0.250<small>0.500</small>") == len(names) * len(compared) - len(compared)
+    assert "systems.csv" not in page
+    table = (tmp_path / "report" / "tables" / "overlap.csv").read_text().splitlines()
+    assert table[:2] == ["split,system,other,queries,depth,overlap,same_first", "eval,a,b,7,10,0.25,0.5"]
+
+
+def test_queries_that_splits_share_are_a_warning(small, tmp_path):
+    pairs = [("train", "dev", 7, 2, 0, "q1"), ("train", "test", 9, 0, 0, None), ("validation", "dev", 7, 1, 3, "q1")]
+    (tmp_path / "leakage.json").write_text(json.dumps([asdict(Shared(*pair)) for pair in pairs]))
+    assert report.main([*small, "--leakage", str(tmp_path / "leakage.json")]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall("<strong>Warning:</strong> (.*)</p>", page) == [
+        "dev (7 queries) and train share queries: 2 judged in both.",
+        "dev (7 queries) and validation share queries: 1 judged in both, 3 with the id or the text of another one but "
+        "no judgement in common.",
     ]
 
 

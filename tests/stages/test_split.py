@@ -252,6 +252,16 @@ def test_queries_of_another_split_are_left_out_with_their_judgements(files, tmp_
     assert read(output) == ([("q3", "three"), ("q2", "two")], [("q2", "d1", 1), ("q3", "d1", 2)])
 
 
+def test_queries_of_the_texts_of_other_splits_are_left_out(files, tmp_path):
+    others = {"a": ("q7", "Two?"), "b": ("q8", " THREE")}
+    for name, (query_id, text) in others.items():
+        table = pa.table({"query_id": [query_id], "text": [text]}, schema=QUERIES)
+        write_table(tmp_path / f"{name}.parquet", table)
+    status, output = files("--without", *(str(tmp_path / f"{name}.parquet") for name in others))
+    assert status == 0
+    assert read(output) == ([("q1", "one")], [("q1", "d2", 0), ("q1", "d1", 1)])
+
+
 def test_a_split_that_another_one_empties_is_refused(files, tmp_path, caplog):
     others = tmp_path / "others.parquet"
     write_table(others, pa.table({"query_id": ["q1", "q2", "q3"], "text": ["a", "b", "c"]}, schema=QUERIES))

@@ -64,16 +64,20 @@ def values(system):
     return found
 
 
-def write_experiment(folder):
-    """Write all inputs; return the words of the stage's command line, with `folder`/page as output."""
+def write_experiment(folder, judged=QUERIES_COUNT):
+    """Write all inputs; return the words of the stage's command line, with `folder`/page as output.
+
+    The first queries have judgements, as many as are `judged`.
+    """
+    known = {query: one for query, one in judgements().items() if query < judged}
     tables = {
         "queries": (QUERIES, [(f"q{one}", text_of_query(one)) for one in range(QUERIES_COUNT)]),
         "passages": (PASSAGES, [(f"p{one}", text_of_passage(one)) for one in range(PASSAGES_COUNT)]),
-        "qrels": (QRELS, [(f"q{q}", f"p{p}", grade) for q, one in judgements().items() for p, grade in one.items()]),
+        "qrels": (QRELS, [(f"q{q}", f"p{p}", grade) for q, one in known.items() for p, grade in one.items()]),
     }  # fmt: skip
     words = ["--dataset", "toy", "--split", "test", "--systems", *SYSTEMS]
     for name, (schema, rows) in tables.items():
-        columns = [list(column) for column in zip(*rows, strict=True)]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
         write_table(folder / f"{name}.parquet", pa.table(columns, schema=schema))
         words += [f"--{name}", str(folder / f"{name}.parquet")]
     for number, system in enumerate(SYSTEMS):
@@ -83,8 +87,10 @@ def write_experiment(folder):
             for rank, one in enumerate(ranking, 1)
         ]
         (folder / f"{number}.trec").write_text("".join(lines), "utf-8")
-        write_values(folder / f"{number}.parquet", values(system))
-    for option, ending in (("--runs", "trec"), ("--per-query", "parquet")):
+        if judged:
+            reached = {query_id: one for query_id, one in values(system).items() if int(query_id[1:]) < judged}
+            write_values(folder / f"{number}.parquet", reached)
+    for option, ending in [("--runs", "trec"), ("--per-query", "parquet")][: 2 if judged else 1]:
         words += [option, *(str(folder / f"{number}.{ending}") for number in range(len(SYSTEMS)))]
     return [*words, "--output", str(folder / "page")]
 

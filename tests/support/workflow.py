@@ -45,6 +45,7 @@ UNUSED = RAW | {
     "weigh",
     "latency",
     "score_triples",
+    "overlap",
 }
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
@@ -88,6 +89,19 @@ def released_config(tiny):
         "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
         "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
         "exports": ["encoder"],
+    }
+
+
+def unjudged_config(tiny):
+    """Turn the tiny experiment into one that has no judgements, and nothing to train."""
+    return {key: tiny[key] for key in ("protect", "collection", "depth")} | {
+        "dataset": "unjudged",
+        "splits": {"test": {"queries": tiny["splits"]["test"]["queries"]}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "published": tiny["systems"]["published"],
+            "both": {"interleave": ["bm25", "published"]},
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """What the config checks find, and what the rules learn from a config."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -26,15 +27,17 @@ from workflow.experiment.models import (
     trainings,
     used_models,
 )
+from workflow.experiment.splits import splits_apart
 from workflow.experiment.systems import MEASURE
-from workflow.inputs import weights
-from workflow.paths import CURVE
-from workflow.report_inputs import exports, of_trainings
+from workflow.inputs import audit_of, excluded_queries, judgements, weights
+from workflow.paths import CURVE, MEASURES
+from workflow.report_inputs import comparisons, explorers, exports, of_systems, of_trainings, overlaps
 
 # As messages list them.
 SYSTEMS = ", ".join(changed({})["systems"])
 CROSS = "reranker: cross"
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
+TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
 # A re-ranker that can retrieve.
 LATE = {
     "rerankers late": {"base_model": "small", "kind": "late_interaction", "depth": 20, "max_length": 60},
@@ -198,10 +201,6 @@ MISTAKES = {
         {"splits test": GONE},
         "splits: found only train, validation, expected a split to evaluate besides train and validation; add one",
     ),
-    "no judgements at all": (
-        {"splits test": {"queries": "q.tsv"}},
-        "splits: found no qrels of test, expected those of one at least; name them",
-    ),
     "training queries without judgements": (
         {"splits train": {"queries": "q.tsv"}},
         "splits.train: found queries, expected queries and qrels, or hold_out alone; fix the split",
@@ -222,6 +221,16 @@ MISTAKES = {
     "without itself": (
         {"splits test without": "test"},
         "splits.test.without: found 'test', expected another split made of whole files; name one",
+    ),
+    "test queries that BM25 is tuned on": (
+        {"splits test qrels": "data/./qrels.train.tsv"},
+        "splits.test.qrels: found data/./qrels.train.tsv, which splits.train has, too, expected other judgements than "
+        "those that systems learn from; name other files, or add test to splits.train.without",
+    ),
+    "validation queries that are trained on": (
+        {"splits validation": {"queries": "q.tsv", "qrels": ["r.tsv", "data/qrels.train.tsv"], "sample": 9}},
+        "splits.validation.qrels: found data/qrels.train.tsv, which splits.train has, too, expected other judgements "
+        "than those that systems learn from; name other files, or add validation to splits.train.without",
     ),
     "without a held-out split": (
         {"splits test without": "validation"},
@@ -1088,6 +1097,76 @@ def test_splits_of_published_runs_and_what_is_made_from_them():
     assert reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
     assert reranked_by(config, "cross", "dev") == ["cort+bm25"]
     assert reranked_by(config, "cross", "train") == []
+
+
+NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "exports", "evaluation", "papers", "submissions")}
+NOTHING_LEARNT |= {"lexical bm25": GONE, "systems": {"bm25": {"retrieve": "bm25"}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "apart"),
+    [
+        ({}, ["train=test", "validation=test"]),
+        (
+            {"encoders encoder checkpoint": "last", "rerankers cross checkpoint": "last"},
+            ["train=test", "validation=test"],
+        ),
+        (NOTHING_LEARNT, []),
+        (NOTHING_LEARNT | {"lexical bm25": {"tune": {}}}, ["train=test"]),
+        (
+            NOTHING_LEARNT
+            | {"systems fused": {"fuse": {"systems": ["bm25", "expanded"], "method": "linear", "tune": "RR@10"}}}
+            | {"systems expanded": {"retrieve": "expanded"}},
+            ["validation=test"],
+        ),
+        # Nobody measures what has no judgements, nor what is drawn apart.
+        ({"splits other": {"queries": "q.tsv"}}, ["train=test", "validation=test"]),
+        ({"splits train": GONE, "splits validation": GONE} | NOTHING_LEARNT, []),
+        # It may not be sure that two samples share a query.
+        (
+            {"splits train sample": 9, "splits dev": {**TRAINING_FILES, "sample": 9}},
+            ["train=test", "train=dev", "validation=test", "validation=dev"],
+        ),
+        (
+            {"splits validation": {**TRAINING_FILES, "without": "train"}},
+            ["train=validation", "train=test", "validation=test"],
+        ),
+    ],
+)
+def test_splits_that_may_share_no_query(changes, apart):
+    found = splits_apart(complete(changed(changes), "tiny.yaml"))
+    assert [f"{first}={second}" for first, second in found] == apart
+
+
+def test_splits_do_not_leave_out_each_other():
+    assert complaints({"splits test without": ["train"], "splits train without": "test"}) == [
+        f"splits.{name}.without: found {other!r}, expected another split made of whole files; name one"
+        for name, other in (("test", "train"), ("train", "test"))
+    ]
+
+
+def test_a_split_may_leave_out_several_others():
+    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    config = complete(
+        changed({"splits dev": {**files, "without": "test"}, "splits train without": ["test", "dev"]}), "tiny.yaml"
+    )
+    for split in ("train", "validation"):
+        found = excluded_queries(config, SimpleNamespace(split=split))
+        assert found == [f"results/tiny/collection/queries.{name}.parquet" for name in ("test", "dev")]
+
+
+def test_an_experiment_without_judgements_has_runs_and_pages():
+    config = complete(
+        changed({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}}), "tiny.yaml"
+    )
+    assert (evaluated_splits(config), comparisons(config), of_systems(config, MEASURES)) == ([], [], [])
+    assert explorers(config) == ["results/tiny/report/explore/test/index.html"]
+    assert overlaps(config) == ["results/tiny/overlap/test.json"]
+    del config["splits"]["validation"]
+    wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
+    assert audit_of(config, "cort-hnsw") == "results/tiny/audit/test/encoder.hnsw.json"
+    assert judgements(config, wildcards) == []
+    assert "--measures" not in settings.audit(config, wildcards)
 
 
 def test_used_models():

@@ -82,7 +82,7 @@ def test_a_plan_lists_every_stage_with_what_is_recorded_of_it(call, fresh, jobs)
     finally:
         shutil.rmtree(fresh / "benchmarks")
     assert (status, errors) == (0, [])
-    assert output.startswith("tiny: 64 jobs would run.\n")
+    assert output.startswith("tiny: 65 jobs would run.\n")
     found = rows(output)
     assert found.keys() == {job.rule for job in jobs.jobs}
     assert found["train"] == ["1", "21 min", "4.3 GB", "1 MB", "recorded"]
@@ -161,7 +161,7 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
     status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
     assert (status, errors) == (0, [])
-    assert re.match(r"64 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune bm25\)\n", output)
+    assert re.match(r"65 jobs, about .+, \d+ MB of disk, .+ of memory for the largest \(bm25_tune bm25\)\n", output)
     options = ["--keep-incomplete", *TINY, "--cores", "2"]
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 

@@ -19,6 +19,7 @@ from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, Persist
 from snakemake.persistence.file import FilePersistence
 from snakemake.resources import Resources
 from snakemake.rules import Rule
+from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.settings.types import ExecutionSettings, OutputSettings, ResourceSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -40,6 +41,7 @@ GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
         *((Rule, name) for name in ("shellcmd", "output", "benchmark", "conda_env", "set_log", "set_params")),
         *((Rule, f"{kind}_modifier") for kind in ("output", "log", "benchmark")),
         (Resources, "get"),
+        (JobScheduler, "keepgoing"),
         (PersistenceBase, "_params"),
         (FilePersistence, "_record_path"),
         *(

@@ -14,11 +14,11 @@ class Wildcards:
 
 def experiment(**evaluation):
     encoder = {"base_model": "small", "triples": {"system": "bm25"}}
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
+    files = {name: {"queries": "q.tsv", "qrels": f"{name}.tsv"} for name in ("train", "test", "dev")}
     return {
         "dataset": "d",
         "collection": {"passages": "p.tsv"},
-        "splits": {"train": files, "validation": {"hold_out": 9}, "test": files, "dev": files},
+        "splits": {**files, "validation": {"hold_out": 9}},
         "base_models": {"small": {"pretrained": "folder"}},
         "encoders": {
             "first": {**encoder, "training": {}},

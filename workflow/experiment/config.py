@@ -78,11 +78,22 @@ def evaluated_splits(config: Config) -> list[str]:
     return [split for split in ranked_splits(config) if is_judged(config, split)]
 
 
+def unjudged_splits(config: Config) -> list[str]:
+    """List the ranked splits without judgements, of which systems are compared, not measured."""
+    return [split for split in ranked_splits(config) if not is_judged(config, split)]
+
+
 def is_judged(config: Config, split: str) -> bool:
     """Tell whether a split has judgements: it is not a file of queries alone."""
     settings = config["splits"][split]
     # What is broken (None) may be meant to have some.
     return settings is None or "queries" not in settings or "qrels" in settings
+
+
+def files_of_split(config: Config, name: str) -> Config:
+    """Return the split with a split's files: the split itself, or train, which a held-out one is drawn from."""
+    split: Config = config["splits"][name]
+    return config["splits"]["train"] if "hold_out" in split else split
 
 
 def splits_of(config: Config, name: str) -> list[str]:

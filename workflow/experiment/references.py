@@ -12,6 +12,7 @@ from typing import TypeAlias
 from cort.formats.schemas import check_name
 from workflow.experiment.config import (
     BM25,
+    CHANGES,
     KINDS,
     Config,
     compared,
@@ -36,7 +37,7 @@ from workflow.experiment.models import (
     sources,
     validated,
 )
-from workflow.experiment.splits import check_collection, check_measures_of_splits
+from workflow.experiment.splits import check_apart, check_collection, check_measures_of_splits
 from workflow.experiment.systems import (
     check_base_models,
     check_growing,
@@ -77,6 +78,9 @@ def check_references(config: Config) -> Iterator[str]:
         )
     if not circles:
         yield from _check_splits(sound)
+        # What is broken may be what would be learnt from.
+        if all(entry is not None for key in ("splits", "lexical", *CHANGES) for entry in config[key].values()):
+            yield from check_apart(sound)
         # Nothing is said of an experiment that ranks nothing.
         yield from _check_outputs(config, sound) if ranked_splits(config) else []
         yield from _check_latency(config["latency"], config, sound) if config.get("latency") else []

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
+from os.path import normpath
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import TRAINING_SPLITS, Config, entries, evaluated_splits, listed, ranked_splits
+from cort.retrieval.graphs import INDEXES
+from workflow.experiment.config import (
+    CHANGES,
+    TRAINING_SPLITS,
+    Config,
+    entries,
+    evaluated_splits,
+    kind_of,
+    listed,
+    one_or_more,
+    ranked_splits,
+    tuned_index,
+    tuned_systems,
+    used_by_indexes,
+)
+from workflow.experiment.models import LEARNERS, is_trained, trained_models
 from workflow.experiment.systems import check_measures
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
@@ -19,8 +36,6 @@ def check_collection(config: Config) -> Iterator[str]:
         return
     if not ranked_splits(config):
         yield f"splits: found only {listed(splits)}, expected a split to evaluate besides train and validation; add one"
-    elif not evaluated_splits(config):
-        yield f"splits: found no qrels of {listed(ranked_splits(config))}, expected those of one at least; name them"
     for name, split in entries(config, "splits"):
         files = sorted(split.keys() & {"queries", "qrels", "hold_out"})
         check = _check_pydocs_split if "pydocs" in collection else _check_files
@@ -50,12 +65,73 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
     for key in split.keys() & {"without", "sample"}:
         if "queries" not in files:
             yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
-    if "without" in split:
-        other = split["without"]
+    for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)
-        named = splits.get(other) or {}
-        if other == name or "without" in named or "hold_out" in named:
+        if name in _left_out(splits, other, set()) or "hold_out" in (splits.get(other) or {}):
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
+
+
+def _left_out(splits: Config, name: str, found: set[str]) -> set[str]:
+    """Add to `found` a split, those that it leaves out, and so on."""
+    if name not in found:
+        found.add(name)
+        for other in one_or_more((splits.get(name) or {}).get("without", [])):
+            _left_out(splits, other, found)
+    return found
+
+
+def learnt_from(config: Config) -> list[str]:
+    """List the splits that systems learn from: models and BM25 from `train`, from `validation` what is chosen."""
+    models = [config[section][name] for section in LEARNERS for name in trained_models(config, section)]
+    models += [config[section][name] for section in CHANGES for name in used_by_indexes(config, section)]
+    trained = [model for model in models if is_trained(model)]
+    systems = config["systems"]
+    indexed = [(system, kind) for system in systems.values() if (kind := kind_of(config, system)) in INDEXES]
+    chosen = [
+        *(model for model in trained if model["checkpoint"] == "best"),
+        *tuned_systems(config),
+        *(system for system, kind in indexed if system[kind][INDEXES[kind].parameter] == "auto"),
+    ]
+    tuned = any(tuned_index(config, name) for name in systems)
+    learnt = {"train": bool(trained or tuned), "validation": bool(chosen)}
+    return [name for name in TRAINING_SPLITS if name in config["splits"] and learnt[name]]
+
+
+def splits_apart(config: Config) -> list[tuple[str, str]]:
+    """List pairs of splits that may share no query: of what systems learn from, and what they are measured on.
+
+    What is held out of a split is drawn from its queries: apart, but for those that its file has twice.
+    """
+    learnt = learnt_from(config)
+    pairs = [*combinations(learnt, 2), *((first, second) for first in learnt for second in evaluated_splits(config))]
+    held = {name for name, split in config["splits"].items() if "hold_out" in split}
+    return [(first, second) for first, second in pairs if first != "train" or second not in held]
+
+
+def compared_splits(config: Config) -> list[str]:
+    """List the splits whose queries are compared, those for training first; none without these."""
+    training = [name for name in TRAINING_SPLITS if name in config["splits"]]
+    return [*training, *ranked_splits(config)] if training else []
+
+
+def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
+    """List the pairs of a split for training and another one."""
+    return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
+
+
+def check_apart(config: Config) -> Iterator[str]:
+    """Check that no file has judgements that are both learnt from and measured by."""
+    for first, second in splits_apart(config):
+        one, other = config["splits"][first], config["splits"][second]
+        files = {normpath(file) for file in one_or_more(one.get("qrels", []))}
+        shared = [file for file in one_or_more(other.get("qrels", [])) if normpath(file) in files]
+        are_apart = second in one_or_more(one.get("without", [])) or first in one_or_more(other.get("without", []))
+        # Two samples of a file may differ: the stage `leakage` sees.
+        if shared and not are_apart and not ("sample" in one and "sample" in other):
+            yield (
+                f"splits.{second}.qrels: found {shared[0]}, which splits.{first} has, too, expected other judgements "
+                f"than those that systems learn from; name other files, or add {second} to splits.{first}.without"
+            )
 
 
 def check_measures_of_splits(config: Config) -> Iterator[str]:

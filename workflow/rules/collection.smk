@@ -63,6 +63,22 @@ rule split:
         " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --log {log:q}"
 
 
+rule leakage:
+    input:
+        queries=inputs.compared_splits(config, paths.QUERIES),
+        qrels=inputs.compared_splits(config, paths.QRELS),
+    output:
+        paths.LEAKAGE,
+    localrule: True
+    params:
+        options=options(settings.leakage),
+    message:
+        "Look for queries that splits share"
+    shell:
+        "python -m cort.leakage {params.options:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " --output {output:q} --log {log:q}"
+
+
 rule base_model:
     input:
         files=partial(inputs.base_model_files, config),

@@ -73,7 +73,7 @@ rule disagreements:
 rule explorer:
     input:
         runs=partial(report_inputs.of_split, config, paths.RUN),
-        per_query=partial(report_inputs.of_split, config, paths.PER_QUERY),
+        per_query=partial(report_inputs.measured_of_split, config),
         queries=paths.QUERIES,
         qrels=paths.QRELS,
         passages=paths.PASSAGES,
@@ -95,12 +95,29 @@ rule explorer:
         " --passages {input.passages:q} --output {params.folder:q} --log {log:q}"
 
 
+rule overlap:
+    input:
+        runs=partial(report_inputs.of_split, config, paths.RUN),
+        queries=paths.QUERIES,
+    output:
+        paths.OVERLAP,
+    localrule: True
+    params:
+        options=options(report_settings.explored),
+    message:
+        "Compare what systems rank first on {wildcards.split}, which has no judgements"
+    shell:
+        "python -m cort.overlap --split {wildcards.split} {params.options:q} --runs {input.runs:q}"
+        " --queries {input.queries:q} --output {output:q} --log {log:q}"
+
+
 rule provenance:
     input:
         files=inputs.raw_inputs(config),
         accepted=inputs.accepted(config),
         # Written again whenever a result was.
         measures=report_inputs.of_systems(config, paths.MEASURES),
+        overlaps=report_inputs.overlaps(config),
     output:
         paths.PROVENANCE,
     localrule: True
@@ -116,6 +133,7 @@ rule provenance:
 rule report:
     input:
         measures=report_inputs.of_systems(config, paths.MEASURES),
+        overlaps=report_inputs.overlaps(config),
         comparisons=report_inputs.comparisons(config),
         depths=report_inputs.of_systems(config, paths.DEPTHS, "rerank"),
         audits=report_inputs.audits(config),
@@ -128,6 +146,7 @@ rule report:
         tokens=[path for files in report_inputs.read_texts(config).values() for path in files.values()],
         reproduction=report_inputs.reproduction(config),
         latencies=report_inputs.latencies(config),
+        leakage=report_inputs.leakage(config),
         provenance=paths.PROVENANCE,
     output:
         page=report(f"{paths.REPORT}index.html", caption="../report/page.rst", category="Report"),
@@ -138,6 +157,7 @@ rule report:
         audits=table("audits"),
         stages=table("stages"),
         latency=table("latency"),
+        overlap=table("overlap"),
         figures=report(
             multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
             caption="../report/figures.rst",
@@ -169,8 +189,8 @@ rule report:
         "Write the report of {wildcards.dataset}"
     shell:
         "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
-        " --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
+        " --overlaps {input.overlaps:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
         " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --latency-files {input.latencies:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"
+        " --latency-files {input.latencies:q} --leakage {input.leakage:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"

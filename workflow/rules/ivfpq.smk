@@ -25,7 +25,7 @@ rule audit_tokens:
         model=lambda wildcards: inputs.weights(config, "rerankers", wildcards.encoder),
         queries=tokens("rerankers.{encoder}", "queries.{split}"),
         passages=lambda wildcards: shards_of("rerankers", wildcards.encoder),
-        qrels=paths.QRELS,
+        qrels=partial(inputs.judgements, config),
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,

@@ -44,7 +44,7 @@ rule audit:
     input:
         queries=paths.QUERY_VECTORS,
         passages=gather.encode(paths.VECTORS, allow_missing=True),
-        qrels=paths.QRELS,
+        qrels=partial(inputs.judgements, config),
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,

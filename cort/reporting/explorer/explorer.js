@@ -53,8 +53,8 @@ function folderSource() {
       return index;
     },
     async values(system) {
-      const { measures, first, judged } = await load(`values-${system}`);
-      return { measures: measures.map(({ values, places }) => places.map((place) => values[place])), first, judged };
+      const { measures, ...found } = await load(`values-${system}`);
+      return { measures: measures.map(({ values, places }) => places.map((place) => values[place])), ...found };
     },
     async query(place) {
       const number = starts.findLastIndex((start) => start <= place);
@@ -200,12 +200,12 @@ function readAddress() {
   state = {
     a: among("a", index.systems, usual[0]),
     b: among("b", index.systems, usual[1]),
-    measure: among("measure", index.measures, index.measures[0]),
+    measure: among("measure", index.measures, index.measures[0] ?? null),
     sort: among("sort", Object.keys(SORTS), "difference"),
     show: among("show", Object.keys(FILTERS), "all"),
     pick: given.get("pick") ?? "",
     find: given.get("find") ?? "",
-    q: among("q", index.ids, null, "a query that this split has no judgements of; choose one of the list"),
+    q: among("q", index.ids, null, "a query that is not of this split; choose one of the list"),
     text: among("text", LIVE ? [given.get("text")] : [], null, `a search: ${START} and open the address there`),
     k: given.get("k") ?? usualCount,
   };
@@ -227,23 +227,40 @@ function go(changes, replaced = false) {
 
 // Queries: what is compared, and in which order.
 
-const by = (key) => (one, other) => key(other) - key(one) || one.place - other.place;
-const SORTS = {
+// Queries without judgements come last: nothing of them is measured.
+const isMeasured = (row) => row.difference !== null;
+const by = (key) => (one, other) =>
+  isMeasured(other) - isMeasured(one) || key(other) - key(one) || one.place - other.place;
+let SORTS = {
   difference: ["A better first", () => by((row) => row.difference)],
   against: ["B better first", () => by((row) => -row.difference)],
   size: ["Largest difference first", () => by((row) => Math.abs(row.difference))],
   file: ["As in the file", () => by(() => 0)],
 };
-const FILTERS = {
+let FILTERS = {
   all: ["All queries", () => true],
   won: ["A is better", (row) => row.difference > 0],
   tied: ["Both are equal", (row) => row.difference === 0],
   lost: ["B is better", (row) => row.difference < 0],
   "only-a": ["Only A finds a relevant passage", (row) => row.first[0] && !row.first[1]],
   "only-b": ["Only B finds a relevant passage", (row) => row.first[1] && !row.first[0]],
-  neither: ["Neither finds a relevant passage", (row) => !row.first[0] && !row.first[1]],
+  neither: ["Neither finds a relevant passage", (row) => isMeasured(row) && !row.first[0] && !row.first[1]],
   unjudged: ["The top passage of A or B is not judged", (row) => row.judged.includes(0)],
   empty: ["A or B has no results", (row) => row.judged.includes(null)],
+};
+// Of a split without judgements: what both systems have in common.
+const WITHOUT_JUDGEMENTS = {
+  sorts: {
+    difference: ["Least in common first", () => by((row) => -row.overlap)],
+    against: ["Most in common first", () => by((row) => row.overlap)],
+    file: SORTS.file,
+  },
+  filters: {
+    all: FILTERS.all,
+    same: ["Same first passage", (row) => row.same],
+    other: ["Another first passage", (row) => !row.same],
+    empty: FILTERS.empty,
+  },
 };
 const cell = (value) => Math.round(value * CELLS);
 const bin = (difference) => Math.sign(difference) * Math.ceil(Math.abs(difference) * BINS - 1e-9);
@@ -252,6 +269,18 @@ const PICKS = {
   difference: (row) => `difference:${bin(row.difference)}`,
 };
 
+const mean = (all) => {
+  const values = all.filter((value) => typeof value === "number");
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+};
+
+function common(ofA, ofB, place) {
+  if (!ofA) return {};
+  const [a, b] = [ofA[place], ofB[place]], longest = Math.max(a.length, b.length);
+  const overlap = longest ? a.filter((doc) => b.includes(doc)).length / longest : 0;
+  return { overlap, same: longest > 0 && a[0] === b[0] };
+}
+
 async function compare() {
   const key = JSON.stringify([state.a, state.b, state.measure]);
   if (key === compared) return;
@@ -259,15 +288,14 @@ async function compare() {
   const [a, b] = await Promise.all(places.map((place) => source.values(place)));
   const column = index.measures.indexOf(state.measure);
   rows = index.ids.map((id, place) => {
-    const values = [a, b].map((one) => one.measures[column][place]);
-    const difference = values[0] - values[1];
+    const values = [a, b].map((one) => one.measures[column]?.[place]);
+    const difference = values[0] - values[1], known = typeof values[0] === "number";
     return {
       id, place, text: index.queries[place], a: values[0], b: values[1],
-      difference: Math.abs(difference) < 1e-9 ? 0 : difference,
+      difference: !known ? null : Math.abs(difference) < 1e-9 ? 0 : difference, ...common(a.tops, b.tops, place),
       first: [a.first[place], b.first[place]], judged: [a.judged[place], b.judged[place]],
     };
   });
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   means = index.measures.map((name, place) => [name, mean(a.measures[place]), mean(b.measures[place])]);
   compared = key;
   listed = "";
@@ -278,7 +306,8 @@ function select() {
   const pick = PICKS[state.pick.split(":")[0]], shown = FILTERS[state.show][1];
   const matches = (row) => {
     const text = `${row.id} ${row.text}`.toLowerCase();
-    return shown(row) && (!pick || pick(row) === state.pick) && words.every((word) => text.includes(word));
+    const picked = !pick || (isMeasured(row) && pick(row) === state.pick);
+    return shown(row) && picked && words.every((word) => text.includes(word));
   };
   visible = rows.filter(matches).sort(SORTS[state.sort][1]());
 }
@@ -339,6 +368,7 @@ function showControls() {
   for (const [id, kinds] of [["show", FILTERS], ["sort", SORTS]]) {
     fill($(id), Object.entries(kinds).map(([key, [text]]) => [key, text]), state[id]);
   }
+  $("measure").parentElement.hidden = !index.measures.length;
   if (document.activeElement !== $("find")) $("find").value = state.find;
   $("unpick").hidden = !state.pick;
   $("shown").textContent = visible.length === rows.length ? plural(rows.length, "query", "queries")
@@ -350,13 +380,18 @@ function showControls() {
 // The overview: counts, values of both systems, differences.
 
 function showOverview() {
-  const shares = [["won", `${state.a} better`, "of-a"], ["tied", "equal", ""], ["lost", `${state.b} better`, "of-b"]];
+  const measured = index.measures.length > 0;
+  const shares = measured
+    ? [["won", `${state.a} better`, "of-a"], ["tied", "equal", ""], ["lost", `${state.b} better`, "of-b"]]
+    : [["same", "with the same first passage", ""], ["other", "with another one", ""]];
   redraw($("counts"), ...shares.map(([show, text, kind]) => {
     const number = rows.filter(FILTERS[show][1]).length, pressed = state.show === show;
     return button(element("b", {}, count(number)), {
       class: kind, "aria-pressed": String(pressed), onclick: () => go({ show: pressed ? "all" : show, q: null }),
     }, " ", named(text));
   }));
+  for (const figure of document.querySelectorAll("#charts figure")) figure.hidden = !measured;
+  if (!measured) return showCommon();
   const measure = label(state.measure).replace(/^M(?=RR|AP)/, "");
   scatter(measure);
   histogram(measure);
@@ -367,9 +402,19 @@ function showOverview() {
   })));
 }
 
+function showCommon() {
+  const shares = [
+    [`Of the first ${index.overlap} passages, in common`, mean(rows.map((row) => row.overlap))],
+    ["Queries with the same first passage", mean(rows.map((row) => Number(row.same)))],
+  ];
+  $("means").replaceChildren(
+    element("p", {}, "This split has no judgements: nothing is measured."),
+    table(["Both systems", "Share"], shares.map(([name, share]) => line(name, fixed(share)))));
+}
+
 function grouped(kind) {
   const found = new Map();
-  for (const row of rows) {
+  for (const row of rows.filter(isMeasured)) {
     const key = PICKS[kind](row), one = found.get(key);
     if (one) one.number++;
     else found.set(key, { key, number: 1, row });
@@ -495,8 +540,11 @@ function option(row, place, chosen) {
     "aria-posinset": place + 1, "aria-setsize": visible.length, onclick: () => choose(place, false),
   },
   element("span", { class: "text", dir: "auto" }, row.text.slice(0, 300)),
-  element("span", { class: "difference" }, element("b", { class: sideOf(row.difference) }, signed(row.difference)),
-    element("small", {}, `${fixed(row.a)} · ${fixed(row.b)}`)));
+  element("span", { class: "difference" }, ...isMeasured(row)
+    ? [element("b", { class: sideOf(row.difference) }, signed(row.difference)),
+      element("small", {}, `${fixed(row.a)} · ${fixed(row.b)}`)]
+    : row.overlap === undefined ? [element("small", {}, "not judged")]
+      : [element("b", {}, fixed(row.overlap)), element("small", {}, "in common")]));
   made.style.top = `${place * ROW}px`;
   return made;
 }
@@ -567,9 +615,9 @@ function drawQuery(row, query) {
     element("h2", { id: "heading", dir: "auto" }, row.text || "(an empty query)"),
     known && element("p", { class: "facts" },
       element("span", {}, "Query ", element("code", {}, named(row.id)), live ? ", by the stored runs:" : null),
-      element("span", {}, named(state.a, "of-a"), ` ${fixed(row.a)}`),
-      element("span", {}, named(state.b, "of-b"), ` ${fixed(row.b)}`),
-      element("b", { class: sideOf(row.difference) }, signed(row.difference))),
+      ...(isMeasured(row) ? [element("span", {}, named(state.a, "of-a"), ` ${fixed(row.a)}`),
+        element("span", {}, named(state.b, "of-b"), ` ${fixed(row.b)}`),
+        element("b", { class: sideOf(row.difference) }, signed(row.difference))] : [])),
     live ? null : relevantPassages(row, query, places),
     element("p", { class: "quiet summary" },
       `Of the first ${query.depth ?? index.depth} results `, number(common), " are in both, ",
@@ -583,7 +631,8 @@ const rankText = (rank) => (rank > 0 && rank < Infinity ? `rank ${count(rank)}` 
 const firstOf = (ranks) => Math.min(...ranks.filter(Boolean), Infinity);
 
 function relevantPassages(row, query, places) {
-  if (!query.relevant) return element("p", { class: "quiet" }, "No passage is judged relevant to this query.");
+  if (!query.relevant) return element("p", { class: "quiet" }, isMeasured(row)
+    ? "No passage is judged relevant to this query." : "This query has no judgements: nothing of it is measured.");
   const ranks = places.map((place) => query.ranks[place]);
   const best = (doc) => firstOf(ranks.map((one) => one[doc]));
   const docs = [...Array(query.relevant).keys()].sort((one, other) => best(one) - best(other) || one - other);
@@ -618,7 +667,8 @@ function ranking(side, row, query, sides, others) {
     there: where.get(doc) ?? (doc < query.relevant ? query.ranks[known][doc] : 0),
   }));
   const letter = side ? "B" : "A";
-  const nothing = query.times ? " finds nothing for this query." : " has no results for this query: it counts 0.";
+  const nothing = query.times ? " finds nothing for this query."
+    : ` has no results for this query${isMeasured(row) ? ": it counts 0" : ""}.`;
   const attributes = { class: `ranking ${side ? "of-b" : "of-a"}`, "aria-label": `Ranking of ${letter}, ${name}` };
   return element("section", attributes,
     element("h3", {}, `${letter} `, named(name)),
@@ -656,7 +706,7 @@ function result(one) {
   return element("li", { class: `result ${kind}${both ? "" : " alone"}`, "data-doc": doc },
     element("div", { class: "line" },
       element("b", { class: "rank" }, count(rank)),
-      grade === undefined ? null : element("span", { class: "badge" }, judged),
+      grade === undefined || !isMeasured(row) ? null : element("span", { class: "badge" }, judged),
       element("span", { class: "move" }, ...moved(one)),
       element("span", { class: "score", title: "Score" }, String(score))),
     element("div", { class: "doc" }, named(id), query.stored && storedRank(query.stored, id, name)),
@@ -757,8 +807,11 @@ function reasons({ system, rank, score, about, columns, rows, parts }) {
 // Downloads.
 
 function downloadQueries() {
-  const head = ["query_id", "query", state.a, state.b, "difference", "measure"];
-  const lines = visible.map((row) => [row.id, row.text, row.a, row.b, row.difference, state.measure]);
+  const measured = index.measures.length > 0, first = `overlap@${index.overlap}`;
+  const head = ["query_id", "query",
+    ...(measured ? [state.a, state.b, "difference", "measure"] : [first, "same_first_passage"])];
+  const lines = visible.map((row) => [row.id, row.text,
+    ...(measured ? [row.a, row.b, row.difference, state.measure] : [row.overlap, Number(row.same)])]);
   download(`${index.dataset}.${index.split}.queries.csv`, [head, ...lines]);
 }
 
@@ -801,6 +854,10 @@ function listen() {
 async function start() {
   index = await source.index();
   $("about").textContent = `${index.dataset}, ${index.split}`;
+  if (!index.measures.length) ({ sorts: SORTS, filters: FILTERS } = WITHOUT_JUDGEMENTS);
+  else if (index.judged !== undefined) {
+    FILTERS = { ...FILTERS, unmeasured: ["Without judgements", (row) => !isMeasured(row)] };
+  }
   $("links").hidden = LIVE;
   [$("k").max, $("k").value] = [LIVE, usualCount];
   const { texts, left_out, megabytes, others } = index.cut;

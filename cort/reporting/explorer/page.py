@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from cort.evaluation.measures import Qrels
 from cort.evaluation.values import Values
 from cort.reporting.explorer.rankings import Rankings
-from cort.reporting.explorer.shards import describe_query, pack, shard_bounds, shards, values_of
+from cort.reporting.explorer.shards import COMMON, describe_query, pack, shard_bounds, shards, values_of
 from cort.reporting.explorer.texts import Texts
 from cort.reporting.labels import STOP_WORDS
 
@@ -71,6 +73,11 @@ def write_page(folder: Path, shown: Experiment, texts: Texts, megabytes: int) ->
         "shards": bounds[:-1],
         "stop_words": sorted(STOP_WORDS),
     }
+    judged = sum(map(bool, shown.qrels.values()))
+    if not judged:
+        index["overlap"] = COMMON
+    elif judged < len(query_ids):
+        index["judged"] = judged
     limit = megabytes * BYTES_PER_MEGABYTE - size - len(pack("index", index)) - RESERVE
     queries_shown = (describe_query(one, rankings, shown.qrels[id_], texts) for one, id_ in enumerate(query_ids))
     count = left_out = 0
@@ -85,7 +92,9 @@ def write_page(folder: Path, shown: Experiment, texts: Texts, megabytes: int) ->
 
 def _pair(values: Sequence[Values]) -> tuple[int, int]:
     """Choose the systems that are shown first: the best one but the first by the first measure, and the first."""
-    means = [float(one.values[:, 0].mean()) for one in values]
+    if not values[0].measures:
+        return min(1, len(values) - 1), 0
+    means = [float(np.nanmean(one.values[:, 0])) for one in values]
     return max(range(1, len(means)), key=means.__getitem__, default=0), 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from cort.reporting.explorer.texts import Texts
 
 # Of all systems together, in a shard: a query is there at once.
 RESULTS_PER_SHARD, QUERIES_PER_SHARD = 12_000, 20
+# Passages of each system that are compared with another's.
+COMMON = 10
 # Of English text; what takes more leaves out more texts than it had to.
 BYTES_PER_PACKED_BYTE = 1.9
 
@@ -58,12 +61,15 @@ def pack(name: str, content: Any) -> bytes:
 def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> dict[str, Any]:
     """Describe a system on all queries: values by measure, rank of the first relevant passage, is the top judged.
 
-    Values of a measure are few different ones, and the place of each query's among them.
+    Values of a measure are few different ones, and the place of each query's among them; None is that of a query
+    without judgements. Where no query has any, the first `COMMON` passages are there, by number: what systems have in
+    common is all that can be said.
     """
     measures = []
     for column in range(len(values.measures)):
         different, places = np.unique(values.values[:, column], return_inverse=True)
-        measures.append({"values": different.tolist(), "places": places.ravel().tolist()})
+        known = [None if math.isnan(value) else value for value in different.tolist()]
+        measures.append({"values": known, "places": places.ravel().tolist()})
     ranks, tops = rankings.ranks[system], rankings.top[:, system, :1]
     first, judged = [], []
     for query, query_id in enumerate(values.query_ids):
@@ -71,7 +77,11 @@ def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> 
         first.append(int(found[found > 0].min(initial=np.iinfo(np.int32).max)) if found.any() else 0)
         top = tops[query][tops[query] != UNKNOWN]
         judged.append(None if not len(top) else int(rankings.ids[int(top[0])].as_py() in qrels[query_id]))
-    return {"measures": measures, "first": first, "judged": judged}
+    found = {"measures": measures, "first": first, "judged": judged}
+    if not measures:
+        firsts = rankings.top[:, system, :COMMON]
+        found["tops"] = [row[row != UNKNOWN].tolist() for row in firsts]
+    return found
 
 
 def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts: Texts) -> Query:

@@ -168,7 +168,7 @@ def test_what_an_address_asks_for_in_vain_is_said(page, folder):
     assert "a=nothing, which is not here" in message
     assert "text=a river, a search: start `python -m cort.explore`" in message
     assert page.locator("#ask").is_hidden()
-    assert "q=q999, a query that this split has no judgements of" in message
+    assert "q=q999, a query that is not of this split" in message
     assert len(shown_ids(page, "b")) == 20
 
 
@@ -393,3 +393,46 @@ def test_a_query_is_there_at_once(page, folder):
     )
     # The quickest tells of the page, the others of the machine.
     assert times[0] < 200
+
+
+def test_queries_without_judgements_are_shown_without_measures(context, tmp_path):
+    assert explorer.main(write_experiment(tmp_path, judged=30)) == 0
+    folder = tmp_path / "page"
+    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+        show(page, folder, a="bm25", b="short", show="unmeasured")
+        assert page.locator("#shown").text_content() == f"{QUERIES_COUNT - 30} of {QUERIES_COUNT} queries"
+        assert page.locator("#list [role=option] .difference").first.text_content() == "not judged"
+        assert "This query has no judgements" in page.locator("#query").text_content()
+        assert page.locator("#query .badge").count() == 0
+        counts = map(int, page.locator("#counts b").all_text_contents())
+        assert sum(counts) == 30
+        assert page.locator("#means tbody tr").first.locator("td").first.text_content() == (
+            f"{np.mean([one['RR@10'] for one in list(values('bm25').values())[:30]]):.3f}"
+        )
+
+
+def test_a_split_without_judgements_shows_what_rankings_have_in_common(context, tmp_path):
+    assert explorer.main(write_experiment(tmp_path, judged=0)) == 0
+    folder = tmp_path / "page"
+    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+        show(page, folder, a="bm25", b="short")
+        tops = [
+            [rankings(system).get(query, [])[:10] for system in ("bm25", "short")] for query in range(QUERIES_COUNT)
+        ]
+        shares = [len({*a} & {*b}) / max(len(a), len(b)) for a, b in tops]
+        same = sum(bool(a and b) and a[0] == b[0] for a, b in tops)
+        assert page.locator("#counts b").all_text_contents() == [str(same), str(QUERIES_COUNT - same)]
+        shown = page.locator("#means td").all_text_contents()
+        assert [float(one) for one in shown] == pytest.approx([np.mean(shares), same / QUERIES_COUNT], abs=0.00051)
+        assert listed(page)[0] == text_of_query(min(range(QUERIES_COUNT), key=shares.__getitem__))
+        page.select_option("#sort", "against")
+        settle(page)
+        assert listed(page)[0] == text_of_query(max(range(QUERIES_COUNT), key=shares.__getitem__))
+        assert "no judgements: nothing is measured" in page.locator("#overview").text_content()
+        assert not page.locator("#measure").is_visible()
+        with page.expect_download() as download:
+            page.click("#queries-csv")
+        rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
+        assert [*rows[0]] == ["query_id", "query", "overlap@10", "same_first_passage"]
+        settle(page)
+        assert len(shown_ids(page, "a")) == 20

@@ -1,0 +1,77 @@
+"""Queries that two splits share: what systems learn from one is then part of what they are measured by on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.formats.cleaning import plain
+from cort.formats.tables import QRELS, QUERIES, read_table
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Queries of the split `second` that `first` has, too.
+
+    `same` are judged in both, under one id, or have the text of one there with a common relevant passage, as has
+    `example`; `alike` are the others of the same id or text.
+    """
+
+    first: str
+    second: str
+    queries: int
+    same: int
+    alike: int
+    example: str | None
+
+
+class Split:
+    """The queries of a split by id and by text, and their judgements."""
+
+    def __init__(self, name: str, queries: str, qrels: str) -> None:
+        table = read_table(queries, QUERIES)
+        self.name = name
+        self.texts = dict(zip(table["query_id"].to_pylist(), plain(table["text"]).to_pylist(), strict=True))
+        self.by_text: dict[str, list[str]] = {}
+        for query_id, text in self.texts.items():
+            if text:
+                self.by_text.setdefault(text, []).append(query_id)
+        self._qrels = read_table(qrels, QRELS)
+        self.judged = set(pc.unique(self._qrels["query_id"]).to_pylist())
+
+    def relevant(self, query_ids: set[str]) -> dict[str, set[str]]:
+        """Return the relevant passages of some queries."""
+        found: dict[str, set[str]] = {query_id: set() for query_id in query_ids}
+        wanted = pc.is_in(self._qrels["query_id"], value_set=pa.array(sorted(query_ids), pa.string()))
+        for row in self._qrels.filter(pc.and_(wanted, pc.greater(self._qrels["relevance"], 0))).to_pylist():
+            found[row["query_id"]].add(row["doc_id"])
+        return found
+
+
+def compare_queries(first: Split, second: Split) -> Shared:
+    """Find the queries of the second split that the first one has, too."""
+    twins = {query_id: first.by_text.get(text, []) for query_id, text in second.texts.items() if text}
+    twins = {query_id: others for query_id, others in twins.items() if others}
+    of_first = first.relevant({one for others in twins.values() for one in others})
+    of_second = second.relevant({*twins})
+    same = [
+        query_id
+        for query_id in second.texts
+        if query_id in first.judged & second.judged
+        or any(of_first[other] & of_second[query_id] for other in twins.get(query_id, []))
+    ]
+    shared = twins.keys() | (first.texts.keys() & second.texts.keys())
+    example = next(iter(same), None)
+    return Shared(first.name, second.name, len(second.texts), len(same), len(shared) - len(same), example)
+
+
+def describe(shared: Shared) -> str:
+    """Say in a sentence what two splits share; nothing if that is nothing."""
+    counts = {
+        "judged in both": shared.same,
+        "with the id or the text of another one but no judgement in common": shared.alike,
+    }
+    found = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+    return f"{shared.second} ({shared.queries:,} queries) and {shared.first} share queries: {found}." if found else ""

@@ -1,0 +1,56 @@
+"""The stage overlap: what two systems rank first on queries without judgements, against a loop."""
+
+import pyarrow as pa
+import pytest
+
+from cort import overlap
+from cort.evaluation.overlap import Common, Overlap
+from cort.formats.artifacts import read_artifact
+from cort.formats.tables import QUERIES, write_table
+from tests.support.common import logged
+
+pytestmark = pytest.mark.usefixtures("record_messages")
+
+RUNS = {
+    "a": {"q1": "d1 d2 d3 d4", "q2": "d1 d2", "q3": "d5"},
+    "b": {"q1": "d1 d3 d2 d9", "q2": "d2 d1 d7", "q4": "d1"},
+    "none": {"q1": "d8"},
+}
+
+
+def run(folder, *more):
+    ids = ["q1", "q2", "q3", "q4", "q5"]
+    write_table(folder / "queries.parquet", pa.table([ids, ids], schema=QUERIES))
+    for name, rankings in RUNS.items():
+        lines = [
+            f"{query} Q0 {doc} {rank} {-rank} {name}\n"
+            for query, docs in rankings.items()
+            for rank, doc in enumerate(docs.split(), start=1)
+        ]
+        (folder / f"{name}.trec").write_text("".join(lines), "utf-8")
+    words = ["--split", "eval", "--systems", *RUNS, "--runs", *(str(folder / f"{name}.trec") for name in RUNS)]
+    words += ["--queries", str(folder / "queries.parquet"), "--output", str(folder / "overlap.json")]
+    return overlap.main([*words, *more])
+
+
+def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):
+    assert run(tmp_path, "--depth", "3") == 0
+    found = read_artifact(tmp_path / "overlap.json", Overlap)
+    pairs = [
+        Common("a", "b", pytest.approx((1 + 2 / 3) / 5), 1 / 5),
+        Common("a", "none", 0, 0),
+        Common("b", "none", 0, 0),
+    ]
+    assert found == Overlap("eval", 5, 3, [*RUNS], pairs)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (["--depth", "0"], "--depth: found 0, expected 1 or more; raise it"),
+        (["--systems", "a", "b"], "--runs: found 3 files, expected 2, one per system"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path, caplog, more, complaint):
+    assert run(tmp_path, *more) == 1
+    assert complaint in logged(caplog, "ERROR")[0]
