@@ -89,6 +89,19 @@ def released_config(tiny):
     }
 
 
+def unjudged_config(tiny):
+    """Turn the tiny experiment into one that has no judgements, and nothing to train."""
+    return {key: tiny[key] for key in ("protect", "collection", "depth")} | {
+        "dataset": "unjudged",
+        "splits": {"test": {"queries": tiny["splits"]["test"]["queries"]}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "published": tiny["systems"]["published"],
+            "both": {"interleave": ["bm25", "published"]},
+        },
+    }
+
+
 def ready_config(tiny, model, **more):
     """Turn the tiny experiment into one of released models, of their own files alone; `more` goes with each."""
     origin = {"pretrained": model, **more}
