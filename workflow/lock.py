@@ -111,9 +111,7 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
     events = {
         snakemake_api.STARTED: begin,
         # A mistake in queries or judgements, or splits that share queries, are found before hours of work.
-        snakemake_api.PLANNED: lambda _: snakemake_api.put_first(
-            workflow, ("split", "leakage"), ("download", "extract")
-        ),
+        snakemake_api.PLANNED: lambda _: snakemake_api.put_first(workflow, CHECKS, BESIDE),
         snakemake_api.FAILED: failures.add,
         snakemake_api.FINISHED: failures.remove,
     }

@@ -109,7 +109,7 @@ def leakage(config: Config, wildcards: Wildcards) -> Words:
     """Name the splits whose queries are compared, and which of them may share none."""
     names, found = compared_splits(config), {"pairs": pairs_of_splits(config), "apart": splits_apart(config)}
     words = [word for name, pairs in found.items() for word in option(name, [f"{a}={b}" for a, b in pairs])]
-    return Words([*option("splits", names), *words], {"splits": names, "apart": found["apart"]})
+    return Words([*option("splits", names), *words], {"splits": {"names": names, "apart": found["apart"]}})
 
 
 def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:

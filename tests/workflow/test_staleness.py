@@ -83,7 +83,10 @@ def tree(built, tmp_path_factory):
     pretrained = {"small": {"pretrained": "tiny/model", "revision": COMMIT}}
     pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
-    pretend(folder, released_config(config) | {"dataset": "released", "base_models": pretrained})
+    released = released_config(config) | {"dataset": "released", "base_models": pretrained}
+    # Queries without judgements.
+    released["splits"]["open"] = {"queries": "tiny/data/queries.train.tsv"}
+    pretend(folder, released)
     pretend(folder, ready_config(config, "tiny/model", revision=COMMIT))
     splits = {"train": {}, "validation": {}, "test": {}}
     bm25 = {"bm25": {"retrieve": "bm25"}}
