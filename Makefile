@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts explore plan why accept environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
+.PHONY: results verdicts explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
 
 # FORCE=1 runs also what seems too much for this machine.
 # make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
@@ -30,9 +30,8 @@ results: environment
 verdicts: environment
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
 
-# MACHINE=h200, or a YAML file, asks about a machine one does not have.
 plan: environment
-	$(BIN)/python -m workflow.plan $(if $(MACHINE),--machine "$(MACHINE)") --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
 
 # The explorer with the systems open: any query, in a browser. OPTIONS="--port 0 --systems bm25" for more.
 explore: environment
@@ -41,10 +40,6 @@ explore: environment
 # TARGET=results/... asks about one file.
 why: environment
 	$(BIN)/python -m workflow.why $(TARGET) --configfile "$(CONFIG)"
-
-# RULES="train encode" states that what these rules made stays valid under today's code; nothing is computed.
-accept: environment
-	$(BIN)/python -m workflow.accept $(or $(RULES),$(error set RULES="train ...")) --configfile "$(CONFIG)"
 
 environment: $(VENV)/.installed
 
@@ -92,35 +87,35 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m scripts.config_reference --check
 
-# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv measures BM25 and training, too; MODEL=FOLDER with a model.
-# Both together measure encoding beside sentence-transformers, and graph indexes against exact search.
+# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv measures BM25 and training, too;
+# MODEL=FOLDER with a model trains that one, and measures encoding beside sentence-transformers.
 bench: environment
 	$(BIN)/python -m scripts.bench.quickstart
 	$(BIN)/python -m scripts.bench.workflow
-	$(BIN)/python -m scripts.bench.runs
-	$(BIN)/python -m scripts.bench.collection
 	$(BIN)/python -m scripts.bench.exact
 	$(if $(DATA),$(BIN)/python -m scripts.bench.bm25 --data "$(DATA)")
 	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data "$(DATA)" $(if $(MODEL),--base-model "$(MODEL)"))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
-	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.ann --data "$(DATA)" --base-model "$(MODEL)")
 
-# On a machine with a GPU, in 9 minutes: every path on it against the CPU, then figures beside their bounds.
-# CHECK="--device cpu --size small" tries the checks themselves, CHECK="--only train" some of them.
-gpu-check: environment
+# On a machine with a GPU, in minutes: every path on it against the CPU (tests/gpu), then figures beside their bounds.
+# CHECK="--device cpu" tries it without a GPU, CHECK="--only encode search" parts of it.
+gpu-check: $(VENV)/.installed-dev
 	$(BIN)/python -m scripts.gpu_check --output gpu-check.json $(CHECK)
 
 # Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 80 GB; STEPS="explorer bm25" for some.
 rehearsal: environment
-	$(BIN)/python -m scripts.rehearsal.rehearse --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS)) --report docs/scale.md
+	$(BIN)/python -m scripts.rehearsal --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS))
 
-# Shipped experiments, unchanged, with small files and models of this machine. DATA=FOLDER with samples of real data;
-# CONFIGS="..." other experiments; DRESS="--kills 0 --slurm True" more options. Needs cbor2, to make TREC-CAR's files.
+# Shipped experiments, unchanged, with small files and models of this machine; needs cbor2, to make TREC-CAR's files.
+# DATA=FOLDER takes passages from samples of MS MARCO (else ../shared/data if it is there, else made-up ones);
+# CONFIGS="config/nfcorpus.yaml" chooses experiments, KILLS=0 how often each is killed, SLURM=1 sends jobs to a SLURM here.
 dress-rehearsal: $(VENV)/.installed-dev
-	$(BIN)/python -m scripts.dress.rehearse --data "$(or $(DATA),../shared/data)" --configs $(or $(CONFIGS),config/msmarco.yaml config/trec-car.yaml config/nfcorpus.yaml config/scifact.yaml) $(DRESS)
+	DRESS_DATA="$(DATA)" DRESS_CONFIGS="$(CONFIGS)" DRESS_KILLS="$(KILLS)" DRESS_SLURM="$(SLURM)" \
+		$(BIN)/python -m pytest -s tests/end_to_end/test_dress_rehearsal.py
 
-drill: environment
-	$(BIN)/python -m scripts.drill $(DRILL)
+# Kills builds of the tests' tiny experiment; KILLS=100 SEED=2 for more.
+drill: $(VENV)/.installed-dev
+	DRILL_KILLS="$(KILLS)" DRILL_SEED="$(SEED)" $(BIN)/python -m pytest -s tests/end_to_end/test_drill.py -k beginning
 
 # Resolve anew what pyproject.toml asks for, in an environment of its own.
 lock:

@@ -3,8 +3,6 @@
 Either pretrained (a hub name with a pinned revision, or a folder), or from scratch: weights drawn from a seed for the
 architecture given, and a WordPiece tokenizer trained on the passages. Safetensors only, no remote code.
 
-A T5 has weights of its own for writing, too: it is what expanders of passages start from.
-
 Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json.
 
 Usage: python -m cort.base_model --pretrained albert/albert-base-v2 --output models/albert
@@ -27,10 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats import tables
-from cort.formats.artifacts import json_option, read_json
+from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.models.hub import check_weights, find_folder, open_tokenizer
-from cort.models.settings import FIX, T5
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_folder
@@ -127,39 +124,31 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
 def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) -> PreTrainedModel:
     """Draw the weights of a transformers model; refuse settings that its configuration does not know."""
     import torch
-    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+    from transformers import AutoConfig, AutoModel
 
-    from cort.models.loading import check_config, check_encoder, check_seq2seq
+    from cort.models.loading import check_config, check_encoder
 
     try:
         settings = dict(architecture)
         model_type = settings.pop("model_type", "")
         known = AutoConfig.for_model(model_type)
-        writes = model_type == T5
-        check: Callable[[str, Any, str], None] = check_seq2seq if writes else check_encoder
-        special = {"pad_token_id": SPECIAL_TOKENS.index("[PAD]")}
-        if writes:
-            # What it writes begins with the padding, as of released ones, and ends as texts do.
-            special["decoder_start_token_id"] = special["pad_token_id"]
-            special["eos_token_id"] = SPECIAL_TOKENS.index("[SEP]")
-        check("--architecture", known, "fix it")
+        check_encoder("--architecture", known, "fix it")
         check_config("--architecture", settings, "fix it")
         # transformers would keep unknown settings without a word, and use the default of the one that was meant.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
-        problems += [
-            f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not (writes or hasattr(known, name))
-        ]
+        problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
         if not problems:
-            config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, **special, **settings)
-            check("--architecture", config, "fix it")
+            pad = SPECIAL_TOKENS.index("[PAD]")
+            config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=pad, **settings)
+            check_encoder("--architecture", config, "fix it")
             torch.manual_seed(seed)
-            model: PreTrainedModel = (AutoModelForSeq2SeqLM if writes else AutoModel).from_config(config)
+            model: PreTrainedModel = AutoModel.from_config(config)
             return model
     except (InputError, Interrupted):
         raise
     except Exception as error:  # transformers complains about values with errors of many kinds
         problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
-    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder or a t5", "fix it")
+    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
 
 
 def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:
@@ -169,7 +158,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     """
     import torch
 
-    from cort.models.loading import SEQ2SEQ, load_transformer
+    from cort.models.loading import load_transformer
     from cort.models.tokenizer import check_vocabulary
     from cort.models.transformer import count_tokens
 
@@ -177,9 +166,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     check_weights(source)
     tokenizer = open_tokenizer(source, fix)
     torch.manual_seed(seed)
-    writes = bool(read_json(source / "config.json", FIX).of(dict).get("is_encoder_decoder"))
-    kind = SEQ2SEQ if writes else "AutoModel"
-    model: Any = load_transformer(source, kind, trained=writes, fix=fix, dtype="auto")
+    model: Any = load_transformer(source, "AutoModel", trained=False, fix=fix, dtype="auto")
     check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)

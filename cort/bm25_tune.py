@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from cort.evaluation.measures import Qrels, evaluate_run, parse_measures, read_qrels
+from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
+from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import strictly_decreasing

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from cort.evaluation.depths import Depths, measure_depths, saturation
-from cort.evaluation.measures import parse_measures, read_qrels
+from cort.evaluation.measures import read_qrels
+from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, tag_of

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation import measures
+from cort.evaluation import measures, names
 from cort.evaluation.judged import judged_ranks
 from cort.evaluation.values import write_recall, write_values
 from cort.formats import tables
@@ -53,7 +53,7 @@ class Options:
 
 def stage(options: Options) -> None:
     """Read, measure, write all outputs."""
-    measures.parse_measures(options.measures)
+    names.parse_measures(options.measures)
     queries = tables.read_table(options.queries, tables.QUERIES)
     qrels = measures.read_qrels(options.qrels, options.relevance_level)
     # Ranks are found by scores and ids, wherever a document stands.

@@ -137,7 +137,7 @@ def stage(options: Options) -> None:
     from cort.models.transformer import choose_device, identity, place, resumable
 
     check(options)
-    expander, template = load_expander(options.model, options.passage_length, options.query_length)
+    transformer, template = load_expander(options.model, options.passage_length, options.query_length)
     tokens, tokenizer = Tokens(options.tokens, fingerprint(options.model)), load_tokenizer(options.model)
     passages = Passages(tokens, template, options.passage_length)
     blocks = shard_blocks(len(tokens), options.shard, BLOCK)
@@ -147,13 +147,13 @@ def stage(options: Options) -> None:
         decisive = {name: getattr(options, name) for name in DECISIVE} | {"device": device.type}
         identify = partial(identity, "cort.expand", decisive, [options.tokens], options.model)
         finished = FinishedBlocks(options.checkpoints, identify)
-        place(expander, expander.transformer, device, options.precision)
+        place(transformer, transformer, device, options.precision)
         numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
         written = 0
         with Counter(count, "passages") as counter:
             # A batch may take long: each step shows that it goes on.
-            expander.transformer.register_forward_hook(lambda *_: counter.advance(0))
-            generator = Generator(expander.transformer)
+            transformer.register_forward_hook(lambda *_: counter.advance(0))
+            generator = Generator(transformer)
             compute = partial(generate, generator=generator, passages=passages, device=device, options=options)
             make = partial(
                 expand_block,

@@ -1,7 +1,7 @@
 """Turn a trained encoder or re-ranker into a folder for others: sentence-transformers' layout, with a model card.
 
 Safetensors and JSON, no code. It loads as a ``SentenceTransformer`` and gives the vectors of the stage `encode`, for
-queries and passages, or as a ``CrossEncoder`` and gives the logits of the stage `score`; as ONNX, too, if asked for.
+queries and passages, or as a ``CrossEncoder`` and gives the logits of the stage `score`.
 
 Reads:  a model folder, what its training data's filters counted, measures
 Writes: the folder, with README.md
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.cleaning import Form
-from cort.models.settings import EncoderSettings, OnnxPrecision, PairSettings
+from cort.models.settings import EncoderSettings, PairSettings
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
@@ -44,14 +44,12 @@ class Options:
     settings: str = optional("{}", "for the card: those it was trained with", "JSON")
     counts: tuple[str, ...] = optional((), "for the card: counts of the examples of a split", "SPLIT=JSON")
     measures_files: tuple[str, ...] = optional((), "for the card: of `evaluate`", "JSON")
-    export_onnx: tuple[OnnxPrecision, ...] = optional((), "also write it as ONNX, in these")
     output: str = required("FOLDER")
 
 
 def stage(options: Options) -> None:
     """Load the model, write the folder whole or not at all."""
     from cort.formats.artifacts import json_option, parse_assignments
-    from cort.models.export import QUERY, TRANSFORMER
     from cort.reporting.inputs import read_filter, read_measures
     from cort.reporting.model_card import Card, card_text
 
@@ -70,12 +68,10 @@ def stage(options: Options) -> None:
         settings=json_option("--settings", options.settings),
         filters=[read_filter(*pair) for pair in parse_assignments("--counts", options.counts).items()],
         measures=read_measures(options.measures_files),
-        onnx=options.export_onnx,
     )
     with atomic_folder(options.output, recorded=False) as folder:
         settings = _write_model(kind, options, folder)
-        text = card_text(card, settings, QUERY if (folder / QUERY).is_dir() else TRANSFORMER)
-        (folder / CARD).write_text(text, encoding="utf-8", newline="\n")
+        (folder / CARD).write_text(card_text(card, settings), encoding="utf-8", newline="\n")
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
         log.info("%s %s: %d files, %d bytes", kind, options.name, len(sizes), sum(sizes))
 
@@ -85,7 +81,6 @@ def _write_model(kind: str, options: Options, folder: Path) -> EncoderSettings |
     from cort.models.cross_encoder import CrossEncoder
     from cort.models.encoder import load_encoder
     from cort.models.export import Source, write_cross_encoder, write_encoder
-    from cort.models.onnx_export import write_onnx
     from cort.models.rerankers import load_reranker
 
     path, text = Path(options.model), options.cleaning
@@ -94,11 +89,9 @@ def _write_model(kind: str, options: Options, folder: Path) -> EncoderSettings |
         if not isinstance(reranker, CrossEncoder):
             raise input_error(path, f"a re-ranker of the kind {reranker.settings.kind}", "a cross_encoder", FIX)
         write_cross_encoder(reranker, Source(path, template, text), folder)
-        write_onnx(reranker, path, options.export_onnx, folder)
         return reranker.settings
     encoder, template = load_encoder(path)
     write_encoder(encoder, Source(path, template, text), folder)
-    write_onnx(encoder, path, options.export_onnx, folder)
     return encoder.settings
 
 

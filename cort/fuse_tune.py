@@ -18,7 +18,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cort.evaluation.measures import parse_measures, read_qrels
+from cort.evaluation.measures import read_qrels
+from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking

@@ -110,11 +110,11 @@ def save_released_expander(folder: Path, fix: str, output: str) -> None:
 
     check_weights(folder)
     tokenizer = open_tokenizer(folder, fix)
-    expander, _ = load_expander(folder, SHORTEST, SHORTEST)
-    check_vocabulary(folder, max(tokenizer.get_vocab().values()) + 1, count_tokens(expander.transformer))
+    transformer, _ = load_expander(folder, SHORTEST, SHORTEST)
+    check_vocabulary(folder, max(tokenizer.get_vocab().values()) + 1, count_tokens(transformer))
     with atomic_folder(output) as temporary:
         tokenizer.save_pretrained(temporary)
-        expander.transformer.save_pretrained(temporary)
+        transformer.save_pretrained(temporary)
 
 
 def asked_settings(options: Options, kind: type[Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.formats.artifacts import json_option, read_json
+from cort.formats.artifacts import json_option
 from cort.system import cli
 from cort.system.files import checksum, write_text
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
@@ -48,7 +48,6 @@ class Options:
     dataset: str = required()
     config: str = required("JSON", "every setting that decides the results")
     inputs: tuple[str, ...] = optional((), metavar="FILE")
-    accepted: str | None = optional(None, "code that results were accepted under, by rule", "JSON")
     output: str = required("JSON")
 
 
@@ -58,7 +57,6 @@ def stage(options: Options) -> None:
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
-        "accepted": read_json(options.accepted).of(dict) if options.accepted else {},
         "config": json_option("--config", options.config),
         "inputs": describe_inputs(options.inputs),
         "software": describe_software(),

@@ -1,12 +1,13 @@
-"""Check every path on a GPU against the CPU, then measure: a table, and JSON with `--output`.
+"""Check every path on a GPU against the CPU (tests/gpu), then measure speeds beside their bounds: a table, and JSON.
 
-Needs Python 3.11 or newer and, of this project's packages, torch, transformers, accelerate, numpy, pyarrow,
-safetensors, tokenizers, filelock, psutil, threadpoolctl and tqdm; no network, no data, no models. Each check stands
-alone: one that fails, hangs or ends its process ends no other, and what was found is in the JSON file as soon as it is
-known. Exit status 1 if a check failed, or if no time was left for it.
+Each part is a process of its own: one that fails, hangs or dies ends no other, and what was found is in the JSON file
+as soon as it is known. Needs pytest and, of this project's packages, torch, transformers, accelerate, numpy, pyarrow,
+safetensors, tokenizers, filelock, psutil, threadpoolctl and tqdm; no network, no data, no models. Exit status 1 if a
+check failed. Bounds are measured in the same run: large products in bf16, and a copy of memory. Arithmetic is counted
+without padding, so that padding lowers the share.
 
-Usage: python -m scripts.gpu_check [--output gpu.json] [--only NAME...]
-       python -m scripts.gpu_check --device cpu --size small     tries the checks themselves, on any machine
+Usage: python -m scripts.gpu_check [--output gpu.json] [--only encode search]
+       python -m scripts.gpu_check --device cpu     tries it without a GPU, on little
 """
 
 from __future__ import annotations
@@ -14,190 +15,235 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import queue
-import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from cort.encode import BLOCK, encode_block
+from cort.formats.embeddings import Shard, to_batch
+from cort.formats.tokens import Tokens, write_tokens
+from cort.models.encoder import Encoder, Texts, texts_of
+from cort.models.settings import EncoderSettings
+from cort.models.tokenizer import Template
+from cort.retrieval.exact import ExactIndex
+from cort.training.loop import Task, fit
+from cort.training.run import make_deterministic
+from cort.training.selection import Validation
+from cort.training.settings import ObjectiveSettings, TrainingSettings
+from cort.training.triples import TripleTexts, make_objective
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+Finding = dict[str, Any]
 
-from scripts.gpu.results import FAILED, Result, read, table, write  # noqa: E402 - also called by its path
-
-#: imported by what is checked
-NEEDED = (
-    *("torch", "transformers", "accelerate", "numpy", "pyarrow", "safetensors"),
-    *("tokenizers", "filelock", "psutil", "threadpoolctl", "tqdm"),
-)
-#: seconds until a worker has imported its libraries and made what it works on
-PREPARATION = 180.0
-MISSING = "missing: {}; install what requirements.lock names, or these with `python -m pip install {}`"
+# Of MS MARCO's passages and queries: tokens at the median, spread of their logarithm, and the most.
+PASSAGE, QUERY = (68, 0.42, 300), (6, 0.4, 60)
+LENGTHS = 32, 180
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+Size = namedtuple("Size", ("texts", "vectors", "accumulation", "budget", "matrix", "model"))
+SIZES = {"cpu": Size(60, 20_000, 2, 1_024, 256, SMALL), "cuda": Size(65_536, 8_841_823, 100, 65_536, 8_192, {})}
+MINI_BATCH, DIMENSION, DEPTH = 6, 128, 1_000
 
 
-@dataclass
-class Run:
-    """What workers have found so far."""
-
-    machine: dict[str, Any]
-    output: Path | None
-    deadline: float
-    results: list[Result] = field(default_factory=list)
-
-    def add(self, result: Result) -> None:
-        """Show and keep a result."""
-        self.results.append(result)
-        sys.stderr.write(f"{result.status} {result.name} ({result.seconds:.1f} s)\n")
-        self.keep()
-
-    def keep(self) -> None:
-        """Write what there is."""
-        if self.output:
-            write(self.output, self.machine, self.results)
+def seconds_of(work: Callable[[], object], device: str, rounds: int) -> float:
+    """Median time of some rounds, after one that does not count."""
+    found = []
+    for _ in range(rounds + 1):
+        started = time.perf_counter()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        found.append(time.perf_counter() - started)
+    return statistics.median(found[1:])
 
 
-@dataclass(frozen=True)
-class Item:
-    """What a worker is to do: its name, whether it is a check, and the seconds it may take."""
+def bounds(device: str) -> tuple[float, float]:
+    """Measure both: operations and bytes per second."""
+    size = SIZES[device].matrix
+    one, other = torch.randn(2, size, size, device=device).bfloat16()
+    operations = 2 * size**3 / seconds_of(lambda: torch.mm(one, other), device, 10)
+    memory = torch.randn(SIZES[device].vectors, DIMENSION, device=device)
+    copied = torch.empty_like(memory)
+    return operations, 2 * memory.nbytes / seconds_of(lambda: copied.copy_(memory), device, 10)
 
-    name: str
-    kind: str
-    seconds: float
+
+def operations_of(config: Any, counts: npt.NDArray[np.integer]) -> float:
+    """Count the operations of one pass forward over texts of so many tokens: two per weight and token, and attention.
+
+    Per layer 4 h^2 weights of attention and 2 h i of what follows; queries times keys, and weights times values, are
+    4 h operations per pair of tokens.
+    """
+    hidden, tokens = config.hidden_size, counts.astype(float)
+    weights = 4 * hidden**2 + 2 * hidden * config.intermediate_size
+    return float(config.num_hidden_layers * (2 * weights * tokens.sum() + 4 * hidden * (tokens**2).sum()))
+
+
+def world(device: str, folder: Path, count: int) -> tuple[Encoder, Texts, Texts]:
+    """Draw an encoder of BERT-base's size, and passages and queries as long as MS MARCO's."""
+    from transformers import BertConfig, BertModel
+
+    settings, template = EncoderSettings("cls", DIMENSION, *LENGTHS), Template((101,), (102,), (102,), 1, 0)
+    texts, generator = list[Texts](), np.random.default_rng(1)
+    for kind, (median, spread, most) in (("passage", PASSAGE), ("query", QUERY)):
+        counts = generator.lognormal(np.log(median), spread, count).round().clip(2, most).astype(int)
+        ids = pa.array(map(str, range(count)), pa.string())
+        write_tokens(folder / kind, [(ids, [generator.integers(1_000, 30_000, n) for n in counts])], "drawn")
+        texts.append(texts_of(Tokens(folder / kind), template, settings, kind))
+    passages, queries = texts
+    return Encoder(BertModel(BertConfig(**SIZES[device].model)), settings), passages, queries
+
+
+def encode(device: str, folder: Path) -> Finding:
+    """Encode passages by the stage's own blocks in bf16: share of the peak."""
+    count = SIZES[device].texts
+    encoder, passages, _ = world(device, folder, count)
+    encoder.eval().place(torch.device(device), "bf16")
+
+    def work() -> None:
+        for start in range(0, count, BLOCK):
+            rows = start, min(start + BLOCK, count)
+            encode_block(rows, encoder, passages, torch.device(device), "bf16", "fp32")
+
+    most, seconds = bounds(device)[0], seconds_of(work, device, 2)
+    share = operations_of(encoder.transformer.config, passages.lengths(np.arange(count))) / seconds / most
+    return {"share of the peak": share, "goal": 0.5, "passages/s": count / seconds}
+
+
+def train(device: str, folder: Path) -> Finding:
+    """Train as CoRT's paper does, but in bf16: share of the peak, at thrice the arithmetic of a pass forward."""
+    size = SIZES[device]
+    count = 4 * MINI_BATCH * size.accumulation
+    encoder, passages, queries = world(device, folder, count)
+    rows = np.random.default_rng(1).integers(0, count, (3, count))
+    texts = TripleTexts(rows, queries, passages, make_objective(ObjectiveSettings(), "angular"))
+    nothing: Any = lambda *_: Validation(1.0)  # noqa: E731
+    task = Task(encoder, count, count, texts.split, texts.losses, nothing, nothing)
+    make_deterministic(1, torch.get_num_threads())
+    how: dict[str, Any] = {
+        "tokens_at_once": size.budget,
+        "gradient_accumulation": size.accumulation,
+        "warmup_updates": 0,
+    }
+    curve, _ = fit(task, TrainingSettings(precision="bf16", **how))
+    # The first update is slower.
+    speed = statistics.median(point.examples_per_second for point in curve[2:] if point.examples_per_second)
+    parts = ((queries, rows[0]), (passages, rows[1]), (passages, rows[2]))
+    work = sum(operations_of(encoder.transformer.config, some.lengths(which)) for some, which in parts)
+    return {"share of the peak": 3 * work / count * speed / bounds(device)[0], "goal": 0.4, "triples/s": speed}
+
+
+def search(device: str, folder: Path) -> Finding:
+    """Search random unit vectors: reading the codes of all passages once, beside the time of one query."""
+    count = SIZES[device].vectors
+    unit = torch.nn.functional.normalize(torch.randn(count + 256, DIMENSION, device=device)).cpu().numpy()
+    vectors, asked = unit[256:], unit[:256]
+    ids = pa.array(np.arange(count)).cast(pa.string())
+    shard = Shard(folder, pa.Table.from_batches([to_batch(ids, vectors, "fp32")]), "drawn", DIMENSION, "fp32")
+    reading = count * DIMENSION / bounds(device)[1]
+    found, rankings = dict[str, Any](), []
+    for name, coded in (("codes", True), ("fp32", False)):
+        index = ExactIndex([shard], [device], os.cpu_count() or 1, 5 * count * DIMENSION >> 20, coded=coded)
+        for batch in (1, 32, 256):
+            seconds = seconds_of(partial(index.search, asked[:batch], DEPTH), device, 10 if batch == 1 else 3)
+            found[f"{name}, {batch} queries, ms"] = 1e3 * seconds
+        rankings.append(np.stack([places for _, places in index.search(asked[:32], DEPTH)]))
+    share, same = 1e3 * reading / found["codes, 1 queries, ms"], np.array_equal(rankings[0], rankings[1])
+    return {"share of reading the codes": share, "goal": 1 / 1.5, "same": same, **found}
+
+
+FIGURES: dict[str, Callable[[str, Path], Finding]] = {"encode": encode, "train": train, "search": search}
+
+
+class Recorder:
+    """A plugin of pytest that tells what became of each test."""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Tell the outcome of a test, or that it was not begun."""
+        if report.when == "call" or report.outcome != "passed":
+            say(name=report.nodeid, status=report.outcome, error=report.longreprtext, seconds=report.duration)
+
+
+def say(**found: Any) -> None:
+    """Append a line to the file that the parent reads."""
+    with open(os.environ["CHECK_LINES"], "a", encoding="utf-8") as lines:
+        lines.write(json.dumps(found) + "\n")
+
+
+def work(part: str, device: str) -> int:
+    """Do a part: a file of tests, or a figure."""
+    if part.endswith(".py"):
+        import pytest
+
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", str(ROOT / part)], plugins=[Recorder()]))
+    with tempfile.TemporaryDirectory() as folder:
+        found = FIGURES[part](device, Path(folder))
+    goal, (what, value) = found.pop("goal"), next(iter(found.items()))
+    status = "reached" if value >= goal and found.get("same", True) else "missed"
+    say(name=part, status=status, what=what, value=value, goal=goal, details=found)
+    return 0
+
+
+def run(part: str, device: str, seconds: float) -> list[Finding]:
+    """Have a process do a part; what it found, and how it ended if that was no good end."""
+    with tempfile.TemporaryDirectory(prefix="cort-gpu-") as folder:
+        lines, ending = Path(folder, "lines"), ""
+        own = {"CHECK_LINES": str(lines), "CHECK_DEVICE": device, "HF_HUB_OFFLINE": "1", "TMPDIR": folder}
+        command = [sys.executable, "-m", "scripts.gpu_check", "--part", part, "--device", device]
+        process = subprocess.Popen(command, cwd=ROOT, env=os.environ | own, stdout=2, start_new_session=True)
+        try:
+            if status := process.wait(seconds):
+                ending = f"ended with status {status}"
+        except subprocess.TimeoutExpired:
+            ending = f"took more than {seconds:.0f} s, and was killed"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        found = [json.loads(line) for line in lines.read_text("utf-8").splitlines()] if lines.exists() else []
+        if ending and not any(one["status"] == "failed" for one in found):
+            found.append({"name": part, "status": "failed", "error": ending})
+        return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, measure, show; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--device", choices=tuple(SIZES), default="cuda")
     parser.add_argument("--output", type=Path, help="gets the results as JSON")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="those whose name begins so")
-    parser.add_argument(
-        "--seconds", type=float, default=520.0, help="for all of it; what is left out then counts as failed"
-    )
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="parts with one of these in their name")
+    parser.add_argument("--seconds", type=float, default=150, help="the most that one part may take")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        sys.stdout.write(MISSING.format(", ".join(missing), " ".join(missing)) + "\n")
-        return 1
-    # So that workers, and what they wrote, do not outlive it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with tempfile.TemporaryDirectory(prefix="cort-gpu-") as folder:
-        command = [sys.executable, "-m", "scripts.gpu.worker", "--folder", folder]
-        command += ["--device", args.device, "--size", args.size]
-        run = Run(about(args.device), args.output, time.monotonic() + args.seconds)
-        work(run, command, args.only)
-    sys.stdout.write(
-        "\n".join([*(f"{name}: {value}" for name, value in run.machine.items()), "", *table(run.results), ""])
-    )
-    failed = [one.name for one in run.results if one.kind == "check" and one.status == FAILED]
-    sys.stdout.write(f"{len(failed)} of {sum(one.kind == 'check' for one in run.results)} checks failed\n")
-    return 1 if failed or not run.results else 0
-
-
-def about(device: str) -> dict[str, Any]:
-    """Say what is known of the machine before any library is imported."""
-    found: dict[str, Any] = {"Python": platform.python_version(), "checked": device, "cores": os.cpu_count()}
-    found["free disk, GB"] = round(shutil.disk_usage(tempfile.gettempdir()).free / 2**30, 1)
-    if program := shutil.which("nvidia-smi"):
-        query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-        found["nvidia-smi"] = answer.stdout.strip() or answer.stderr.strip()
-    return found
-
-
-def work(run: Run, command: Sequence[str], only: Sequence[str]) -> None:
-    """Let workers do all there is to do: another one goes on where one died, or took too long."""
-    left = _work(run, [*command, "--only", *only], None)
-    while left and time.monotonic() < run.deadline:
-        left = _work(run, [*command, "--left", *left], left)
-    for one in left.values():
-        run.add(Result.failed(one.name, one.kind, "no time was left", 0))
-
-
-def _work(run: Run, command: Sequence[str], known: dict[str, Item] | None) -> dict[str, Item]:
-    """Start a worker; the items that are left when it has ended.
-
-    :param known: what it is to do; None of the first one, which says what there is.
-    """
-    left, current, begun = dict(known or {}), "", time.monotonic()
-
-    def patience() -> float:
-        limit = left[current].seconds if current in left else PREPARATION
-        return min(begun + limit, run.deadline) - time.monotonic()
-
-    worker = Worker(command)
-    for said in worker.lines(patience):
-        run.machine |= said.get("machine", {})
-        if "items" in said and known is None:
-            known = left = {one[0]: Item(*one) for one in said["items"]}
-        if "missing" in said:
-            run.add(Result.failed("the program", "check", said["missing"], 0))
-            return {}
-        if "result" in said:
-            run.add(read(json.dumps(said["result"])))
-            del left[run.results[-1].name]
-        current, begun = said.get("start", ""), time.monotonic()
-    if known is None:
-        run.add(Result.failed("the program", "check", worker.ending(), time.monotonic() - begun))
-    elif left and (worker.code or current in left):
-        # It died in one, or before it began.
-        one = left.pop(current if current in left else next(iter(left)))
-        run.add(Result.failed(one.name, one.kind, worker.ending(), time.monotonic() - begun))
-    return left
-
-
-class Worker:
-    """A process that writes lines of JSON; killed when it takes too long for the next one."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        self.code: int | None = None
-        self._late = self._whole = False
-
-    def lines(self, patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
-        """Yield what it says, `patience()` seconds being the most to wait for the next line."""
-        said: queue.Queue[str] = queue.Queue()
-        stdout: IO[str] = self._process.stdout  # type: ignore[assignment]
-        threading.Thread(target=_read, args=(stdout, said), daemon=True).start()
-        try:
-            while line := said.get(timeout=max(patience(), 0.1)):
-                yield json.loads(line)
-            self._whole = True
-        except queue.Empty:
-            self._late = True
-        finally:
-            self._end()
-
-    def ending(self) -> str:
-        """Say how it ended."""
-        return "took too long, and was killed" if self._late else f"ended its process with status {self.code}"
-
-    def _end(self) -> None:
-        """Wait for its end, or bring it about, and that of all it started."""
-        with suppress(subprocess.TimeoutExpired):
-            self.code = self._process.wait(20 if self._whole else 0)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self.code = self._process.wait()
-
-
-def _read(lines: IO[str], said: queue.Queue[str]) -> None:
-    for line in lines:
-        said.put(line)
-    said.put("")
+    if args.part:
+        return work(args.part, args.device)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no CUDA device; --device cpu tries the check itself")
+    device = torch.cuda.get_device_name(0) if args.device == "cuda" else f"{os.cpu_count()} cores"
+    found, about = list[Finding](), {"Python": sys.version, "torch": torch.__version__, "device": device}
+    tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "gpu").glob("test_*.py"))
+    for part in [part for part in (*tests, *FIGURES) if any(word in part for word in args.only)]:
+        for one in run(part, args.device, args.seconds):
+            found.append(one)
+            value = "{value:.3g} {what}, goal {goal:.3g}".format(**one) if "what" in one else one.get("error", "")
+            sys.stdout.write(f"{one['status']:8} {one['name']} {value}\n")
+        if args.output:
+            args.output.write_text(json.dumps({"machine": about, "found": found}, indent=1) + "\n", "utf-8")
+    failed = sum(one["status"] == "failed" for one in found)
+    sys.stdout.write(f"{', '.join(about.values())}: {failed} of {len(found)} failed\n")
+    return 1 if failed or not found else 0
 
 
 if __name__ == "__main__":

@@ -81,4 +81,4 @@ def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:
             result.parent.mkdir(parents=True, exist_ok=True)
             result.touch()
     _, said = timed(folder, "--cores", 1, "--touch", "--forceall", *call)
-    return int(re.findall(r"^(\d+) of \1 steps", said, re.MULTILINE)[-1])
+    return int(re.findall(r" (\d+) of \1 done, ", said, re.MULTILINE)[-1])

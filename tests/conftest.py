@@ -18,6 +18,7 @@ import pytest
 
 from cort.system.checksums import record_of
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
+from tests.support.released import write_t5
 
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -37,7 +38,7 @@ FIRST = (
     "end_to_end/test_slurm.py",
     "workflow/test_plan.py",
     "end_to_end/test_workflow.py",
-    "scripts/test_drill.py",
+    "end_to_end/test_drill.py",
     "end_to_end/test_download_workflow.py",
     "end_to_end/test_models_workflow.py",
     "end_to_end/test_extension.py",
@@ -201,11 +202,9 @@ def lm(make_base_model):
 
 
 @pytest.fixture(scope="session")
-def t5(make_base_model):
+def t5(lm, tmp_path_factory):
     """Folder of a T5 of 2 + 2 layers x 32 with the tokenizer of `lm`, random weights."""
-    of_bert = {name: None for name in ARCHITECTURE if name != "model_type"}
-    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
-    return make_base_model(**of_bert, **sizes, model_type="t5", initializer_factor=2.0)
+    return write_t5(tmp_path_factory.mktemp("t5") / "model", lm)
 
 
 @pytest.fixture(scope="session")

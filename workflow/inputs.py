@@ -89,12 +89,6 @@ def raw_inputs(config: Config) -> list[str]:
     return list(dict.fromkeys([*files, *config["papers"], *switch]))
 
 
-def accepted(config: Config) -> list[str]:
-    """Name the file of what `make accept` accepted, if anything was."""
-    path = paths.at(paths.ACCEPTED, config)
-    return [path] if Path(path).exists() else []
-
-
 def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Return the grid search's choice of k1 and b, if a system takes it."""
     lexical = tuned_index(config, wildcards.system)

@@ -48,17 +48,16 @@ import psutil
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from cort.system.cli import CONSOLE
 from cort.system.files import DISK_IS_FULL, try_lock
-from workflow import paths, snakemake_api
+from workflow import paths, snakemake_api, terminal
 
 OWNERS = snakemake_api.FOLDER / "owners"
 # Of what Snakemake writes beside the results.
 OTHER_FOLDERS = ("logs", "benchmarks")
 # Rules that check queries and judgements, and those that may run before them.
 CHECKS, BESIDE = ("split", "leakage"), ("download", "extract")
-# Folders of a dataset that version 0.2 makes no more.
-ONLY_BEFORE = ("language_models", "examples")
-HINT = "`make why` says what changed; if these stay valid under today's code, `make accept RULES=train` says so."
+HINT = "`make why` says what changed; docs/reruns.md says how to keep these models, and how to replace them."
 #: Environment variable by which jobs are known: the token of the workflow that began them.
 VARIABLE = "CORT_WORKFLOW"
 SLURM_JOB = "SLURM_JOB_ID"
@@ -70,12 +69,12 @@ _held: dict[Path, int] = {}
 
 
 def guard(workflow: Any, config: dict[str, Any]) -> None:
-    """Refuse results of version 0.1, and claim the dataset when this workflow begins to execute; for the Snakefile.
+    """Claim the dataset when this workflow begins to execute; for the Snakefile.
 
     Where Snakemake misses input, the keys of the config that name it are said, too. Nothing is claimed by single jobs,
     in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
 
-    :raises WorkflowError: when there are results of version 0.1, or where folders should be is something else.
+    :raises WorkflowError: where folders should be is something else.
     """
     if not snakemake_api.is_main(workflow):
         return
@@ -86,13 +85,11 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
         from workflow.planning.preflight import check_writable
 
         raise WorkflowError("\n".join(check_writable(Path.cwd(), str(folder))))
-    if any((folder / name).exists() for name in ONLY_BEFORE):
-        raise WorkflowError(
-            f"{folder}: found results of version 0.1, whose files have other names, expected none or those of 0.2; "
-            "move the folder away or delete it"
-        )
 
     def begin(_: Any) -> None:
+        if snakemake_api.replace_output(workflow, terminal.JobLines()):
+            # Details of the stages are in their logs.
+            os.environ.setdefault(CONSOLE, "WARNING")
         if snakemake_api.takes_locks(workflow):
             try:
                 claim(dataset)
@@ -107,7 +104,7 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
         return check_inputs(config, Path.cwd())
 
-    failures = snakemake_api.Failures()
+    failures = terminal.Failures()
     events = {
         snakemake_api.STARTED: begin,
         # A mistake in queries or judgements, or splits that share queries, are found before hours of work.
@@ -198,12 +195,12 @@ def _read(path: Path) -> dict[str, Any]:
 def _clear_up(dataset: str, last: dict[str, Any]) -> None:
     """Remove what a dead owner left, and say so in a line each."""
     if last and last["host"] == socket.gethostname() and (ended := _end_jobs(last["token"])):
-        logger.info(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
+        logger.warning(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
     if removed := _remove_dead_locks(dataset):
         who = f"process {last['pid']} on {last['host']}, since {last['since']}" if last else "unknown"
-        logger.info(f"Removed {removed} locks of a workflow that was killed ({who}).")
+        logger.warning(f"Removed {removed} locks of a workflow that was killed ({who}).")
     for output in _mark_damaged(dataset):
-        logger.info(f"The record of {output} is damaged; it is made again.")
+        logger.warning(f"The record of {output} is damaged; it is made again.")
 
 
 def _end_jobs(token: str) -> int:

@@ -14,7 +14,6 @@ ROOT = "results"
 #: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
 KEPT = "results/.rehearsal" if rehearsal.is_on() else "results/.downloads"
 DATASET = "results/{dataset}"
-ACCEPTED = "results/{dataset}/accepted.json"
 #: State of unfinished work, from which a retry goes on. No output: Snakemake deletes those of a job that ended early.
 CHECKPOINTS = "results/{dataset}/checkpoints"
 
@@ -40,7 +39,6 @@ EXPANSION_SCORES = "results/{dataset}/expansions/{expander}/scores/passages.{sca
 EXPANSION_SCORES_FOLDER = "results/{dataset}/expansions/{expander}/scores"
 FILTERED_EXPANSIONS = "results/{dataset}/expansions/{expander}/filtered.parquet"
 FILTER_COUNTS = "results/{dataset}/expansions/{expander}/filter.json"
-TERM_RECALL = "results/{dataset}/term_recall/{split}.parquet"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 # Of a model's weights, a shard.
 TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{scatteritem}.parquet"
@@ -56,8 +54,6 @@ RELEASED_RERANKER = "results/{dataset}/base_models/reranker.{reranker}/"
 RELEASED_WEIGHER = "results/{dataset}/base_models/weigher.{weigher}/"
 RELEASED_EXPANDER = "results/{dataset}/base_models/expander.{expander}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
-WEIGHER = "results/{dataset}/weighers/{weigher}/"
-EXPANDER = "results/{dataset}/expanders/{expander}/"
 RERANKER = "results/{dataset}/rerankers/{reranker}/"
 MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"
 CURVE = "results/{dataset}/{section}/{model}/curve.csv"

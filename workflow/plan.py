@@ -2,10 +2,8 @@
 
 Of an experiment that names papers also how many of their numbers it computes.
 
-Of a machine that one does not have: GPU hours of the whole experiment, and what does not fit.
-
 Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run | --force]
-       [--machine h200 | --machine my.yaml] [-- further options of snakemake]
+       [-- further options of snakemake]
 """
 
 from __future__ import annotations
@@ -29,16 +27,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     parser.add_argument("--cores", type=int, help="all, if not given")
-    parser.add_argument("--machine", help="plan for a machine of this name (workflow/planning/machines) or YAML file")
     parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
     parser.add_argument("--force", action="store_true", help="run it without a look at what stands in the way")
     args = parser.parse_args(own)
     if args.cores is not None and args.cores < 1:
         parser.error(f"argument --cores: found {args.cores}, expected 1 or more")
-    if args.machine is not None:
-        if args.run or args.force:
-            parser.error("argument --machine: found --run or --force, expected a plan alone; leave one of them out")
-        return _plan_elsewhere(args, further)
     args.cores = args.cores or len(os.sched_getaffinity(0))
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
     try:
@@ -57,42 +50,14 @@ def main(argv: list[str] | None = None) -> int:
     if not planned.jobs and not planned.error:
         sys.stdout.write("Nothing would run: all is up to date.\n")
         return 0
-    if problems := _report(args, planned):
-        sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
+    problems, text = _report(args, planned)
+    sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
+    sys.stdout.write(text)
+    if problems:
         return 1
     if args.run:
         _run(arguments)
     return 0
-
-
-def _plan_elsewhere(args: argparse.Namespace, further: list[str]) -> int:
-    """Print what the whole experiment takes on another machine; 1 if it does not fit there."""
-    from workflow.experiment.checks import ConfigError, load
-    from workflow.experiment.config import CHANGES
-    from workflow.planning import elsewhere, hardware, preflight
-
-    mistakes, folder = [], Path.cwd()
-    try:
-        machine = hardware.read_hardware(args.machine)
-    except InputError as error:
-        mistakes += str(error).splitlines()
-    try:
-        config = load(args.configfile)
-    except ConfigError as error:
-        mistakes += str(error).splitlines()
-    if not mistakes:
-        cores = args.cores or machine.cores
-        shards = [f"{stage}={machine.gpus.count}" for stage in ("encode", *CHANGES.values())]
-        arguments = ["--configfile", args.configfile, "--cores", str(cores), "--set-scatter", *shards, *further]
-        try:
-            found = elsewhere.forecast_elsewhere(dry_run(arguments, folder), config, machine, cores, folder)
-        except DryRunError as error:
-            mistakes += preflight.check_inputs(config, folder) or str(error).splitlines()
-        else:
-            sys.stdout.write(found.text)
-            mistakes += found.problems
-    sys.stderr.write("".join(f"{line}\n" for line in mistakes))
-    return int(bool(mistakes))
 
 
 def _run(arguments: list[str]) -> None:
@@ -101,8 +66,8 @@ def _run(arguments: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606 - it takes over
 
 
-def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:
-    """Print the forecast and return all problems."""
+def _report(args: argparse.Namespace, planned: DryRun) -> tuple[list[str], str]:
+    """Return all problems, and what to print of the forecast."""
     # All that is needed from here on takes half a second to load, which a finished experiment does without.
     from workflow.experiment.checks import ConfigError, load
     from workflow.planning import coverage, forecast, preflight
@@ -111,18 +76,16 @@ def _report(args: argparse.Namespace, planned: DryRun) -> list[str]:
     try:
         config = load(args.configfile)
     except ConfigError as error:
-        return str(error).splitlines()
+        return str(error).splitlines(), ""
     if planned.error:
         # Snakemake names the first missing file alone.
         problems = preflight.check_inputs(config, folder) or planned.error.splitlines()
-        return [*problems, *preflight.check_writable(folder)]
+        return [*problems, *preflight.check_writable(folder)], ""
     found = forecast.make_forecast(planned, config, args.cores, folder)
-    if not args.run:
-        published = coverage.lines(coverage.of_experiment(args.configfile, config), args.configfile)
-        sys.stdout.write(found.table + "".join(f"{line}\n" for line in ("", *published) if config["papers"]))
-    elif not found.problems:
-        sys.stdout.write(found.line)
-    return found.problems
+    if args.run:
+        return found.problems, "" if found.problems else found.line
+    published = coverage.lines(coverage.of_experiment(args.configfile, config), args.configfile)
+    return found.problems, found.table + "".join(f"{line}\n" for line in ("", *published) if config["papers"])
 
 
 if __name__ == "__main__":

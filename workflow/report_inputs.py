@@ -27,7 +27,6 @@ from workflow.experiment.models import (
     indexes_of,
     named_models,
     own_models,
-    shown_trainings,
     systems_with,
     trainings,
     used_models,
@@ -127,7 +126,7 @@ def of_trainings(config: Config, path: str) -> dict[str, str]:
     """Return a file of each training that the report shows, by its name."""
     return {
         title: paths.at(path, config, section=section, model=name)
-        for (section, name), title in shown_trainings(config).items()
+        for (section, name), title in trainings(config).items()
     }
 
 

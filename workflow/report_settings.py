@@ -12,7 +12,7 @@ from workflow.experiment.config import Config, compared, deciding, on_split
 from workflow.experiment.config import curve_depths as depths_of_curve
 from workflow.experiment.contrasts import pairs
 from workflow.experiment.description import describe
-from workflow.experiment.models import named_models, shown_trainings, trainings
+from workflow.experiment.models import named_models, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Wildcards, Words, at, flat, option
 
@@ -69,7 +69,7 @@ def described_trainings(config: Config, wildcards: Wildcards) -> Words:
 
 def last_models(config: Config, wildcards: Wildcards) -> Words:
     """Name the trainings whose last model is used."""
-    titles = shown_trainings(config)
+    titles = trainings(config)
     kept = {model: config[model[0]][model[1]]["checkpoint"] for model in titles}
     last = [title for model, title in titles.items() if kept[model] == "last"]
     return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})

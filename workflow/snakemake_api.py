@@ -6,7 +6,6 @@ where something is gone. Called as a module, it plans: with a file for the plan,
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import json
@@ -32,8 +31,8 @@ INCOMPLETE = FOLDER / "incomplete"
 STARTED = "workflow_started"
 #: and when its jobs are known, before the first of them begins
 PLANNED = "run_info"
-#: of a job that failed, which may be tried again, and of one that did not
-FAILED, FINISHED = "job_error", "job_finished"
+#: of a job that begins, of one that failed, which may be tried again, of one that did not, and how many are done then
+BEGUN, FAILED, FINISHED, PROGRESS = "job_info", "job_error", "job_finished", "progress"
 #: how the error begins that refuses to make files again that are write-protected
 PROTECTED = "Write-protected output files"
 #: and the one about files that no rule makes and that are not there
@@ -120,34 +119,6 @@ def put_first(workflow: Any, first: Container[str], beside: Container[str]) -> N
             dag._ready_jobs.discard(job)
 
 
-class Failures:
-    """The logs of the jobs that have failed and were not made since; what they say are this program's last lines."""
-
-    def __init__(self) -> None:
-        self._logs: dict[int, str] = {}
-        atexit.register(self._show)
-
-    def add(self, record: Any) -> None:
-        """Note a job that failed."""
-        self._logs[record.jobid] = next(iter(record.log or []), f"rule {record.rule_name}")
-
-    def remove(self, record: Any) -> None:
-        """Forget a job that was made at another attempt."""
-        self._logs.pop(record.job_id, None)
-
-    def _show(self) -> None:
-        lines = [f"{log}: {line}" for log in self._logs.values() for line in _errors_in(Path(log))]
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
-
-
-def _errors_in(path: Path) -> list[str]:
-    """Lines of a log at the level ERROR, without what the program's defects add."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    found = re.findall(r"^\d\d:\d\d:\d\d ERROR (.*(?:\n(?!\d\d:\d\d:\d\d |Traceback ).+)*)", text, re.MULTILINE)
-    lines = [line for one in found for line in one.splitlines()]
-    return lines or ["found no line with ERROR, expected why the job failed; it was killed, perhaps for want of memory"]
-
-
 def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
     """Give the rules what all have alike: log, benchmark, environment, and the code of their stage as a param.
 
@@ -193,6 +164,23 @@ def listen(events: Mapping[str, Callable[[Any], None]], hints: Mapping[str, Call
 
     others = [one for one in logger.filters if not isinstance(one, LogFilter)]
     logger.filters = [*others, LogFilter(events, hints)]
+
+
+def replace_output(workflow: Any, handler: logging.Handler) -> bool:
+    """Let a handler write what Snakemake would write to the terminal; whether it does.
+
+    Not in a dry run, for a question or within a job, nor where a person asked for another output.
+    """
+    from snakemake.logging import ColorizingTextHandler, logger
+
+    settings = workflow.output_settings
+    if not is_main(workflow) or settings.dryrun or settings.verbose or settings.quiet or settings.printshellcmds:
+        return False
+    plain = [one for one in logger.handlers if isinstance(one, ColorizingTextHandler)]
+    for one in plain:
+        logger.removeHandler(one)
+        logger.addHandler(handler)
+    return bool(plain)
 
 
 def lock_files() -> list[Path]:
@@ -265,6 +253,7 @@ def _describe(dag: Any, job: Any) -> Job:
     planned, persistence = dag.needrun(job), dag.workflow.persistence
     return Job(
         rule=job.rule.name,
+        phase=Path(job.rule.snakefile).stem,
         wildcards=dict(job.wildcards_dict),
         inputs=tuple(job.input),
         outputs=tuple(job.output),

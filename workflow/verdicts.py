@@ -1,4 +1,4 @@
-"""Print what the comparisons of an experiment say: per split, a line for each pair of systems; and where its pages are.
+"""Print what an experiment found: per split the means of all systems and a line for each pair; and where its pages are.
 
 Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
 """
@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cort.evaluation import verdicts
 from cort.evaluation.comparisons import Comparisons
+from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact
+from cort.reporting.inputs import read_measures
+from cort.reporting.labels import fixed, measure_label
+from cort.reporting.tables import by_split, names_of_measures
 from cort.system.errors import InputError
 from workflow import paths
 from workflow.experiment.checks import ConfigError, load
 from workflow.experiment.config import unjudged_splits
-from workflow.report_inputs import comparisons, explorers
+from workflow.report_inputs import comparisons, explorers, of_systems
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,9 +35,12 @@ def main(argv: list[str] | None = None) -> int:
         config = load(args.configfile)
         files = [path for path in comparisons(config) if Path(path).exists()]
         found = [read_artifact(path, Comparisons) for path in files]
+        measures = read_measures([path for path in of_systems(config, paths.MEASURES) if Path(path).exists()])
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    for split, block in by_split(measures).items():
+        sys.stdout.write(means(split, block))
     for one in found:
         sys.stdout.write("".join(f"{line}\n" for line in [verdicts.explain(one), *verdicts.lines(one)]))
     for split in unjudged_splits(config):
@@ -42,6 +50,22 @@ def main(argv: list[str] | None = None) -> int:
     pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]
     sys.stdout.write("".join(f"{Path(page).absolute().as_uri()}\n" for page in pages if Path(page).exists()))
     return 0
+
+
+def means(split: str, measures: Sequence[Measures]) -> str:
+    """Write a line per system of a split with its means."""
+    names = names_of_measures(measures)
+    rows = [[split, *map(measure_label, names)]]
+    rows += [[one.system, *(fixed(one.mean.get(name)) for name in names)] for one in measures]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            f"{cell:{'>' if number else '<'}{width}}"
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "".join(f"{line}\n" for line in [*lines, ""])
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from cort.evaluation.judged import FIRST, Judged, JudgedRanks, Ranks, condensed, judged_ranks, judged_share
+from cort.evaluation.names import JUDGED, JUDGED_ONLY, Measure, parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import Node
 from cort.formats.records import LARGEST_GRADE
@@ -29,22 +30,6 @@ from cort.system.errors import input_error, shorten
 Qrels: TypeAlias = dict[str, dict[str, int]]
 # Query -> measure -> value.
 PerQuery: TypeAlias = dict[str, dict[str, float]]
-
-# trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
-TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
-    "RR": ("recip_rank", "recip_rank"),
-    "nDCG": ("ndcg", "ndcg_cut.{}"),
-    "R": (None, "recall.{}"),
-    "AP": ("map", "map_cut.{}"),
-    "P": (None, "P.{}"),
-    "Success": (None, "success.{}"),
-    # Of our own; trec_eval has none.
-    "Judged": (None, ""),
-}
-JUDGED = "Judged"
-JUDGED_ONLY = "(judged_only=True)"
-MEASURE = re.compile(rf"([A-Za-z]+)({re.escape(JUDGED_ONLY)})?(?:@([1-9][0-9]{{0,8}}))?")
-KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k or Judged@k with k from 1"
 
 # Python dictionaries of all rankings at once would take much memory.
 QUERIES_PER_CHUNK = 200
@@ -74,43 +59,6 @@ class Measures:
         node["relevance_level"].within(int, 1, LARGEST_GRADE)
         for name in ("without_results", "without_relevant"):
             node[name].within(int, 0, self.queries)
-
-
-class Measure(NamedTuple):
-    """One measure: its name here, trec_eval's name in the request, the cut if there is one, documents left out or not.
-
-    The request is empty where trec_eval has no such measure, which is Judged@k.
-    """
-
-    name: str
-    request: str
-    cut: int | None
-    judged_only: bool
-
-
-def parse_measures(names: Sequence[str]) -> list[Measure]:
-    """Parse measure names, in order.
-
-    :raises InputError: names every unknown and every repeated measure.
-    """
-    parsed, unknown = [], []
-    for name in names:
-        match = MEASURE.fullmatch(name)
-        kind, judged_only, digits = match.groups() if match else ("", None, None)
-        whole, with_cut = TREC_NAMES.get(kind, (None, None))
-        request, cut = (with_cut, int(digits)) if digits else (whole, None)
-        if request is None or (kind == JUDGED and judged_only):
-            unknown.append(name)
-        else:
-            parsed.append(Measure(name, request.format(cut), cut, judged_only is not None))
-    if unknown or not names:
-        found = ", ".join(map(shorten, unknown)) or "no measure"
-        raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
-    repeated = [name for position, name in enumerate(names) if name in names[:position]]
-    if repeated:
-        found = ", ".join(map(shorten, repeated)) + " again"
-        raise input_error("measures", found, "each measure once", "drop the repetition")
-    return parsed
 
 
 def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:

@@ -13,6 +13,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
+from cort.system.errors import shorten
+
 TYPES = {
     "object": "a mapping",
     "array": "a list",
@@ -121,12 +123,6 @@ def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case 
 def place_of(path: Sequence[str]) -> str:
     """Write a path into a file of YAML."""
     return ".".join(path) or "top level"
-
-
-def shorten(value: object) -> str:
-    """Write a value in 60 characters at most."""
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _letters(pattern: str) -> str:

@@ -28,7 +28,6 @@ SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score"
 EXPANSIONS = pa.schema([("doc_id", pa.string()), ("queries", pa.list_(pa.string()))])
 EXPANSION_SCORES = pa.schema([("doc_id", pa.string()), ("scores", pa.list_(pa.float32()))])
 TERM_WEIGHTS = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("weights", pa.list_(pa.int32()))])
-TERM_RECALL = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("recall", pa.list_(pa.float32()))])
 PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
 ROW_GROUP = 65_536

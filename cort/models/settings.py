@@ -18,9 +18,6 @@ FIX = "correct it, or download or build the model again"
 #: of a re-ranker's folder: weights of what follows the transformer, if that has no place for them
 HEAD = "head.safetensors"
 
-#: of encoder-decoders, the type that is also made with random weights: its texts may be of any length
-T5 = "t5"
-
 #: tokens of a generated query, its end included
 LONGEST_QUERY = 512
 
@@ -33,11 +30,6 @@ OF_KIND = {
 }
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
-OnnxPrecision: TypeAlias = Literal["fp32", "int8"]
-
-#: of an exported model: its graphs by precision; and how to get what writes them
-ONNX_FILES: dict[OnnxPrecision, str] = {"fp32": "model.onnx", "int8": "model_int8.onnx"}
-INSTALL_ONNX = "`pip install onnx==1.23.2`"
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
 

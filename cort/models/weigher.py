@@ -129,14 +129,12 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
     return Vocabulary(subwords, np.array([one.startswith(CONTINUES) for one in subwords]))
 
 
-def load_weigher(folder: str | Path, length: int, trained: bool = True) -> tuple[Weigher, Template]:
+def load_weigher(folder: str | Path, length: int) -> tuple[Weigher, Template]:
     """Load a model folder in evaluation mode, with its tokenizer's template.
 
     :param length: tokens a passage is cut to, special ones included.
-    :param trained: whether it has the layer that weighs; else that is drawn.
     """
-    drawn: dict[str, Any] = {} if trained else {"num_labels": 1}
-    classifier: Any = load_transformer(folder, CLASSIFIER, trained=trained, **drawn)
+    classifier: Any = load_transformer(folder, CLASSIFIER, trained=True)
     if classifier.config.num_labels != 1:
         found = f"{classifier.config.num_labels} labels of each token"
         raise input_error(folder, found, "1, its weight", "name a model that weighs terms")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cort.evaluation.judged import FIRST, Judged
-from cort.evaluation.measures import JUDGED_ONLY, Measures
+from cort.evaluation.measures import Measures
+from cort.evaluation.names import JUDGED_ONLY
 from cort.reporting.labels import fixed, measure_label
 from cort.reporting.tables import Cell, Column, Table, by_split, columns
 

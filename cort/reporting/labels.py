@@ -72,7 +72,7 @@ def shown_interval(low: float, high: float, *, sign: bool = False) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Show a time span in the two units that matter: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    """Show a time span in the two units that matter: ``0.4 s``, ``3 min 05 s``, ``2 h 07 min``, ``2.5 days``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -81,6 +81,8 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{minutes} min {whole % 60:02d} s"
+    if hours >= 48:
+        return f"{seconds / 86_400:.1f} days"
     return f"{hours:,} h {round(seconds / 60) % 60:02d} min"
 
 

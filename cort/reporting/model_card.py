@@ -13,7 +13,7 @@ import yaml
 from cort import __version__
 from cort.evaluation.measures import Measures
 from cort.models.export import RELEASE, TRANSFORMER
-from cort.models.settings import ONNX_FILES, EncoderSettings, OnnxPrecision, PairSettings
+from cort.models.settings import EncoderSettings, PairSettings
 from cort.reporting.inputs import Filter
 from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
 
@@ -56,38 +56,6 @@ query = "what is a dense ranker"
 print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))
 """,
 }
-# The tokenizers cut and mark texts; a pair loses tokens of its passage alone.
-ONNX_SNIPPETS = {
-    "encoder": """import onnxruntime
-from transformers import AutoTokenizer
-
-folder = {path}
-session = onnxruntime.InferenceSession(folder + "/onnx/{file}")
-
-
-def encode(tokenizer, length, texts):
-    read = AutoTokenizer.from_pretrained(folder + tokenizer)
-    tokens = read(texts, truncation=True, max_length=length, padding=True, return_tensors="np")
-    return session.run(None, {{given.name: tokens[given.name] for given in session.get_inputs()}})[0]
-
-
-texts = ["A dense ranker compares vectors.", "Bread is baked."]
-queries = encode("/{queries}", {model.query_length}, [{model.query_prompt!r} + "what is a dense ranker"])
-passages = encode("/{passages}", {model.passage_length}, [{model.passage_prompt!r} + text for text in texts])
-print(queries @ passages.T)
-""",
-    "reranker": """import onnxruntime
-from transformers import AutoTokenizer
-
-folder = {path}
-session = onnxruntime.InferenceSession(folder + "/onnx/{file}")
-read = AutoTokenizer.from_pretrained(folder + "/{passages}")
-query = "what is a dense ranker"
-texts = ["A dense ranker compares vectors.", "Bread is baked."]
-tokens = read([query] * 2, texts, truncation="only_second", padding=True, return_tensors="np")
-print(session.run(None, {{given.name: tokens[given.name] for given in session.get_inputs()}})[0])
-""",
-}
 OWN_SNIPPET = """from cort.models.{module} import load_{module}
 
 {kind}, template = load_{module}({path})
@@ -125,8 +93,7 @@ class Card:
     """What a card says.
 
     `form` is how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's name of the base model, if it has
-    one; `settings` are the experiment's for this model, `filters` its training data's by split, and `onnx` the
-    precisions in which there is a graph, too.
+    one; `settings` are the experiment's for this model, `filters` its training data's by split.
     """
 
     name: str
@@ -137,14 +104,10 @@ class Card:
     settings: Mapping[str, Any]
     filters: Sequence[Filter]
     measures: Sequence[Measures]
-    onnx: Sequence[OnnxPrecision] = ()
 
 
-def card_text(card: Card, model: EncoderSettings | PairSettings, queries: str = TRANSFORMER) -> str:
-    """Write the whole file.
-
-    :param queries: where the tokenizer of queries is.
-    """
+def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
+    """Write the whole file."""
     kind = "encoder" if isinstance(model, EncoderSettings) else "reranker"
     header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[kind], "tags": TAGS[kind]}
     header |= {"base_model": card.base} if card.base else {}
@@ -155,7 +118,6 @@ def card_text(card: Card, model: EncoderSettings | PairSettings, queries: str = 
         f"{WHAT[kind].format(model=model)}\n",
         *_origin(card),
         *_use(card, model, kind),
-        *_use_onnx(card, model, kind, queries),
         *_training(card),
         *_quality(card, kind),
         "## Versions\n",
@@ -196,14 +158,6 @@ def _use(card: Card, model: EncoderSettings | PairSettings, kind: str) -> Iterat
     yield "With this project, whose `encode` and `score` give the same numbers:\n"
     path = json.dumps(f"{card.name}/{TRANSFORMER}")
     yield f"```python\n{OWN_SNIPPET.format(module=OWN_MODULES[kind], kind=kind, path=path)}```\n"
-
-
-def _use_onnx(card: Card, model: EncoderSettings | PairSettings, kind: str, queries: str) -> Iterator[str]:
-    if card.onnx:
-        files = " and ".join(f"`onnx/{ONNX_FILES[precision]}` in {precision}" for precision in card.onnx)
-        yield f"In ONNX Runtime, without torch: {files}.\n"
-        names = {"path": json.dumps(card.name), "file": ONNX_FILES[card.onnx[0]], "passages": TRANSFORMER}
-        yield f"```python\n{ONNX_SNIPPETS[kind].format(**names, queries=queries, model=model)}```\n"
 
 
 def _training(card: Card) -> Iterator[str]:

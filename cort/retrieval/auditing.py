@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cort.evaluation.judged import JudgedRanks
-from cort.evaluation.measures import Qrels, evaluate_ranks, means, parse_measures, read_qrels
+from cort.evaluation.measures import Qrels, evaluate_ranks, means, read_qrels
+from cort.evaluation.names import parse_measures
 from cort.formats.records import Ranking
 from cort.retrieval.audits import Exact, Milliseconds, Search
 from cort.retrieval.graphs import IndexKind

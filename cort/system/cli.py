@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
 
+#: environment variable: the least level of what is said on the terminal, where a log file has all
+CONSOLE = "CORT_CONSOLE"
+
 
 def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     """Parser of the stage `module` (``"cort.encode"``) with its docstring as help, and the options all stages have."""
@@ -121,8 +124,10 @@ def peak_memory_mb() -> int:
 
 
 def _configure_logging(path: str | None) -> None:
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    console = logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = [console]
     if path is not None:
+        console.setLevel(os.environ.get(CONSOLE, "INFO"))
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         # Emptied, then appended to: the processes of one stage may write to it together.
         Path(path).write_bytes(b"")

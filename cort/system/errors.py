@@ -26,6 +26,9 @@ def naming(source: str | Path, copy: str | Path) -> Iterator[None]:
         raise InputError(str(error).replace(str(copy), str(source))) from error
 
 
-def shorten(text: str, limit: int = 60) -> str:
-    """Quote untrusted text for an error line: printable, in quotes, at most `limit` characters."""
-    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+def shorten(value: object, limit: int = 60) -> str:
+    """Write an untrusted value for an error line: printable, at most `limit` characters, text in quotes."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= limit else value[: limit - 1] + "…")
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

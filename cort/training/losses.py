@@ -128,16 +128,6 @@ def pointwise_loss(logits: Tensor, relevance: Tensor, pos_weight: float = 1.0) -
     return loss if pos_weight == 1 else loss * (1 + (pos_weight - 1) * relevance)
 
 
-def term_recall_loss(numbers: Tensor, recall: Tensor, counted: Tensor) -> Tensor:
-    """Squared error of the numbers at first subwords (Dai & Callan, 2019, who average over all words of a batch).
-
-    :param numbers: (n, length); `recall` likewise; `counted` 1 at the first subword of each word, else 0.
-    :returns: (n,), the mean over the words of each passage.
-    """
-    errors = (single(numbers) - recall).square() * counted
-    return errors.sum(-1) / counted.sum(-1).clamp(min=1)
-
-
 def softmax_loss(logits: Tensor, relevance: Tensor) -> Tensor:
     """Cross-entropy of the positive of each group among its passages (Gao et al., 2021, localised contrastive).
 

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from cort.evaluation.measures import Qrels, evaluate_run, means, parse_measures, qrels_by_query
+from cort.evaluation.measures import Qrels, evaluate_run, means, qrels_by_query
+from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.ids import positions
 from cort.formats.runs import Run, read_run

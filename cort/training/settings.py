@@ -198,47 +198,6 @@ class RerankerTraining(PairSettings, RankingOptions):
     validation_pairs: str = required("PARQUET")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeigherTraining(TrainingOptions):
-    """Options of training a model that weighs terms on their recall in queries.
-
-    Length, epochs, batch size, learning rate and warm-up are DeepCT's.
-    """
-
-    targets: str = required("PARQUET", "recall of the terms of training passages")
-    validation_targets: str = required("PARQUET")
-    passage_length: int = optional(128, "tokens, special ones included")
-    epochs: int = optional(3)
-    batch_size: int = optional(16, "examples per mini-batch")
-    gradient_accumulation: int = optional(1, "mini-batches per update")
-    weight_decay: float = optional(0.01)
-    decay: Literal["all", "weights"] = optional("weights", "weights: no decay of biases and layer normalisation")
-    warmup_updates: float = optional(0.1, "below 1: a share of all updates")
-    validate_every: float = optional(0.1, "updates between validations; below 1: a share of all updates")
-    max_gradient_norm: float = optional(1.0, "0: no clipping")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpanderTraining(TrainingOptions):
-    """Options of training a model that says which queries passages answer; lengths and batches are docTTTTTquery's."""
-
-    qrels: str = required("PARQUET")
-    queries: str = required("ARROW", "token cache of the training queries")
-    validation_qrels: str = required("PARQUET")
-    validation_queries: str = required("ARROW")
-    relevance_level: int = optional(1, "lowest grade that counts as relevant")
-    passage_length: int = optional(512, "tokens, special ones included")
-    query_length: int = optional(64, "tokens, the end included")
-    epochs: int = optional(2)
-    batch_size: int = optional(256, "examples per mini-batch")
-    gradient_accumulation: int = optional(1, "mini-batches per update")
-    learning_rate: float = optional(3e-4)
-    weight_decay: float = optional(0.0)
-    warmup_updates: float = optional(0.1, "below 1: a share of all updates")
-    validate_every: float = optional(0.1, "updates between validations; below 1: a share of all updates")
-    max_gradient_norm: float = optional(1.0, "0: no clipping")
-
-
 def check_settings(options: TrainingOptions) -> None:
     """Refuse counts of nothing, and settings that nothing can be learned or divided by."""
     for name in (*COUNTS, *POSITIVE):

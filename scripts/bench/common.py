@@ -1,7 +1,6 @@
 """What the scripts share: options, stages and programs with their costs, sides that take turns, tables."""
 
 import argparse
-import json
 import os
 import re
 import statistics
@@ -14,18 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from cort.formats.embeddings import write_shard
 from scripts.sandbox import ROOT
 
+PYTHON = sys.executable
 Result = TypeVar("Result")
 Row: TypeAlias = tuple[str, object]
-Vectors: TypeAlias = npt.NDArray[np.float32]
-
-#: Vectors written or multiplied at once.
-BLOCK = 4_096
 
 
 class Cost(NamedTuple):
@@ -41,10 +33,7 @@ class Cost(NamedTuple):
 
 
 def parse(doc: str | None, **options: Any) -> argparse.Namespace:
-    """Read a command line, whose help is `doc`.
-
-    :param options: defaults; a type stands for a value that must be given, None for a path, a list for several values.
-    """
+    """Read a command line; a type stands for a value that must be given, None for a path, a list for several values."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -89,15 +78,7 @@ def run(*command: object) -> tuple[Cost, str]:
 
 def run_stage(name: str, **options: object) -> Cost:
     """Run a stage of this project in a process of its own."""
-    return run(sys.executable, "-m", f"cort.{name}", *words(options))[0]
-
-
-def write_passages(lines: Iterable[str], folder: Path) -> Path:
-    """Make lines ``id TAB text`` into the table of passages, as experiments do."""
-    with open(folder / "collection.tsv", "w", encoding="utf-8", newline="\n") as collection:
-        collection.writelines(lines)
-    run_stage("collection", passages=collection.name, output=folder / "passages.parquet")
-    return folder / "passages.parquet"
+    return run(PYTHON, "-m", f"cort.{name}", *words(options))[0]
 
 
 def write_split(data: Path, split: str, folder: Path) -> None:
@@ -109,26 +90,6 @@ def write_split(data: Path, split: str, folder: Path) -> None:
     run_stage("split", **files, passages=passages, unjudged_queries="drop", **outputs)
 
 
-def write_encoder(base_model: Path, length: int, similarity: str, folder: Path) -> Path:
-    """Make a base model into an encoder without projection that pools by the mean; its folder."""
-    local, output = folder / "lm", folder / "encoder"
-    run_stage("base_model", pretrained=base_model.resolve(), output=local)
-    sizes = json.loads((local / "config.json").read_text(encoding="utf-8"))
-    length = min(length, sizes.get("max_position_embeddings", length))
-    shape = {"pooling": "mean", "projection": False, "dimension": sizes["hidden_size"], "query_segment": 0}
-    shape |= {"query_length": length, "passage_length": length, "similarity": similarity}
-    run_stage("import_encoder", weights=local / "model.safetensors", base_model=local, **shape, output=output)
-    return output / "best"
-
-
-def write_vectors(path: Path, vectors: Vectors, name: str) -> Path:
-    """Write vectors as `encode` does, with the name and their row as ids."""
-    ids = [f"{name}{row}" for row in range(len(vectors))]
-    blocks = ((ids[at : at + BLOCK], vectors[at : at + BLOCK]) for at in range(0, len(ids), BLOCK))
-    write_shard(path, blocks, model="vectors", dimension=vectors.shape[1], count=len(vectors))
-    return path
-
-
 def worthwhile_precisions(device: str) -> list[str]:
     """List the precisions in which a product is not slower than in fp32, as it is without instructions for them."""
     import torch
@@ -136,7 +97,8 @@ def worthwhile_precisions(device: str) -> list[str]:
     times = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         matrix = torch.ones(512, 512, device=device, dtype=dtype)
-        times[name] = min(timeit.repeat(lambda matrix=matrix: float((matrix @ matrix)[0, 0]), number=1, repeat=5))  # type: ignore[misc]
+        work = "float((matrix @ matrix)[0, 0])"
+        times[name] = min(timeit.repeat(work, number=1, repeat=5, globals={"matrix": matrix}))
     return [name for name, taken in times.items() if taken <= times["fp32"]]
 
 
@@ -184,18 +146,11 @@ def print_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "
 
 
 def between(path: Path, begin: str, end: str, content: str) -> str:
-    """Text of a document, empty if it is not there, with other content between two lines.
+    """Text of a document with other content between two lines.
 
     :raises ValueError: when a line is missing.
     """
-    text = path.read_text(encoding="utf-8") if path.exists() else f"{begin}\n{end}\n"
-    match = re.fullmatch(f"(.*{re.escape(begin)}\n).*({re.escape(end)}.*)", text, re.DOTALL)
+    match = re.fullmatch(f"(.*{re.escape(begin)}\n).*({re.escape(end)}.*)", path.read_text("utf-8"), re.DOTALL)
     if match is None:
         raise ValueError(f"{path}: found no place to write to, expected the lines {begin!r} and {end!r}; add them")
     return f"{match[1]}{content}\n{match[2]}"
-
-
-def put_between(path: Path, mark: str, lines: Iterable[str]) -> None:
-    """Write lines between two marks of a document."""
-    text = between(path, f"<!-- {mark} -->", f"<!-- end of {mark} -->", "\n".join(lines))
-    path.write_text(text, encoding="utf-8")

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +22,13 @@ import torch
 from cort import encode, tokenize
 from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.tables import PASSAGES, read_table
-from cort.models.transformer import TOKEN_BUDGETS
 from scripts.bench import common
-from scripts.bench.common import Vectors
 
 LENGTH = 256
 
 
-def ours(encoder: Path, folder: Path, device: str, precision: str, budget: int) -> Vectors:
+def ours(encoder: Path, folder: Path, precision: str) -> Any:
     """Tokenize and encode as the stages do."""
-    TOKEN_BUDGETS[device] = budget
     tokens, vectors = folder / "tokens.arrow", folder / "vectors.arrow"
     texts = {"tokenizer": encoder, "texts": folder / "passages.parquet", "output": tokens}
     how = {"kind": "passage", "precision": precision, "threads": torch.get_num_threads(), "output": vectors}
@@ -40,7 +38,7 @@ def ours(encoder: Path, folder: Path, device: str, precision: str, budget: int) 
     return all_vectors(open_shards([vectors]))
 
 
-def peer(base_model: Path, device: str, texts: list[str]) -> Callable[[], Vectors]:
+def peer(base_model: Path, device: str, texts: list[str]) -> Callable[[], Any]:
     """Load the same model in sentence-transformers, to encode texts."""
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
     from sentence_transformers import models as st_models
@@ -54,33 +52,33 @@ def peer(base_model: Path, device: str, texts: list[str]) -> Callable[[], Vector
 def main() -> None:
     """Measure and print."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    choices = {"budgets": [TOKEN_BUDGETS[device]], "precisions": common.worthwhile_precisions(device)}
-    args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, **choices)
-    vectors: dict[str, Vectors] = {}
-    work: dict[str, Callable[[], Vectors]] = {}
-
-    def measure(name: str) -> float:
-        return common.timed(lambda: vectors.update({name: work[name]()})).seconds
-
+    precisions = common.worthwhile_precisions(device)
+    args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, precisions=precisions)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with open(args.data / "collection.tsv", encoding="utf-8") as lines:
-            passages = common.write_passages(itertools.islice(lines, args.texts), folder)
-        encoder = common.write_encoder(args.base_model, LENGTH, "cosine", folder)
+        folder, vectors, work = Path(name), dict[str, Any](), dict[str, Callable[[], Any]]()
+        with (
+            open(args.data / "collection.tsv", encoding="utf-8") as lines,
+            open(folder / "some.tsv", "w", encoding="utf-8") as some,
+        ):
+            some.writelines(itertools.islice(lines, args.texts))
+        passages, encoder = folder / "passages.parquet", folder / "encoder"
+        common.run_stage("collection", passages=folder / "some.tsv", output=passages)
+        shape = {"kind": "encoder", "pooling": "mean", "similarity": "cosine", "passage_length": LENGTH}
+        common.run_stage("pretrained", pretrained=args.base_model.resolve(), **shape, output=encoder)
         texts = read_table(passages, PASSAGES)["text"].to_pylist()
         try:
             work["sentence-transformers"] = peer(args.base_model, device, texts)
         except ImportError:
             sys.stdout.write("sentence-transformers is not installed: no peer\n")
-        for precision, budget in itertools.product(args.precisions, args.budgets):
-            side = partial(ours, encoder, folder, device, precision, budget)
-            work[f"{precision}, {budget} tokens at once"] = side
+        work |= {precision: partial(ours, encoder, folder, precision) for precision in args.precisions}
+
+        def measure(name: str) -> float:
+            return common.timed(lambda: vectors.update({name: work[name]()})).seconds
+
         seconds = common.in_turns(args.rounds, {name: partial(measure, name) for name in work})
-    rows = []
-    first = next(iter(work))
+    rows, first = [], next(iter(work))
     for name, times in seconds.items():
-        difference = np.abs(vectors[name] - vectors[first]).max()
-        cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
+        difference, cosine = np.abs(vectors[name] - vectors[first]).max(), (vectors[name] * vectors[first]).sum(1).min()
         cells = [f"{len(texts) / statistics.median(times):.1f}", common.ratios(seconds[first], times)]
         rows.append([name, *cells, f"{difference:.1e}", f"{cosine:.5f}"])
     common.print_table(rows, ["", "texts/s", "ratio", "largest difference", "smallest cosine"])

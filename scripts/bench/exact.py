@@ -1,50 +1,74 @@
-"""Exact search against faiss' flat index and against what the machine can do at best, in one run.
+"""Exact search against faiss' flat index, a graph index, and what the machine can do at best, in one run.
 
-Vectors are synthetic: in clusters, as passages of one document are, or independent of each other. All take turns on the
-same queries; the table has medians and ratios of pairs. `read` sums all vectors once, `product` multiplies only,
-`codes` searches codes of 8 bits first, with the vectors in a mapped file, `fp32` the vectors in memory, `one by one`
-with these laid out for single queries, `from file` in a mapped file. faiss is measured where it is installed.
+Vectors are synthetic: in clusters, as passages of one document are, or independent of each other; or those of --shards,
+of an experiment, and --queries. All take turns on the same queries; the table has medians and ratios of pairs. `read`
+sums all vectors once, `product` multiplies only, `codes` searches codes of 8 bits first, with the vectors in a mapped
+file, `fp32` the vectors in memory, `one by one` with these laid out for single queries, `from file` in a mapped file,
+`hnsw` a graph, with --ef. faiss is measured where it is installed. The last column is the share of the exact results
+that others find.
 
-Usage: python -m scripts.bench.exact [--passages 1000000] [--dimension 128] [--batches 1 32 256] [--device cuda]
+Usage: python -m scripts.bench.exact [--passages 1000000] [--batches 1 32 256] [--device cuda] [--ef 1500]
+       python -m scripts.bench.exact --shards results/pydocs/embeddings/cort/passages.*.arrow
+           --queries results/pydocs/embeddings/cort/queries.test.arrow --batches 1 --threads 1 --ef 1500
 """
 
+import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from cort.formats.embeddings import open_shards
+from cort.formats.embeddings import all_vectors, open_shards, write_shard
 from cort.retrieval.codes import is_fast
 from cort.retrieval.exact import ExactIndex
-from scripts.bench.common import BLOCK, Vectors, in_turns, parse, print_table, ratios, timed, write_vectors
+from cort.retrieval.graph_search import open_index
+from scripts.bench.common import in_turns, parse, print_table, ratios, run_stage, timed
 
-Search = Callable[[Vectors], object]
-PAIRS = (("faiss", "codes"), ("faiss", "fp32"), ("one by one", "codes"), ("codes", "read"))
+Vectors: TypeAlias = npt.NDArray[np.float32]
+Search: TypeAlias = Callable[[Vectors], Any]
+PAIRS = (("faiss", "codes"), ("faiss", "fp32"), ("one by one", "codes"), ("codes", "read"), ("codes", "hnsw"))
+BLOCK = 4_096
 
 
-def clustered(count: int, dimension: int, clusters: int, spread: float, seed: int) -> Vectors:
+def clustered(count: int, dimension: int, clusters: int, spread: float) -> Vectors:
     """Draw unit vectors around centres; without clusters, in all directions."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     vectors = spread * generator.standard_normal((count, dimension), dtype=np.float32)
     if clusters:
         centres = generator.standard_normal((clusters, dimension), dtype=np.float32)
         vectors += centres[np.sort(generator.integers(0, clusters, count))]
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int) -> dict[str, Search]:
-    """Name what is timed."""
-    shards = open_shards([path])
-    floats = partial(ExactIndex, shards, [device], threads, coded=False)
-    mapped, index = (floats(memory) for memory in (0, vectors.nbytes))
-    single = floats(vectors.nbytes, one_by_one=True)
-    chosen = index
+def near(vectors: Vectors, count: int) -> Vectors:
+    """Draw queries near some of the vectors."""
+    generator = np.random.default_rng(2)
+    some = vectors[generator.integers(0, len(vectors), count)]
+    some += 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
+    return some / np.linalg.norm(some, axis=1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def write_vectors(path: Path, vectors: Vectors) -> Path:
+    """Write vectors as `encode` does, with their row as ids."""
+    ids = list(map(str, range(len(vectors))))
+    blocks = ((ids[at : at + BLOCK], vectors[at : at + BLOCK]) for at in range(0, len(ids), BLOCK))
+    write_shard(path, blocks, model="vectors", dimension=vectors.shape[1], count=len(vectors))
+    return path
+
+
+def searches(vectors: Vectors, folder: Path, args: argparse.Namespace) -> tuple[dict[str, Search], dict[str, Search]]:
+    """Name what is timed, and functions that give the ids of the results: the exact ones, and others."""
+    path, device, depth = write_vectors(folder / "passages.arrow", vectors), args.device, args.depth
+    index = partial(ExactIndex, open_shards([path]), [device], args.threads)
+    held = index(vectors.nbytes, coded=False)
     everything = torch.from_numpy(vectors).to(device)
     blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
 
@@ -55,28 +79,30 @@ def searches(vectors: Vectors, path: Path, depth: int, device: str, threads: int
         if device != "cpu":
             torch.cuda.synchronize()
 
-    def with_ids(queries: Vectors) -> list[set[int]]:
-        return [{int(doc_id[1:]) for doc_id in chosen.ids(places)} for _, places in chosen.search(queries, depth)]
-
     found: dict[str, Search] = {
         "read": lambda _: everything.sum().item(),
         "product": product,
-        "fp32": partial(index.search, depth=depth),
-        "one by one": partial(single.search, depth=depth),
-        "with ids": with_ids,
-        "from file": partial(mapped.search, depth=depth),
+        "fp32": partial(held.search, depth=depth),
+        "one by one": partial(index(vectors.nbytes, one_by_one=True, coded=False).search, depth=depth),
+        "from file": partial(index(0, coded=False).search, depth=depth),
     }
+    ids: dict[str, Search] = {"": lambda queries: [held.ids(places) for _, places in held.search(queries, depth)]}
     if device == "cpu" and is_fast():
-        chosen = ExactIndex(shards, [device], threads, coded=True)
-        found["codes"] = partial(chosen.search, depth=depth)
-    try:
+        found["codes"] = partial(index(coded=True).search, depth=depth)
+    if args.ef:
+        run_stage("hnsw", passages=path, M=32, output=folder / "hnsw")
+        graph = open_index("hnsw", folder / "hnsw")
+        found["hnsw"] = lambda queries: [graph.search(query, args.ef, depth).rows for query in queries]
+        ids["hnsw"] = lambda queries: [graph.ids.take(rows).to_pylist() for rows in found["hnsw"](queries)]
+    with suppress(ImportError):
         import faiss
-    except ImportError:
-        return found
-    faiss.omp_set_num_threads(threads)
-    flat = faiss.IndexFlatIP(vectors.shape[1])
-    flat.add(vectors)
-    return found | {"faiss": lambda queries: [set(row.tolist()) for row in flat.search(queries, depth)[1]]}
+
+        faiss.omp_set_num_threads(args.threads)
+        flat = faiss.IndexFlatIP(vectors.shape[1])
+        flat.add(vectors)
+        found["faiss"] = lambda queries: flat.search(queries, depth)[1]
+        ids["faiss"] = lambda queries: [list(map(str, rows)) for rows in found["faiss"](queries).tolist()]
+    return found, ids
 
 
 def measure(named: dict[str, Search], pairs: Sequence[tuple[str, str]], queries: Sequence[Vectors]) -> list[str]:
@@ -86,46 +112,46 @@ def measure(named: dict[str, Search], pairs: Sequence[tuple[str, str]], queries:
         left = iter(queries)
         return lambda: timed(lambda: search(next(left))).seconds
 
-    sides = {name: seconds_of(search) for name, search in named.items()}
-    taken = in_turns(len(queries) - 1, sides, warm_up=True)
+    taken = in_turns(len(queries) - 1, {name: seconds_of(search) for name, search in named.items()}, warm_up=True)
     medians = [f"{statistics.median(times) * 1e3:.1f}" for times in taken.values()]
     return [*medians, *(ratios(taken[first], taken[second]) for first, second in pairs)]
 
 
-def near(vectors: Vectors, count: int, generator: np.random.Generator) -> Vectors:
-    """Draw queries near some of the vectors."""
-    some = vectors[generator.integers(0, len(vectors), count)]
-    some += 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
-    some /= np.linalg.norm(some, axis=1, keepdims=True)
-    return some
+def recalls(ids: dict[str, Search], queries: Vectors) -> str:
+    """Share of the exact results that others find."""
+    exact = ids[""](queries)
+    others = {name: zip(exact, search(queries), strict=True) for name, search in ids.items() if name}
+    shares = {
+        name: statistics.mean(len({*one} & {*two}) / len(one) for one, two in some) for name, some in others.items()
+    }
+    return ", ".join(f"{name} {share:.5f}" for name, share in shares.items())
 
 
-def overlap(named: dict[str, Search], queries: Vectors) -> str:
-    """Share of faiss' results that are ours; nothing without faiss."""
-    if "faiss" not in named:
-        return ""
-    ours, theirs = (named[name](queries) for name in ("with ids", "faiss"))
-    shares = [len(one & other) / len(other) for one, other in zip(ours, theirs, strict=True)]  # type: ignore[call-overload]
-    return f"{statistics.mean(shares):.5f}"
+def worlds(args: argparse.Namespace) -> Iterator[tuple[str, Vectors, list[list[Vectors]]]]:
+    """Yield vectors by name, and for each size of batch queries of every round and of one to warm up."""
+    rounds = args.rounds + 1
+    if args.shards[0]:
+        vectors, queries = (all_vectors(open_shards(paths)) for paths in (args.shards, [args.queries]))
+        rows = (np.arange(rounds * batch).reshape(rounds, batch) % len(queries) for batch in args.batches)
+        yield args.shards[0], vectors, [[queries[some] for some in of_round] for of_round in rows]
+        return
+    for kind, clusters, spread in (("clustered", args.passages // 500, 0.6), ("random", 0, 1.0)):
+        vectors = clustered(args.passages, args.dimension, clusters, spread)
+        yield kind, vectors, [np.split(near(vectors, rounds * batch), rounds) for batch in args.batches]
 
 
 def main() -> None:
     """Measure and print."""
-    sizes = {"passages": 1_000_000, "dimension": 128, "depth": 1_000, "batches": [1, 32, 256], "rounds": 5}
-    args = parse(__doc__, **sizes, threads=torch.get_num_threads(), device="cpu")
+    sizes = {"passages": 1_000_000, "dimension": 128, "depth": 1_000, "batches": [1, 32, 256], "rounds": 5, "ef": 0}
+    how = {"threads": torch.get_num_threads(), "device": "cpu", "shards": [""], "queries": None}
+    args = parse(__doc__, **sizes, **how)
     torch.set_num_threads(args.threads)
-    for kind, clusters, spread in (("clustered", args.passages // 500, 0.6), ("random", 0, 1.0)):
-        vectors = clustered(args.passages, args.dimension, clusters, spread, seed=1)
-        generator = np.random.default_rng(2)
+    for kind, vectors, batches in worlds(args):
         with tempfile.TemporaryDirectory() as folder:
-            path = write_vectors(Path(folder) / "passages.arrow", vectors, "d")
-            named = searches(vectors, path, args.depth, args.device, args.threads)
-            sys.stdout.write(f"\n{args.passages} {kind} x {args.dimension}, depth {args.depth}, {args.device}\n")
+            named, ids = searches(vectors, Path(folder), args)
             pairs = [pair for pair in PAIRS if named.keys() >= {*pair}]
-            rows = []
-            for batch in args.batches:
-                queries = [near(vectors, batch, generator) for _ in range(args.rounds + 1)]
-                rows.append([batch, *measure(named, pairs, queries), overlap(named, queries[0])])
+            rows = [[len(some[0]), *measure(named, pairs, some), recalls(ids, some[0])] for some in batches]
+        sys.stdout.write(f"\n{kind}: {len(vectors)} x {vectors.shape[1]}, depth {args.depth}, {args.device}\n")
         print_table(rows, ["batch", *(f"{name}, ms" for name in named), *map("/".join, pairs), "same results"])
 
 

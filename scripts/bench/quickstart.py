@@ -3,7 +3,6 @@
 Usage: python -m scripts.bench.quickstart [--builds 2] [--configfile config/pydocs.yaml]
 """
 
-import csv
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,38 +17,26 @@ def build(folder: Path, name: str, configfile: str) -> Iterator[Row]:
     call = ("--cores", "all", "--configfile", configfile)
     seconds, _ = timed(copy_tree(folder), *call)
     again, said = timed(folder, *call)
-    nothing = "nothing to be done" if "Nothing to be done" in said else "SOMETHING WAS REDONE"
     yield f"{name}: wall", f"{seconds:.0f} s"
+    nothing = "nothing to be done" if "Nothing to be done" in said else "SOMETHING WAS REDONE"
     yield f"{name}: second call", f"{again:.1f} s, {nothing}"
-    found = [(0.0, "")]
-    for path in (folder / "benchmarks").rglob("*.tsv"):
-        with open(path, newline="") as lines:
-            sizes = [row["max_rss"] for row in csv.DictReader(lines, delimiter="\t")]
-        found += [(float(size), path.parent.name) for size in sizes if size not in ("-", "NA")]
-    memory, stage = max(found)
-    yield f"{name}: largest job", f"{memory:.0f} MB ({stage})"
-
-
-def measures(folder: Path) -> Iterator[Row]:
-    """Read all measures; rows of the table."""
-    for path in sorted((folder / "results").glob("*/measures/*/*.json")):
-        found = json.loads(path.read_text())
-        values = ", ".join(f"{measure} {value:.3f}" for measure, value in found["mean"].items())
-        yield f"{found['split']}: {found['system']}", values
 
 
 def main() -> None:
     """Build, build again from nothing, compare, print."""
     args = parse(__doc__, builds=2, configfile="config/pydocs.yaml")
-    rows: list[Row] = []
-    seen = []
+    rows, seen = list[Row](), list[dict[str, str]]()
     for number in range(1, args.builds + 1):
         with tempfile.TemporaryDirectory() as name:
             rows += build(Path(name), f"build {number}", args.configfile)
             seen.append(digests(Path(name), "results/*/runs/*/*.trec"))
-            last = list(measures(Path(name)))
+            paths = sorted(Path(name).glob("results/*/measures/*/*.json"))
+            found = [json.loads(path.read_text("utf-8")) for path in paths]
+    for one in found:
+        means = ", ".join(f"{measure} {value:.3f}" for measure, value in one["mean"].items())
+        rows.append((f"{one['split']}: {one['system']}", means))
     same = "byte-identical" if all(one == seen[0] for one in seen) else "DIFFERENT"
-    print_table([*rows, *last, ("run files of all builds", same)])
+    print_table([*rows, ("run files of all builds", same)])
 
 
 if __name__ == "__main__":

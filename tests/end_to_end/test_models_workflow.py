@@ -20,8 +20,8 @@ from cort.retrieval.audits import Audit
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.cards import card_of, cells
 from tests.support.common import read_curve
-from tests.support.released import write_modules, write_transformer
-from tests.support.workflow import T5, late_config, planned, released_config
+from tests.support.released import write_modules, write_t5, write_transformer
+from tests.support.workflow import late_config, planned, released_config
 
 pytestmark = pytest.mark.slow
 
@@ -87,29 +87,26 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_an_index_of_queries_that_a_model_learnt_to_predict(tmp_path):
+def test_an_index_of_queries_that_a_released_model_predicts(lm, tmp_path):
     folder = copy_with_tiny(tmp_path / "tree")
+    write_t5(folder / "models" / "t5", lm)
     tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
-    training = {"epochs": 4, "batch_size": 8, "learning_rate": 3.0e-3}
-    expander = {"base_model": "t5", "queries": 2, "passage_length": 64, "query_length": 16, "training": training}
     config = {key: tiny[key] for key in ("collection", "splits", "depth")} | {
-        "dataset": "learnt",
-        "base_models": {"t5": {"vocabulary_size": 300, "architecture": {"model_type": "t5", **T5}}},
-        "expanders": {"learnt": expander},
-        "lexical": {"learnt": {"expand": "learnt"}},
-        "systems": {"bm25": {"retrieve": "bm25"}, "learnt": {"retrieve": "learnt"}},
+        "dataset": "predicted",
+        "expanders": {"t5": {"pretrained": "models/t5", "queries": 2, "passage_length": 64, "query_length": 16}},
+        "lexical": {"t5": {"expand": "t5"}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "t5": {"retrieve": "t5"}},
     }
-    (folder / "learnt.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    wanted = "results/learnt/runs/test/learnt.trec"
-    options = ("--cores", 2, "--configfile", "learnt.yaml")
+    (folder / "predicted.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    wanted = "results/predicted/runs/test/t5.trec"
+    options = ("--cores", 2, "--configfile", "predicted.yaml")
     status, output = snakemake(folder, *options, "--set-scatter", "expand=2", "--", wanted)
     assert status == 0, output[-10_000:]
-    jobs = planned(output)
-    assert (jobs["train_expander"], jobs["expand"]) == (1, 2)
+    assert planned(output)["expand"] == 2
     # A block is more than these passages: one of the shards has none.
-    made = folder / "results/learnt/expansions/learnt"
+    made = folder / "results/predicted/expansions/t5"
     shards = [read_table(made / f"passages.{number}-of-2.parquet", EXPANSIONS) for number in (1, 2)]
-    passages = read_table(folder / "results/learnt/collection/passages.parquet", PASSAGES)
+    passages = read_table(folder / "results/predicted/collection/passages.parquet", PASSAGES)
     assert [len(shard) for shard in shards] == [0, len(passages)]
     assert shards[1]["doc_id"].equals(passages["doc_id"])
     assert read_run(folder / wanted).query_ids

@@ -513,7 +513,6 @@ def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
     status, output = call()
     assert status == 1
     assert "ProtectedOutputException" in output
-    assert "Finished jobid" not in output
     assert model.read_bytes() == before
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,6 @@ import yaml
 from cort import export_model, tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models import onnx_export
 from cort.models.cross_encoder import (
     Pairs,
     PairSettings,
@@ -21,11 +19,10 @@ from cort.models.cross_encoder import (
     new_cross_encoder,
 )
 from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_of
-from cort.models.onnx_export import open_session
 from cort.models.rerankers import save_reranker
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
-from tests.support.common import ROOT, contents
+from tests.support.common import contents
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-6
@@ -207,108 +204,6 @@ def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tm
     assert difference(loaded.predict(list(zip(queries, passages, strict=True))), expected) <= TOLERANCE
     # Logits: a sigmoid gives none below 0.
     assert expected.min() < 0
-
-
-# In ONNX Runtime.
-
-
-@pytest.fixture
-def onnx():
-    """What reads a graph and the tokenizers of an exported folder, as its card says."""
-    pytest.importorskip("onnx", reason="no onnx: make test installs it")
-    from transformers import AutoTokenizer
-
-    def run(folder, file, tokenizer, texts, **cut):
-        read = AutoTokenizer.from_pretrained(folder / tokenizer, local_files_only=True)
-        tokens = read(*texts, padding=True, return_tensors="np", **{"truncation": True, **cut})
-        session = open_session(folder / "onnx" / file)
-        return session.run(None, {given.name: tokens[given.name] for given in session.get_inputs()})[0]
-
-    return run
-
-
-def some(names, *kept):
-    """Name all, of which only a few are for `make test`."""
-    return [name if name in kept else pytest.param(name, marks=pytest.mark.exhaustive) for name in names]
-
-
-@pytest.mark.parametrize("name", some(ENCODERS, "prompts", "last token, no tanh"))
-def test_a_graph_of_an_encoder_gives_the_vectors_of_queries_and_passages(
-    onnx, make_model, world, tokens_of, tmp_path, name
-):
-    settings, architecture = ENCODERS[name]
-    model = make_model(settings, **architecture)
-    folder = export(tmp_path / "export", model, export_onnx=["fp32", "int8"])
-    texts = [*world.query_texts, *world.texts[:20], *STRANGE]
-    queries = "query" if (folder / "query").exists() else "transformer"
-    kinds = {"query": (queries, settings.query_length), "passage": ("transformer", settings.passage_length)}
-    for kind, (tokenizer, length) in kinds.items():
-        prompt = getattr(settings, f"{kind}_prompt")
-        expected = own_vectors(model, tokens_of(model, texts, kind=kind), kind)
-        given = [prompt + text for text in texts]
-        found = onnx(folder, "model.onnx", tokenizer, [given], max_length=length)
-        assert difference(found, expected) <= 1e-5
-        rounded = onnx(folder, "model_int8.onnx", tokenizer, [given], max_length=length)
-        norms = np.linalg.norm(rounded, axis=1) * np.linalg.norm(expected, axis=1)
-        assert ((rounded * expected).sum(axis=1) / norms).min() > 0.9
-        assert np.abs(rounded - expected).max() > 1e-5
-
-
-@pytest.mark.parametrize("name", some(RERANKERS, "a linear layer"))
-def test_a_graph_of_a_reranker_gives_the_logits(onnx, make_model, world, tokens_of, tmp_path, name):
-    settings, architecture = RERANKERS[name]
-    model = make_model(settings, **architecture)
-    folder = export(tmp_path / "export", model, export_onnx=["fp32"])
-    assert not (folder / "onnx" / "model_int8.onnx").exists()
-    queries, passages = world.query_texts, [*STRANGE, *world.texts][: len(world.query_texts)]
-    expected = own_logits(model, tokens_of(model, queries), tokens_of(model, passages))
-    found = onnx(folder, "model.onnx", "transformer", [queries, passages], truncation="only_second")
-    assert difference(found, expected) <= 1e-5
-
-
-def test_graphs_have_the_same_bytes_again(onnx, make_model, tmp_path):
-    model = make_model(EncoderSettings("mean", 8, 12, 16))
-    first, second = (
-        contents(export(tmp_path / name, model, export_onnx=["int8", "fp32"])) for name in ("export", "elsewhere")
-    )
-    assert first == second
-    assert {name for name in first if "onnx" in name} == {"onnx/model.onnx", "onnx/model_int8.onnx"}
-    assert len(first["onnx/model_int8.onnx"]) < len(first["onnx/model.onnx"])
-    assert str(ROOT).encode() not in first["onnx/model.onnx"]
-
-
-def test_a_graph_that_gives_other_numbers_is_refused(onnx, make_model, complaint, tmp_path, monkeypatch):
-    model = make_model(EncoderSettings("mean", 8, 12, 16))
-    named = {"model": [model], "name": ["it"], "dataset": ["world"], "output": [tmp_path / "new"]}
-    named["export_onnx"] = ["int8"]
-    forward = onnx_export.Exported.forward
-    # A number of rows that is kept from the batch that was traced, as `len` gives it.
-    monkeypatch.setattr(onnx_export.Exported, "forward", lambda own, *batch: forward(own, *batch) + 0.1 * len(batch[0]))
-    line = complaint(export_model.main, options_of(named), tmp_path / "new")
-    assert "found numbers from ONNX that differ by" in line
-    assert "expected the numbers of the model itself up to 1e-05; empty export_onnx" in line
-    monkeypatch.setattr(onnx_export.Exported, "forward", lambda own, *batch: forward(own, *batch)[[0, 1, 2]])
-    assert "found in ONNX '" in complaint(export_model.main, options_of(named), tmp_path / "new")
-
-
-def test_without_onnx_one_line_says_how_to_install_it(make_model, complaint, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    named = {"model": [make_model(EncoderSettings("mean", 8, 12, 16))], "name": ["it"], "dataset": ["world"]}
-    named |= {"export_onnx": ["fp32"], "output": [tmp_path / "new"]}
-    line = complaint(export_model.main, options_of(named), tmp_path / "new")
-    assert line == "onnx: found no such package, expected onnx, for export_onnx; `pip install onnx==1.23.2`"
-
-
-def test_code_in_a_card_opens_a_graph(onnx, make_model, tmp_path, monkeypatch, capsys):
-    shown = {}
-    for kind, settings in (("it", ENCODERS["prompts"][0]), ("pairs", PairSettings(12, 32))):
-        folder = export(tmp_path / kind, make_model(settings), name=[kind], export_onnx=["fp32"])
-        _, text = card_of(folder)
-        snippet = next(part for part in text.split("```python\n") if part.startswith("import onnxruntime"))
-        monkeypatch.chdir(tmp_path)
-        exec(snippet.split("```")[0], shown)  # noqa: S102 - that is what readers do with it
-        assert "[" in capsys.readouterr().out
-    assert "onnx/model.onnx` in fp32" in text
 
 
 # The folder.

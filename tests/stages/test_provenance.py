@@ -27,25 +27,6 @@ def test_inputs_have_size_and_checksum_and_stand_once(tmp_path):
     ]
 
 
-def test_what_was_accepted_is_kept(tmp_path):
-    assert record(tmp_path)["accepted"] == {}
-    accepted = {"train": [{"old": {"cort/train.py": "1"}, "new": {"cort/train.py": "2"}, "date": "2026-01-01"}]}
-    (tmp_path / "accepted.json").write_text(json.dumps(accepted), "utf-8")
-    output = tmp_path / "again.json"
-    options = [
-        "--dataset",
-        "d",
-        "--config",
-        "{}",
-        "--accepted",
-        str(tmp_path / "accepted.json"),
-        "--output",
-        str(output),
-    ]
-    assert provenance.main(options) == 0
-    assert json.loads(output.read_text("utf-8"))["accepted"] == accepted
-
-
 def test_settings_are_kept_as_they_are(tmp_path):
     assert record(tmp_path)["config"] == {"seed": 42, "title": "{split}"}
 

@@ -302,3 +302,21 @@ def test_the_same_bytes_on_a_gpu(tmp_path, generator):
         assert status == 0
         results.append(output.read_bytes())
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("free", "devices", "right", "expected"),
+    [
+        (7_999, 1, True, True),
+        (8_000, 1, True, False),
+        (1_999, 1, True, False),
+        (3_999, 2, True, True),
+        (4_000, 2, True, False),
+        (7_999, 1, False, False),
+    ],
+)
+def test_a_gpu_holds_codes_where_it_has_no_room_for_vectors(monkeypatch, free, devices, right, expected):
+    # 1,000 numbers: 4,000 bytes, or 1,000 as codes, in half of what is free.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 0))
+    monkeypatch.setattr(codes, "is_right", lambda device: right)
+    assert codes.needed([f"cuda:{number}" for number in range(devices)], 1_000) == expected

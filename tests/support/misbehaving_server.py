@@ -76,8 +76,12 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def do_HEAD(self):
+        self._head(self.server.told, self.server.told.steps[self.path][0])
+
     def do_GET(self):
         told = self.server.told
+        self.path = self.path.partition("?")[0]
         steps = told.steps[self.path]
         step = steps.pop(0) if len(steps) > 1 else steps[0]
         told.asked[self.path].append(dict(self.headers))

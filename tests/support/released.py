@@ -78,6 +78,21 @@ def write_transformer(folder, texts, kind, head="AutoModel", labels=1):
     return folder
 
 
+def write_t5(folder, tokenizer):
+    """Save a new T5 with the tokenizer of a folder, whose texts end with ``[SEP]``."""
+    import transformers
+
+    torch.manual_seed(1)
+    size = transformers.AutoTokenizer.from_pretrained(tokenizer).vocab_size
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "initializer_factor": 2.0}
+    special = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 3}
+    config = transformers.T5Config(vocab_size=size, **sizes, **special)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(tokenizer / name, folder / name)
+    return folder
+
+
 def write_modules(folder, pooling="mean", dense=(), normalize=True, similarity=None, prompts=None, length=None):
     """Say around a transformer which modules follow it, as sentence-transformers does.
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.slurm import SCRIPT, variables
 from tests.support.common import wait_until
 
 ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "slurm-sandbox"
 PROFILE = Path("profiles") / "slurm" / "profile.yaml"
 CANNOT_RUN_HERE = 69
 
@@ -45,6 +46,14 @@ def make_and_warn(*args, **names):
     return record
 logging.setLogRecordFactory(make_and_warn)
 """
+
+
+def variables(folder):
+    """Variables with which commands use the SLURM of a folder."""
+    shown = subprocess.run([SCRIPT, "env", folder], capture_output=True, text=True, check=True).stdout
+    named = dict(word.split("=", maxsplit=1) for word in shlex.split(shown)[1:])
+    path = named["PATH"].replace("$PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    return {"SLURM_CONF": named["SLURM_CONF"], "PATH": path}
 
 
 class Sandbox:

@@ -10,8 +10,6 @@ ROOT = Path(__file__).parents[2]
 #: systems of the tiny experiment
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 SYSTEMS += ("expanded", "weighed")
-#: sizes of a small encoder-decoder
-T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
 #: modules of cort/ that people call and no rule runs
 TOOLS = {"search", "explore"}
 
@@ -38,10 +36,7 @@ UNUSED = RAW | {
     "pretrained_reranker",
     "pretrained_weigher",
     "pretrained_expander",
-    "train_expander",
     "expand",
-    "term_recall",
-    "train_weigher",
     "weigh",
     "latency",
     "score_triples",
@@ -70,6 +65,10 @@ def parser_of(stage):
 
 def planned(output):
     """Number of planned jobs per rule, from the first table snakemake prints."""
+    # Of a dry run a table, of a run a line.
+    if line := re.search(r"^\d+ jobs: (.*)$", output, re.MULTILINE):
+        jobs = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)", line[1])}
+        return jobs | {"total": sum(jobs.values())}
     table = output[output.index("Job stats:") :]
     rows = (line.split() for line in table.splitlines()[3:])
     jobs = {}
@@ -127,18 +126,16 @@ def ready_config(tiny, model, **more):
 
 
 def weighed_config(tiny, model, revision):
-    """Turn the tiny experiment into one of models that weigh terms or predict queries: trained ones, ready ones."""
+    """Turn the tiny experiment into one of released models that weigh terms or predict queries."""
     ready = {"pretrained": model, "revision": revision}
-    weighers = {"trained": {"base_model": "small"}, "ready": ready}
-    expanders = {"learnt": {"base_model": "t5", "queries": 2}, "found": {**ready, "beams": 5, "queries": 2}}
+    weighers = {"ready": ready}
+    expanders = {"drawn": {**ready, "queries": 2}, "found": {**ready, "beams": 5, "queries": 2}}
     # One of them is filtered by a re-ranker.
     expanders["found"]["filter"] = {"reranker": "judge", "keep": 0.5}
     lexical = {name: {"weigh": name} for name in weighers} | {name: {"expand": name} for name in expanders}
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth")}
-    t5 = {"vocabulary_size": 300, "architecture": {"model_type": "t5", **T5}}
     return config | {
         "dataset": "weighed",
-        "base_models": {**tiny["base_models"], "t5": t5},
         "rerankers": {"judge": {**ready}},
         "weighers": weighers,
         "expanders": expanders,

@@ -31,11 +31,7 @@ WITHOUT_DEFAULT = {
     "submissions.*.run_id",
     *("encoders.*.triples.file", "rerankers.*.pairs.file"),
     *("lexical.*.expand", "lexical.*.weigh", "expanders.*.beams"),
-    *(
-        f"{models}.*.{key}"
-        for models in ("expanders", "weighers")
-        for key in ("file", "pretrained", "revision", "base_model")
-    ),
+    *(f"{models}.*.{key}" for models in ("expanders", "weighers") for key in ("file", "pretrained", "revision")),
     "encoders.*.teacher",
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),

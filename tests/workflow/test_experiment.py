@@ -7,10 +7,9 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.evaluation.measures import TREC_NAMES
 from tests.support.common import COMMIT
 from tests.support.configs import GONE, changed, complaints
-from workflow import report_settings, settings
+from workflow import settings
 from workflow.experiment.checks import ConfigError, complete, load_schema, read
 from workflow.experiment.config import deciding, evaluated_splits, kind_of, names_of_kind, splits_of
 from workflow.experiment.description import describe
@@ -28,7 +27,6 @@ from workflow.experiment.models import (
     used_models,
 )
 from workflow.experiment.splits import splits_apart
-from workflow.experiment.systems import MEASURE
 from workflow.inputs import audit_of, excluded_queries, judgements, weights
 from workflow.paths import CURVE, MEASURES
 from workflow.report_inputs import comparisons, explorers, exports, of_systems, of_trainings, overlaps
@@ -49,7 +47,7 @@ MISTAKES = {
         {"datset": "x"},
         "top level: found the unknown key datset, expected one of dataset, extends, title, seed, protect, downloads, "
         "collection, splits, depth, training_depth, lexical, expanders, weighers, base_models, encoders, rerankers, "
-        "systems, evaluation, audit, latency, papers, exports, export_onnx, submissions; "
+        "systems, evaluation, audit, latency, papers, exports, submissions; "
         "did you mean dataset?",
     ),
     "unknown key of a system": (
@@ -551,7 +549,7 @@ MISTAKES = {
     "tuned for nothing known": (
         {"systems new": {"fuse": {**LINEAR, "tune": "MRR"}}},
         "systems.new.fuse.tune: found 'MRR', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
-        "Success@k and Judged@k; fix it",
+        "Success@k or Judged@k with k from 1; fix it",
     ),
     "tuned on a published run": (
         {"systems new": {"fuse": {"systems": ["bm25", "published"], "method": "linear", "tune": "RR@10"}}},
@@ -662,7 +660,7 @@ MISTAKES = {
     "unknown measure": (
         {"evaluation measures": ["MRR@10"]},
         "evaluation.measures: found 'MRR@10', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
-        "Success@k and Judged@k; fix it",
+        "Success@k or Judged@k with k from 1; fix it",
     ),
     "measure twice": (
         {"evaluation depth_measures": ["RR@10", "RR@10"]},
@@ -671,7 +669,7 @@ MISTAKES = {
     "unknown measure of a split": (
         {"splits test measures": ["RR@10", "P"]},
         "splits.test.measures: found 'P', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
-        "Success@k and Judged@k; fix it",
+        "Success@k or Judged@k with k from 1; fix it",
     ),
     "measures of training": (
         {"splits train measures": ["RR@10"]},
@@ -703,27 +701,11 @@ MISTAKES = {
     ),
     "an expander of nothing": (
         {"expanders doc2query": {}},
-        "expanders.doc2query: found nothing, expected exactly one of file, pretrained, base_model; keep one",
+        "expanders.doc2query: found nothing, expected exactly one of file, pretrained; keep one",
     ),
     "an expander of two origins": (
         {"expanders doc2query pretrained": "model"},
-        "expanders.doc2query: found file, pretrained, expected exactly one of file, pretrained, base_model; keep one",
-    ),
-    "an expander of an unknown base model": (
-        {"expanders doc2query": {"base_model": "smal"}},
-        "expanders.doc2query.base_model: found 'smal', expected one of small; did you mean small?",
-    ),
-    "an expander that only reads": (
-        {"expanders doc2query": {"base_model": "small"}},
-        "expanders.doc2query.base_model: found 'small', a bert, expected an encoder-decoder (t5); name another",
-    ),
-    "an encoder that writes": (
-        {"base_models t5": {"architecture": {"model_type": "t5"}}, "encoders encoder base_model": "t5"},
-        "encoders.encoder.base_model: found 't5', a t5, expected an encoder of text like BERT; name another",
-    ),
-    "a released expander that is trained": (
-        {"expanders doc2query": {"pretrained": "model", "training": {}}},
-        "expanders.doc2query.training: found training with pretrained, expected none, as nothing is trained; remove it",
+        "expanders.doc2query: found file, pretrained, expected exactly one of file, pretrained; keep one",
     ),
     "a released expander at no commit": (
         {"expanders doc2query": {"pretrained": "a/b", "revision": "main"}},
@@ -764,23 +746,7 @@ MISTAKES = {
     ),
     "a weigher of nothing": (
         {"weighers deepct": {"scale": 50}},
-        "weighers.deepct: found nothing, expected exactly one of file, pretrained, base_model; keep one",
-    ),
-    "a weigher trained from nothing": (
-        {"weighers deepct": {"training": {}}},
-        "weighers.deepct: found nothing, expected exactly one of file, pretrained, base_model; keep one",
-    ),
-    "a weigher of two origins": (
-        {"weighers deepct base_model": "small"},
-        "weighers.deepct: found file, base_model, expected exactly one of file, pretrained, base_model; keep one",
-    ),
-    "a weigher of an unknown base model": (
-        {"weighers deepct": {"base_model": "smal"}},
-        "weighers.deepct.base_model: found 'smal', expected one of small; did you mean small?",
-    ),
-    "a released weigher that is trained": (
-        {"weighers deepct": {"pretrained": "model", "training": {}}},
-        "weighers.deepct.training: found training with pretrained, expected none, as nothing is trained; remove it",
+        "weighers.deepct: found nothing, expected exactly one of file, pretrained; keep one",
     ),
     "what only a model has beside weights": (
         {"weighers deepct scale": 50},
@@ -797,7 +763,7 @@ MISTAKES = {
     "unknown measure of tuning": (
         {"lexical bm25 tune": {"measure": "recall"}},
         "lexical.bm25.tune.measure: found 'recall', expected one of RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, "
-        "Success@k and Judged@k; fix it",
+        "Success@k or Judged@k with k from 1; fix it",
     ),
 }
 
@@ -977,13 +943,6 @@ def test_published_runs_that_share_no_split():
         }
     )
     assert lines == ["systems.both: found no split its published runs share, expected one at least; add run files"]
-
-
-def test_measures_are_those_that_can_be_computed():
-    for name, (whole, cut) in TREC_NAMES.items():
-        assert bool(MEASURE.fullmatch(name)) == (whole is not None)
-        assert bool(MEASURE.fullmatch(f"{name}@10")) == (cut is not None)
-    assert not any(MEASURE.fullmatch(name) for name in ("RR@0", "RR@", "rr@10", "R", "P", "MAP", "RR@10 "))
 
 
 def test_duplicate_keys(tmp_path):
@@ -1240,21 +1199,6 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     assert [path.split("/")[3] for path in exports(config)] == ["encoders.encoder", "rerankers.encoder", "cross"]
 
 
-def test_the_report_shows_the_trainings_of_weighers_that_are_used():
-    weighers = {name: {"base_model": "small"} for name in ("terms", "encoder", "unused")}
-    weighers["encoder"]["checkpoint"] = "last"
-    changes = {"weighers": {**weighers, "ready": {"pretrained": "a"}}}
-    for name in ("terms", "encoder", "ready"):
-        changes |= {f"lexical of-{name}": {"weigh": name}, f"systems of-{name}": {"retrieve": f"of-{name}"}}
-    changes |= {"lexical weighed": GONE, "systems weighed": GONE}
-    config = complete(changed(changes), "tiny.yaml")
-    names = ["encoder", "cross", "terms", "encoder (weigher)"]
-    assert [*of_trainings(config, CURVE)] == names
-    assert of_trainings(config, CURVE)["terms"] == "results/tiny/weighers/terms/curve.csv"
-    assert report_settings.last_models(config, Wildcards()) == ["--last-models", "encoder (weigher)"]
-    assert [*trainings(config).values()] == ["encoder", "cross"]
-
-
 def test_a_released_weigher_and_a_base_model_may_have_one_name():
     config = complete(changed({"weighers deepct": {"pretrained": "a"}, "base_models deepct": {"pretrained": "b"}}), "t")
     assert [config["base_models"][name]["pretrained"] for name in ("deepct", "weigher.deepct")] == ["b", "a"]
@@ -1304,60 +1248,14 @@ def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
     assert "protect" in config
 
 
-RENAMED = {
-    "encoders encoder training": {"accumulate": 2, "recompute": True, "select": "loss"},
-    "encoders encoder hnsw": {"connections": 4},
-    "encoders encoder base_model": GONE,
-    "encoders encoder language_model": "small",
-    "evaluation disagreements": GONE,
-    "evaluation examples": ["bm25", "cort"],
-    "evaluation number_of_examples": 2,
-    "lexical bm25 text": "raw",
-    "base_models": GONE,
-    "language_models": {"small": {"pretrained": "tiny/model", "text": "cort"}},
-}
-
-
-def test_earlier_keys_are_refused_with_their_new_names_and_nothing_else_is_said():
-    def line(place, old, new):
-        return f"{place}: found the key {old}, which is now {new}; rename it"
-
-    training = "encoders.encoder.training"
-    assert complaints(RENAMED) == [
-        line("encoders.encoder", "language_model", "base_model"),
-        line("encoders.encoder.hnsw", "connections", "M"),
-        line(training, "accumulate", "gradient_accumulation"),
-        line(training, "recompute", "gradient_checkpointing"),
-        line(training, "select", "best_model_metric"),
-        line("evaluation", "examples", "disagreements"),
-        line("evaluation", "number_of_examples", "number_of_disagreements"),
-        line("language_models.small", "text", "cleaning"),
-        line("lexical.bm25", "text", "cleaning"),
-        line("top level", "language_models", "base_models"),
-    ]
-
-
-def test_values_of_earlier_keys_are_checked_as_those_of_the_new_ones():
-    assert complaints({"encoders encoder training": {"accumulate": 0}}) == [
-        "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it",
-        "encoders.encoder.training.gradient_accumulation: found 0, expected at least 1; fix the value",
-    ]
-
-
-def test_a_section_that_was_moved_is_refused_with_its_new_place_and_checked_there():
-    moved = "top level: found the key bm25, which is now lexical.bm25; write `lexical: {bm25: ...}`"
-    assert complaints({"lexical": GONE, "bm25": {"k1": 0.8}, "systems expanded": GONE, "systems weighed": GONE}) == [
-        moved
-    ]
-    assert complaints({"lexical bm25": GONE, "bm25": {"k1": -1}}) == [
-        "lexical.bm25.k1: found -1, expected at least 0; fix the value",
-        moved,
-    ]
-
-
-def test_an_earlier_key_beside_the_new_one_is_refused_too():
-    assert complaints({"encoders encoder training": {"accumulate": 2, "gradient_accumulation": 3}}) == [
-        "encoders.encoder.training: found the key accumulate, which is now gradient_accumulation; rename it"
+def test_removed_keys_are_refused_with_what_to_do_instead():
+    train = "which was removed; train elsewhere, and name the model as pretrained or its"
+    changes = {"export_onnx": ["fp32"], "expanders doc2query training": {}, "weighers deepct base_model": "small"}
+    assert complaints(changes) == [
+        f"expanders.doc2query: found the key training, {train} predictions as file",
+        "top level: found the key export_onnx, which was removed; convert the folder that exports writes with "
+        "`optimum` or sentence-transformers",
+        f"weighers.deepct: found the key base_model, {train} weighted documents as file",
     ]
 
 

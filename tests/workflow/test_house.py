@@ -161,7 +161,7 @@ def test_tests_mirror_rooms_and_stages():
     assert {path.name for path in (ROOT / "tests" / "cort").iterdir() if path.name != "__pycache__"} <= rooms
     tested = {Path(path).stem.removeprefix("test_") for path in TESTS if path.startswith("tests/stages/")}
     assert tested <= stage_modules() | TOOLS
-    assert {Path(path).parts[1] for path in TESTS} == {"cort", "stages", "workflow", "scripts", "end_to_end"}
+    assert {Path(path).parts[1] for path in TESTS} == {"cort", "stages", "workflow", "scripts", "end_to_end", "gpu"}
 
 
 def test_no_test_file_imports_another():

@@ -391,18 +391,3 @@ def test_records_of_other_datasets_and_names_in_pieces(here):
     assert list(lock._mark_damaged("one")) == [long]
     assert (here / ".snakemake" / "incomplete" / pieces.parent.name / pieces.name).exists()
     assert record_of(here, "results/two/a.txt").read_text() == "{"
-
-
-@pytest.mark.parametrize("name", lock.ONLY_BEFORE)
-def test_results_of_an_earlier_version_are_refused_by_dry_runs_too(folder, name):
-    (folder / "results" / "one" / name).mkdir(parents=True)
-    for option in ("--dry-run", "--keep-going"):
-        status, output = snakemake(folder, *arguments("one", option))
-        assert status == 1
-        assert (
-            "results/one: found results of version 0.1, whose files have other names, expected none or those of 0.2; "
-            "move the folder away or delete it"
-        ) in output
-        assert "Traceback" not in output
-    assert snakemake(folder, *arguments("two", "--dry-run"))[0] == 0
-    assert [path.name for path in (folder / "results" / "one").iterdir()] == [name]

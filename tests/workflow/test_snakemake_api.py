@@ -135,7 +135,7 @@ def test_the_last_lines_are_the_errors_of_jobs_that_failed_in_the_end(tmp_path):
     for name, text in logs.items():
         (tmp_path / name).write_text(text)
     program = (
-        "from types import SimpleNamespace as Record; from workflow.snakemake_api import Failures\n"
+        "from types import SimpleNamespace as Record; from workflow.terminal import Failures\n"
         "failures = Failures()\n"
         "for number, name in enumerate('abc'): failures.add(Record(jobid=number, log=[name], rule_name='x'))\n"
         "failures.remove(Record(job_id=1)); print('Snakemake\\'s last line')"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +125,10 @@ def _keep_settings(fusion: Config) -> None:
 def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List all mistakes, each once, in alphabetical order of their places."""
     names = set(strange_keys(config))
-    renamed: list[str] = []
-    config = _with_moved_sections(config, schema, renamed)
-    config = _with_new_names(config, schema, (), renamed)
+    removed: list[str] = []
+    config = _without_removed(config, schema["removed"], removed)
     errors = list(Validator(schema).iter_errors(config))
-    lines = names.union(renamed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
+    lines = names.union(removed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
     if sound is not None:
         lines.update(check_references(filled(sound, schema)))
@@ -183,17 +182,13 @@ def _fill_changing(config: Config, schema: Config, section: str, name: str, mode
     """Keep of an expander or weigher, in place, what means something beside where its queries or weights come from."""
     if "pretrained" in model:
         _add_base_model(config, schema, released_name(section, name), model)
-    elif "base_model" in model and "file" not in model:
-        training = schema_of(schema_of(schema_of(schema, section), name), "training")
-        model["training"] = with_defaults(model.get("training", {}), training)
     if "beams" in written:
         # As many queries as are searched for; nothing is drawn.
         model["queries"] = model["queries"] if "queries" in written else model["beams"]
         model.pop("top_k")
-    # What only a model has means nothing beside a file, and what training has beside a model.
-    idle = model.keys() - {*ORIGINS, *(written & OF_FILE)} if "file" in model else {"checkpoint"}
-    for key in idle if "training" not in model else set():
-        model.pop(key, None)
+    # What only a model has means nothing beside a file.
+    for key in model.keys() - {*ORIGINS, *(written & OF_FILE)} if "file" in model else ():
+        del model[key]
 
 
 def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
@@ -230,33 +225,27 @@ def check_papers(paths: Sequence[str]) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _with_moved_sections(config: Config, schema: Config, lines: list[str]) -> Config:
-    """Copy a config with sections that are now part of another one where they belong; a line is added for each."""
-    found = dict(config)
-    for old, new in schema["moved"].items():
-        section, _, name = new.partition(".")
-        inner = found.get(section, {})
-        if old in found and isinstance(inner, dict) and name not in inner:
-            fix = f"write `{section}: {{{name}: ...}}`"
-            lines.append(f"{place_of(())}: found the key {old}, which is now {new}; {fix}")
-            found[section] = inner | {name: found.pop(old)}
-    return found
+def _without_removed(config: Config, removed: dict[str, str], lines: list[str]) -> Config:
+    """Copy a config without the keys of earlier versions; a line is added for each of them."""
+    config = copy.deepcopy(config)
+    for pattern, fix in removed.items():
+        *path, key = pattern.split(".")
+        for place, section in _sections(config, path):
+            if key in section:
+                del section[key]
+                lines.append(f"{place_of(place)}: found the key {key}, which was removed; {fix}")
+    return config
 
 
-def _with_new_names(value: Any, schema: Config, path: Sequence[str], lines: list[str]) -> Any:
-    """Copy a config with today's keys in the place of earlier ones; a line is added to `lines` for each of them."""
-    if not isinstance(value, dict):
-        return value
-    properties = schema.get("properties", {})
-    new_names = {part["renamed_from"]: key for key, part in properties.items() if "renamed_from" in part}
-    found = {}
-    for key, inner in value.items():
-        name: Any = new_names.get(key, key)
-        if name != key:
-            lines.append(f"{place_of(path)}: found the key {key}, which is now {name}; rename it")
-        if name == key or name not in value:
-            found[name] = _with_new_names(inner, schema_of(schema, name), (*path, str(key)), lines)
-    return found
+def _sections(config: Any, path: Sequence[str]) -> Iterator[tuple[list[str], Config]]:
+    """Find the mappings at a path, in which ``*`` stands for any name."""
+    if not isinstance(config, dict):
+        return
+    if not path:
+        yield [], config
+    for name in config if path[:1] == ["*"] else path[:1]:
+        for place, section in _sections(config.get(name), path[1:]):
+            yield [str(name), *place], section
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

@@ -22,7 +22,7 @@ DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment"
 FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 # Where predicted queries or weights of terms come from; and what a file of them has beside its name.
-ORIGINS = ("file", "pretrained", "base_model")
+ORIGINS = ("file", "pretrained")
 OF_FILE = {"queries", "filter"}
 # What is taken of a file of triples.
 OF_TRIPLES = {"limit", "sample", "shuffle", "unknown_ids"}
@@ -99,8 +99,6 @@ def _of_changing(place: str, model: Config, what: str) -> Iterator[str]:
     """Find what only a model has beside a file of `what`."""
     for key in sorted(model.keys() - {*ORIGINS, *OF_FILE}) if "file" in model else ():
         yield f"{place}.{key}: found {key} with file, expected none, as the {what} are there already; remove it"
-    for key in sorted(model.keys() & {"training", "checkpoint"}) if "pretrained" in model else ():
-        yield f"{place}.{key}: found {key} with pretrained, expected none, as nothing is trained; remove it"
 
 
 def _of_merge(place: str, system: Config) -> Iterator[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.formats.schemas import check_name
-from workflow.experiment.config import BM25, CHANGES, TRAINING_SPLITS, Config, entries, listed
+from workflow.experiment.config import BM25, CHANGES, Config, entries, listed
 from workflow.experiment.downloads import check_suffix
 from workflow.experiment.idle import ORIGINS
-from workflow.experiment.models import released_model
 from workflow.experiment.systems import check_measures
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
@@ -34,11 +33,11 @@ def check_lexical(config: Config) -> Iterator[str]:
     for name, expander in entries(config, "expanders"):
         yield from _check_expander(f"expanders.{name}", expander, config)
     for name, weigher in entries(config, "weighers"):
-        yield from _check_weigher(f"weighers.{name}", weigher, config)
+        yield from _check_weigher(f"weighers.{name}", weigher)
 
 
 def _check_expander(place: str, expander: Config, config: Config) -> Iterator[str]:
-    yield from _check_origin(place, expander, config)
+    yield from _check_origin(place, expander)
     if "filter" in expander:
         yield from check_name(f"{place}.filter.reranker", expander["filter"]["reranker"], config["rerankers"])
     if "file" not in expander:
@@ -54,20 +53,14 @@ def _check_expander(place: str, expander: Config, config: Config) -> Iterator[st
         yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
 
 
-def _check_weigher(place: str, weigher: Config, config: Config) -> Iterator[str]:
-    yield from _check_origin(place, weigher, config)
+def _check_weigher(place: str, weigher: Config) -> Iterator[str]:
+    yield from _check_origin(place, weigher)
     if "file" in weigher:
         yield from check_suffix(f"{place}.file", weigher["file"], WEIGHTED)
 
 
-def _check_origin(place: str, model: Config, config: Config) -> Iterator[str]:
+def _check_origin(place: str, model: Config) -> Iterator[str]:
     """Check where queries or weights come from."""
-    origins = [key for key in ORIGINS if key in model and not (key == "base_model" and "pretrained" in model)]
+    origins = [key for key in ORIGINS if key in model]
     if len(origins) != 1:
         yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"
-    if origins == ["base_model"]:
-        known = [one for one in config["base_models"] if released_model(config, one) is None]
-        yield from check_name(f"{place}.base_model", model["base_model"], known)
-        for split in TRAINING_SPLITS:
-            if split not in config["splits"]:
-                yield f"splits: found no split {split}, expected it for training {place}; add it"

@@ -14,7 +14,6 @@ from workflow.experiment.config import (
     splits_of,
     token_encoders,
     tuned_systems,
-    used_by_indexes,
     with_parts,
 )
 
@@ -142,14 +141,6 @@ def trainings(config: Config) -> dict[tuple[str, str], str]:
         for section in LEARNERS
         for name in trained_models(config, section)
     }
-
-
-def shown_trainings(config: Config) -> dict[tuple[str, str], str]:
-    """List the trainings that the report shows, those of weighers of terms too, with the names that they have there."""
-    found = trainings(config)
-    known = {name for _, name in found}
-    weighers = [name for name in used_by_indexes(config, "weighers") if is_trained(config["weighers"][name])]
-    return found | {("weighers", name): f"{name} (weigher)" if name in known else name for name in weighers}
 
 
 def named_models(config: Config) -> dict[str, tuple[str, str]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from cort.evaluation.names import KNOWN, parse_measure
 from cort.formats.schemas import check_name
-from cort.models.settings import REVISION, T5
+from cort.models.settings import REVISION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import INDEXES
 from cort.retrieval.normalization import NORMALIZATIONS
@@ -26,7 +26,6 @@ from workflow.experiment.config import (
 from workflow.experiment.downloads import check_triples
 from workflow.experiment.models import (
     LEARNERS,
-    MODELS,
     is_trained,
     place_of_base_model,
     ranks_before,
@@ -35,18 +34,12 @@ from workflow.experiment.models import (
 )
 from workflow.experiment.retrieval import check_retrieve
 
-# As cort/evaluation/measures.py knows them.
-MEASURES = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k and Judged@k"
-MEASURE = re.compile(
-    r"(RR|nDCG|AP)(\(judged_only=True\))?|((RR|nDCG|AP|R|P|Success)(\(judged_only=True\))?|Judged)@[1-9][0-9]{0,8}"
-)
-
 
 def check_measures(place: str, names: list[str]) -> Iterator[str]:
     """Refuse measures that do not exist, or stand there twice."""
     for name in names:
-        if not MEASURE.fullmatch(name):
-            yield f"{place}: found {name!r}, expected one of {MEASURES}; fix it"
+        if parse_measure(name) is None:
+            yield f"{place}: found {name!r}, expected one of {KNOWN}; fix it"
     yield from check_once(place, names, "measure")
 
 
@@ -74,19 +67,6 @@ def check_base_models(config: Config) -> Iterator[str]:
         elif (revision := model.get("revision")) is not None and not REVISION.fullmatch(revision):
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
-
-    for section in MODELS:
-        for name, model in entries(config, section):
-            yield from _check_type(f"{section}.{name}.base_model", model, section == "expanders", config)
-
-
-def _check_type(place: str, model: Config, writes: bool, config: Config) -> Iterator[str]:
-    """Check that a base model of random weights reads texts alone, or writes, too, for who needs that."""
-    name = model.get("base_model", "")
-    drawn = (config["base_models"].get(name) or {}).get("architecture", {}).get("model_type")
-    if drawn is not None and (drawn == T5) != writes:
-        expected = f"an encoder-decoder ({T5})" if writes else "an encoder of text like BERT"
-        yield f"{place}: found {name!r}, a {drawn}, expected {expected}; name another"
 
 
 def check_models(config: Config) -> Iterator[str]:

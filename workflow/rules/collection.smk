@@ -35,6 +35,7 @@ rule collection:
     output:
         paths.PASSAGES,
     resources:
+        disk_mb=disk(sizes.text, 0.5),
         mem_mb=growing(2000, per_mb=1),
         runtime=growing(60),
     message:
@@ -175,6 +176,7 @@ rule tokenize:
         paths.TOKENS,
     threads: 4
     resources:
+        disk_mb=disk(sizes.text),
         mem_mb=growing(2000, per_mb=2),
         runtime=growing(120),
     params:

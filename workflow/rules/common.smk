@@ -1,5 +1,6 @@
 """The config, wildcard constraints, settings as params, and what jobs get of this machine or a cluster."""
 
+import math
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
-from workflow import inputs, paths, report_inputs, report_settings, settings
+from workflow import inputs, paths, report_inputs, report_settings, settings, sizes
 from workflow.experiment.checks import ConfigError, check_papers, complete, read
 from workflow.experiment.config import (
     CHANGES,
@@ -123,7 +124,7 @@ def graph_files(kind):
 
 def table(name):
     """A table of the report in all its forms."""
-    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), caption=f"../report/{name}.rst", category="Tables")
+    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), category="Tables")
 
 
 def setting(path):
@@ -213,6 +214,11 @@ def growing(base, per_mb=0):
         return round(attempt * (base + per_mb * (input.size_mb if per_mb else 0)))
 
     return get
+
+
+def disk(size, times=1):
+    """MB of files that a job writes: a size of workflow/sizes.py, so many times, at least 1."""
+    return lambda wildcards: math.ceil(times * size(config, wildcards)) or 1
 
 
 def times(amount, path):

@@ -15,6 +15,7 @@ rule download:
         file=file_pattern(extracted=False),
     localrule: True
     resources:
+        disk_mb=disk(sizes.download),
         # Where a file comes from decides nothing, so it is no parameter.
         folder=config["downloads"]["folder"],
     params:
@@ -34,6 +35,7 @@ rule extract:
         file=file_pattern(extracted=True),
     localrule: True
     resources:
+        disk_mb=disk(sizes.download),
         folder=config["downloads"]["folder"],
     params:
         downloads=paths.KEPT,

@@ -70,6 +70,7 @@ rule train:
         encoder=encoders_pattern(config, trained=True),
     threads: 8
     resources:
+        disk_mb=disk(sizes.training),
         gpu=gpus("encoders.{encoder}.training.gpus"),
         processes=setting("encoders.{encoder}.training.gpus"),
         checkpoint_seconds=600,
@@ -130,6 +131,7 @@ rule encode:
         paths.VECTORS,
     threads: GPU_THREADS
     resources:
+        disk_mb=disk(sizes.vectors, 2),
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),

@@ -114,7 +114,6 @@ rule overlap:
 rule provenance:
     input:
         files=inputs.raw_inputs(config),
-        accepted=inputs.accepted(config),
         # Written again whenever a result was.
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
@@ -127,7 +126,7 @@ rule provenance:
         "Record what the results of {wildcards.dataset} came from"
     shell:
         "python -m cort.provenance --dataset {wildcards.dataset:q} {params.options:q} --inputs {input.files:q}"
-        " --accepted {input.accepted:q} --output {output:q} --log {log:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule report:
@@ -149,7 +148,7 @@ rule report:
         leakage=report_inputs.leakage(config),
         provenance=paths.PROVENANCE,
     output:
-        page=report(f"{paths.REPORT}index.html", caption="../report/page.rst", category="Report"),
+        page=report(f"{paths.REPORT}index.html", category="Report"),
         systems=table("systems"),
         comparisons=table("comparisons"),
         lists=table("lists"),
@@ -160,7 +159,6 @@ rule report:
         overlap=table("overlap"),
         figures=report(
             multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
-            caption="../report/figures.rst",
             category="Figures",
         ),
     localrule: True

@@ -1,4 +1,4 @@
-"""Queries that passages answer: predicted elsewhere, or by a model, released or trained here."""
+"""Queries that passages answer: predicted elsewhere, or by a released model."""
 
 
 rule import_expansions:
@@ -10,6 +10,7 @@ rule import_expansions:
     wildcard_constraints:
         expander=names_with_file(config, "expanders"),
     resources:
+        disk_mb=disk(sizes.text),
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(120),
     params:
@@ -19,48 +20,6 @@ rule import_expansions:
     shell:
         "python -m cort.import_expansions --predictions {input.predictions:q} --passages {input.passages:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
-
-
-rule train_expander:
-    input:
-        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="expanders.{expander}.base_model"),
-        qrels=paths.at(paths.QRELS, config, split="train"),
-        queries=tokens("expanders.{expander}", "queries.train"),
-        validation_qrels=paths.at(paths.QRELS, config, split="validation"),
-        validation_queries=tokens("expanders.{expander}", "queries.validation"),
-        passages=tokens("expanders.{expander}", "passages"),
-    output:
-        best=guarded(multiext(f"{paths.EXPANDER}best/", *MODEL_FILES)),
-        last=guarded(multiext(f"{paths.EXPANDER}last/", *MODEL_FILES)),
-        curve=f"{paths.EXPANDER}curve.csv",
-        selection=f"{paths.EXPANDER}selection.json",
-    threads: 8
-    resources:
-        gpu=gpus("expanders.{expander}.training.gpus"),
-        processes=setting("expanders.{expander}.training.gpus"),
-        checkpoint_seconds=600,
-        mem_mb=times(16000, "expanders.{expander}.training.gpus"),
-        runtime=1440,
-    params:
-        base_model=subpath(input.base_model, parent=True),
-        folder=subpath(output.curve, parent=True),
-        options=options(
-            among("expanders.{expander}", "passage_length", "query_length"),
-            all_of("expanders.{expander}.training", but=["gpus"]),
-            "splits.train.relevance_level",
-            "seed",
-        ),
-        checkpoints=f"{paths.CHECKPOINTS}/expanders/{{expander}}",
-    message:
-        "Train the expander of passages {wildcards.expander}"
-    shell:
-        "python -m cort.train_expander --base-model {params.base_model:q} --qrels {input.qrels:q}"
-        " --queries {input.queries:q} --validation-qrels {input.validation_qrels:q}"
-        " --validation-queries {input.validation_queries:q} --passages {input.passages:q} {params.options:q}"
-        " --threads {threads} --processes {resources.processes} --output {params.folder:q}"
-        " --output-curve {output.curve:q} --output-selection {output.selection:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
-        " --events logs/{wildcards.dataset:q}/events/expanders/{wildcards.expander:q} --log {log:q}"
 
 
 rule expand:
@@ -73,6 +32,7 @@ rule expand:
         expander=names_with_file(config, "expanders", has_file=False),
     threads: GPU_THREADS
     resources:
+        disk_mb=disk(sizes.text),
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(2880),

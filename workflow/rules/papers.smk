@@ -50,7 +50,7 @@ rule reproduction:
         consistency=report_inputs.consistency(config),
         latencies=report_inputs.all_latencies(config),
     output:
-        page=report(f"{paths.REPRODUCTION}index.html", caption="../report/reproduction.rst", category="Reproduction"),
+        page=report(f"{paths.REPRODUCTION}index.html", category="Reproduction"),
         json=f"{paths.REPRODUCTION}reproduction.json",
         numbers=f"{paths.REPRODUCTION}numbers.csv",
         files=report_inputs.reproduced(config),
@@ -99,7 +99,7 @@ rule export_model:
     params:
         folder=subpath(output[0], parent=True),
         source=subpath(input.model, parent=True),
-        options=options(report_settings.model_card, "export_onnx"),
+        options=options(report_settings.model_card),
         counts=lambda wildcards: report_inputs.named(report_inputs.export_counts(config, wildcards)),
     message:
         "Write {wildcards.model} for sentence-transformers"

@@ -64,6 +64,7 @@ rule train_reranker:
         selection=f"{paths.RERANKER}selection.json",
     threads: 8
     resources:
+        disk_mb=disk(sizes.training),
         gpu=gpus("rerankers.{reranker}.training.gpus"),
         processes=setting("rerankers.{reranker}.training.gpus"),
         checkpoint_seconds=600,
@@ -101,6 +102,7 @@ rule encode_tokens:
         paths.LATE_VECTORS,
     threads: GPU_THREADS
     resources:
+        disk_mb=disk(sizes.token_vectors, 2),
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(1440),
@@ -196,6 +198,8 @@ rule rerank:
     wildcard_constraints:
         system=names_of_kind(config, "rerank"),
     localrule: True
+    resources:
+        disk_mb=disk(sizes.run),
     params:
         options=options("systems.{system}.depth", settings.weight),
     message:

@@ -8,6 +8,7 @@ rule onng:
         graph_files("onng"),
     threads: 8
     resources:
+        disk_mb=disk(sizes.vectors, 5),
         checkpoint_seconds=600,
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
@@ -29,6 +30,7 @@ rule hnsw:
     output:
         graph_files("hnsw"),
     resources:
+        disk_mb=disk(sizes.vectors, 1.5),
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
@@ -86,6 +88,7 @@ rule retrieve:
         system=names_of_kind(config, "exact"),
     threads: GPU_THREADS
     resources:
+        disk_mb=disk(sizes.run),
         gpu=gpus(1),
         # `--set-resources retrieve:gpu=4 retrieve:devices=4` has four GPUs share the passages.
         devices=1,
@@ -123,6 +126,7 @@ rule merge:
     wildcard_constraints:
         system=names_of_kind(config, "exact"),
     resources:
+        disk_mb=disk(sizes.run),
         mem_mb=growing(2000),
         runtime=growing(240),
     params:
@@ -145,6 +149,7 @@ rule retrieve_tokens:
         system=names_of_kind(config, LATE_INTERACTION),
     threads: GPU_THREADS
     resources:
+        disk_mb=disk(sizes.run),
         gpu=gpus(1),
         mem_mb=growing(8000, per_mb=1),
         runtime=growing(720),
@@ -170,6 +175,7 @@ rule retrieve_graph:
         system=names_of_kind(config, *GRAPHS),
     threads: 8
     resources:
+        disk_mb=disk(sizes.run),
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
@@ -209,6 +215,8 @@ rule fuse:
     wildcard_constraints:
         system=names_of_kind(config, *FUSION_KINDS),
     localrule: True
+    resources:
+        disk_mb=disk(sizes.run),
     params:
         # With the order of the runs, which counts: inputs in another order make nothing run again.
         options=options(settings.fusion, settings.depth),
@@ -229,6 +237,8 @@ rule import_run:
     wildcard_constraints:
         system=names_of_kind(config, "run"),
     localrule: True
+    resources:
+        disk_mb=disk(sizes.run),
     params:
         options=options(settings.depth),
     message:

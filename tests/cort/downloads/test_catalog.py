@@ -1,12 +1,16 @@
 """The catalogue of public files: whole, and true of the files that are at hand."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, Tally, difference, load_catalog, problem_with
 from cort.system.errors import InputError
+from tests.support.common import ROOT
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "msmarco-meta"
 # Copies of published files by the catalogue's name.
@@ -120,3 +124,40 @@ def test_the_catalogue_is_read_as_it_is_written():
         line.strip().partition(": ")[0].rstrip(":") for line in lines if line.startswith("  ") and line[2:3].isalpha()
     ]
     assert len(names) == len(set(names))
+
+
+# A catalogue in the working folder: a rehearsal.
+
+HERE = "http://127.0.0.1:1/a"
+
+
+def rehearse(folder, *urls):
+    files = {"a/b": {"urls": [*urls], "size": 3, "md5": "0" * 32}}
+    (folder / rehearsal.FILE).write_text(yaml.safe_dump({"files": files}), "utf-8")
+
+
+def test_a_catalogue_in_the_working_folder_is_the_one_in_use_and_none_is_shipped(tmp_path, monkeypatch):
+    assert not (ROOT / rehearsal.FILE).exists()
+    monkeypatch.chdir(tmp_path)
+    assert (rehearsal.is_on(), "msmarco/collection.tsv" in load_catalog().files) == (False, True)
+    rehearse(tmp_path, HERE)
+    assert (rehearsal.is_on(), list(load_catalog().files)) == (True, ["a/b"])
+    # One that is asked for is the one meant.
+    assert "msmarco/collection.tsv" in load_catalog(CATALOG).files
+
+
+@pytest.mark.parametrize("url", ["http://example.org/a", "https://127.0.0.1:1/a", "http://127.0.0.1.example.org:1/a"])
+def test_a_rehearsal_with_files_of_the_world_is_refused(tmp_path, url):
+    rehearse(tmp_path, HERE, url)
+    with pytest.raises(InputError) as error:
+        load_catalog(tmp_path / rehearsal.FILE)
+    [line] = str(error.value).splitlines()
+    assert f"a/b: found {url!r}, expected http://127.0.0.1:PORT/ in a rehearsal; remove the file" in line
+
+
+def test_downloads_of_a_rehearsal_are_kept_apart(tmp_path):
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from workflow import paths; print(paths.KEPT)"
+    for kept in ("results/.downloads", "results/.rehearsal"):
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == kept
+        rehearse(tmp_path, HERE)

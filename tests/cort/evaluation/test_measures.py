@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.evaluation import measures
+from cort.evaluation import measures, names
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, write_run
@@ -166,7 +166,7 @@ def test_equal_recall_is_equal_whatever_queries_it_comes_from():
 
 def test_all_unknown_names_are_reported_at_once():
     with pytest.raises(InputError) as error:
-        measures.parse_measures(["RR@10", "MRR@10", "ndcg@20", "R", "P@0", "R@1000", "AP@x"])
+        names.parse_measures(["RR@10", "MRR@10", "ndcg@20", "R", "P@0", "R@1000", "AP@x"])
     for name in ("'MRR@10'", "'ndcg@20'", "'R'", "'P@0'", "'AP@x'"):
         assert name in str(error.value)
     assert "'R@1000'" not in str(error.value)
@@ -175,9 +175,9 @@ def test_all_unknown_names_are_reported_at_once():
 
 def test_repeated_or_no_measures_are_refused():
     with pytest.raises(InputError, match=r"measures: found 'RR' again, expected each measure once"):
-        measures.parse_measures(["RR", "AP", "RR"])
+        names.parse_measures(["RR", "AP", "RR"])
     with pytest.raises(InputError, match=r"measures: found no measure"):
-        measures.parse_measures([])
+        names.parse_measures([])
 
 
 def test_means_are_exact_and_refuse_nothing_to_average():
@@ -370,4 +370,4 @@ def test_what_is_judged_of_the_first_results():
 @pytest.mark.parametrize("name", ["Judged", "Judged(judged_only=True)@10", "nDCG@10(judged_only=True)", "judged@10"])
 def test_names_that_are_no_measures(name):
     with pytest.raises(InputError, match="Success@k or Judged@k"):
-        measures.parse_measures([name])
+        names.parse_measures([name])

@@ -77,8 +77,8 @@ def folder(request):
 @pytest.fixture(scope="module")
 def world_of(folder, caches):
     """The model in double precision, which no order of additions matters to; the passages."""
-    expander, template = load_expander(folder, 16, STEPS)
-    return expander.double().transformer, Passages(Tokens(caches["passages"]), template, 16)
+    transformer, template = load_expander(folder, 16, STEPS)
+    return transformer.double(), Passages(Tokens(caches["passages"]), template, 16)
 
 
 def batch_of(passages, rows):

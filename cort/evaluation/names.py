@@ -1,0 +1,65 @@
+"""Names of retrieval measures, as ir_measures has them, and what trec_eval calls each; without a library's start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from cort.system.errors import input_error, shorten
+
+# trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
+TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
+    "RR": ("recip_rank", "recip_rank"),
+    "nDCG": ("ndcg", "ndcg_cut.{}"),
+    "R": (None, "recall.{}"),
+    "AP": ("map", "map_cut.{}"),
+    "P": (None, "P.{}"),
+    "Success": (None, "success.{}"),
+    # Of our own; trec_eval has none.
+    "Judged": (None, ""),
+}
+JUDGED = "Judged"
+JUDGED_ONLY = "(judged_only=True)"
+MEASURE = re.compile(rf"([A-Za-z]+)({re.escape(JUDGED_ONLY)})?(?:@([1-9][0-9]{{0,8}}))?")
+KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k or Judged@k with k from 1"
+
+
+class Measure(NamedTuple):
+    """One measure: its name here, trec_eval's name in the request, the cut if there is one, documents left out or not.
+
+    The request is empty where trec_eval has no such measure, which is Judged@k.
+    """
+
+    name: str
+    request: str
+    cut: int | None
+    judged_only: bool
+
+
+def parse_measures(names: Sequence[str]) -> list[Measure]:
+    """Parse measure names, in order.
+
+    :raises InputError: names every unknown and every repeated measure.
+    """
+    found_measures = [parse_measure(name) for name in names]
+    unknown = [name for name, measure in zip(names, found_measures, strict=True) if measure is None]
+    if unknown or not names:
+        found = ", ".join(map(shorten, unknown)) or "no measure"
+        raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
+    repeated = [name for position, name in enumerate(names) if name in names[:position]]
+    if repeated:
+        found = ", ".join(map(shorten, repeated)) + " again"
+        raise input_error("measures", found, "each measure once", "drop the repetition")
+    return [measure for measure in found_measures if measure is not None]
+
+
+def parse_measure(name: str) -> Measure | None:
+    """Parse the name of a measure; None if there is no such measure."""
+    match = MEASURE.fullmatch(name)
+    kind, judged_only, digits = match.groups() if match else ("", None, None)
+    whole, with_cut = TREC_NAMES.get(kind, (None, None))
+    request, cut = (with_cut, int(digits)) if digits else (whole, None)
+    if request is None or (kind == JUDGED and judged_only):
+        return None
+    return Measure(name, request.format(cut), cut, judged_only is not None)

@@ -1,1 +1,0 @@
-"""Every stage at full size, with random artifacts where a GPU would have worked."""

@@ -1,0 +1,65 @@
+"""Exact search on a GPU: the ids and scores of the CPU to the last bit, whatever the first pass."""
+
+import contextlib
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort.formats.embeddings import open_shards
+from cort.formats.token_embeddings import TokenShard, to_batch
+from cort.retrieval.exact import ExactIndex
+from cort.retrieval.max_similarity import TokenIndex
+from cort.retrieval.token_scores import QueryVectors
+from tests.support import vectors
+
+pytestmark = pytest.mark.gpu
+DIMENSION = 48
+#: how many queries at once, and results of each
+ASKED = ((1, 1_000), (3, 1_000), (40, 100), (300, 10))
+
+
+def ties(seed, count):
+    """Unit vectors, of which a tenth occurs several times."""
+    generator = np.random.default_rng(seed)
+    found = vectors.random_unit(generator, count, DIMENSION)
+    found[: count // 10] = found[generator.integers(0, max(count // 50, 1), count // 10)]
+    return found
+
+
+def check(index, reference, asked, depth):
+    for one, other in zip(index.search(asked, depth), reference.search(asked, depth), strict=True):
+        assert np.array_equal(one[0], other[0])
+        assert np.array_equal(one[1], other[1])
+
+
+@pytest.fixture(scope="module")
+def passages(device, tmp_path_factory):
+    count = 5_000 if device == "cpu" else 40_000
+    path = tmp_path_factory.mktemp("vectors") / "passages.arrow"
+    return open_shards([vectors.shard(path, vectors.names("d", count), ties(5, count))])
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["held", "streamed"])
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("coded", [False, True], ids=["fp32", "codes"])
+def test_passages_are_found_as_on_the_cpu(device, passages, coded, devices, streamed):
+    # As if the GPU had no memory left.
+    full = patch("torch.cuda.mem_get_info", return_value=(0, 0)) if streamed else contextlib.nullcontext()
+    with full:
+        index = ExactIndex(passages, [device] * devices, 2, coded=coded)
+    reference = ExactIndex(passages, coded=False)
+    for count, depth in ASKED:
+        check(index, reference, ties(count, count), depth)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "l2"])
+def test_tokens_are_found_as_on_the_cpu(device, similarity):
+    counts = np.random.default_rng(6).integers(0, 30, 300 if device == "cpu" else 4_000)
+    ids = pa.array(vectors.names("d", len(counts)))
+    batch = to_batch(ids, ties(7, counts.sum()).astype(np.float16), counts)
+    shard = TokenShard(Path("token vectors"), pa.Table.from_batches([batch]), None)
+    asked = [QueryVectors(ties(seed, 8), np.ones(8, np.float32)) for seed in range(20)]
+    check(TokenIndex([shard], similarity, device), TokenIndex([shard], similarity, "cpu"), asked, 100)

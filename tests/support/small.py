@@ -1,0 +1,312 @@
+"""Every public file and every released model in small, and a server of them: mirrors that fail, and a hub of models.
+
+Passages are short ones of a sample of MS MARCO, or made up; queries are words of a passage each.
+"""
+
+import gzip
+import hashlib
+import io
+import itertools
+import json
+import random
+import re
+import tarfile
+import zipfile
+from urllib.parse import quote
+
+import yaml
+
+from cort.base_model import train_tokenizer
+from cort.downloads import rehearsal
+from cort.downloads.catalog import CATALOG, load_catalog
+from cort.models.settings import ref_of
+from tests.support.common import ROOT
+from tests.support.misbehaving_server import Step
+from tests.support.released import write_json, write_modules
+
+WORD = re.compile(r"[A-Za-z]{4,}")
+PASSAGES, LONGEST, ASKED, CANDIDATES = 2_000, 250, 5, 1_000
+# Validation draws 1,000 queries of dev that are not in dev.small, and TREC-CAR's 1,000 of its last fold.
+QUERIES = {"train": 120, "dev": 1_020, "dev.small": 5, "eval": 2, "2019": 3, "2020": 5}
+BEIR = {"train": 310, "dev": 30, "test": 30}
+SYLLABLES = [one + other for one in "bdfgklmnprst" for other in ("a", "en", "ik", "or", "u")]
+PAGE = b"<!DOCTYPE html><html><body>We have moved.</body></html>"
+
+
+def seeded(seed):
+    return random.Random(seed)  # noqa: S311 - texts, not secrets
+
+
+def passages_of(data):
+    """Passages by id: of a folder of samples, or made up if there is none."""
+    if data:
+        lines = (data / "msmarco-sample" / "collection.tsv").read_text("utf-8").splitlines()
+        rows = (line.split("\t", 1) for line in lines)
+        able = (row for row in rows if len(row[1]) < LONGEST and len(WORD.findall(row[1])) > 2 * ASKED)
+        return dict(itertools.islice(able, PASSAGES))
+    generator = seeded(42)
+    words = ["".join(generator.choices(SYLLABLES, k=generator.randint(2, 4))) for _ in range(3_000)]
+    return {str(7 * row): " ".join(generator.choices(words, k=generator.randint(15, 40))) for row in range(PASSAGES)}
+
+
+def topics_of(passages, count, first):
+    """Queries (number, text, id of the passage whose words they are)."""
+    generator = seeded(first)
+    chosen = generator.sample(list(passages), count)
+    return [
+        (str(first + row), " ".join(generator.sample(WORD.findall(passages[one]), ASKED)), one)
+        for row, one in enumerate(chosen)
+    ]
+
+
+def tsv(rows, separator="\t"):
+    return "".join(separator.join(map(str, row)) + "\n" for row in rows).encode()
+
+
+def archive_of(name, members):
+    """Pack files as the name of their archive says."""
+    packed = io.BytesIO()
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
+        return packed.getvalue()
+    with tarfile.open(fileobj=packed, mode=f"w:{name[-2:]}") as archive:
+        for member, content in members.items():
+            entry = tarfile.TarInfo(member)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def contents_of(catalog, passages):
+    """Contents of all files of the catalogue by name, archives of their members."""
+    counts = enumerate(QUERIES.items())
+    topics = {name: topics_of(passages, count, 5_000_000 + 10_000 * row) for row, (name, count) in counts}
+    found = _msmarco(passages, topics) | _predictions(passages) | _beir(passages) | _trec_car(passages, topics)
+    for name in catalog.archives - found.keys():
+        members = {file.member: found[file.name] for file in catalog.files.values() if file.archive == name}
+        found[name] = archive_of(name, members)
+    return found
+
+
+def _msmarco(passages, topics):
+    generator, ids = seeded(1), list(passages)
+    topics = topics | {"dev": topics["dev"] + topics["dev.small"], "eval.small": topics["eval"]}
+
+    def others(relevant, count):
+        return generator.sample([one for one in ids if one != relevant], count)
+
+    ranked = [
+        (query, text, one)
+        for query, text, relevant in topics["dev.small"]
+        for one in sorted([relevant, *others(relevant, CANDIDATES - 1)])
+    ]
+    triples = [(query, text, one, generator.choice(ids)) for query, text, one in sorted(topics["train"] * 4)]
+    numbers = gzip.compress(tsv((query, one, other) for query, _, one, other in triples))
+    found = {
+        "msmarco/collection.tsv": tsv(passages.items()),
+        "msmarco/top1000.dev.tsv": tsv((query, one, text, passages[one]) for query, text, one in ranked),
+        "msmarco/qidpidtriples.train.full.tsv.gz": numbers,
+        "msmarco/qidpidtriples.train.full.2.tsv.gz": numbers,
+        "msmarco/triples.train.small.tsv": tsv((text, passages[one], passages[two]) for _, text, one, two in triples),
+        "doctttttquery/run.dev.small.tsv": tsv(
+            (query, one, row % CANDIDATES + 1) for row, (query, _, one) in enumerate(ranked)
+        ),
+    }
+    for name in ("train", "dev", "dev.small", "eval", "eval.small"):
+        found[f"msmarco/queries.{name}.tsv"] = tsv(topic[:2] for topic in topics[name])
+        found[f"msmarco/qrels.{name}.tsv"] = tsv((query, 0, one, 1) for query, _, one in topics[name])
+    for year, second in (("2019", "Q0"), ("2020", "0")):
+        # Some topics of 2020 are not judged.
+        judged = [
+            (query, second, one, grade)
+            for query, _, relevant in topics[year][:3]
+            for grade, one in zip((3, 2, 1, 0), [relevant, *others(relevant, 3)], strict=True)
+        ]
+        found[f"trec-dl/queries.{year}.tsv.gz"] = gzip.compress(tsv(topic[:2] for topic in topics[year]))
+        found[f"trec-dl/qrels.{year}.txt"] = found["dl-hard/qrels.txt"] = tsv(judged, " ")
+    return found
+
+
+def _predictions(passages):
+    """Predicted queries, words of their passage, in the layouts of doc2query and docTTTTTquery."""
+    generator = seeded(2)
+    words = [WORD.findall(text.lower()) for text in passages.values()]
+    samples = [tsv([generator.choices(some, k=4) for some in words], " ").splitlines(True) for _ in range(80)]
+    lines = tsv(([line.decode().strip() for line in of] for of in zip(*samples[:10], strict=True)), " ")
+    part = -(-len(words) // 18)
+    members = {
+        f"predicted_queries_topk_sample{number:03d}.txt{at // part:03d}-1004000": b"".join(sample[at : at + part])
+        for number, sample in enumerate(samples)
+        for at in range(0, len(words), part)
+    }
+    return {
+        "doc2query/pred-test_topk10.txt": lines,
+        "doc2query/trec-car-pred-test_topk10.tar.gz": archive_of(".gz", {"trec-car-pred-test_topk10.txt": lines}),
+        "doctttttquery/predicted_queries_topk_sampling.zip": archive_of(".zip", members),
+    }
+
+
+def _beir(passages):
+    """NFCorpus and SciFact, which have the same passages and queries here."""
+    some = dict(itertools.islice(passages.items(), 1_000))
+    topics = topics_of(some, sum(BEIR.values()), 1)
+    corpus = [{"_id": f"MED-{one}", "title": text[:20], "text": text[20:]} for one, text in some.items()]
+    asked = [{"_id": f"PLAIN-{query}", "text": text} for query, text, _ in topics]
+    files = {
+        "corpus.jsonl": tsv([json.dumps(row)] for row in corpus),
+        "queries.jsonl": tsv([json.dumps(row)] for row in asked),
+    }
+    left = iter(topics)
+    for name, count in BEIR.items():
+        rows = [(f"PLAIN-{query}", f"MED-{one}", 1) for query, _, one in itertools.islice(left, count)]
+        files[f"qrels.{name}.tsv"] = tsv([("query-id", "corpus-id", "score"), *rows])
+    return {f"{name}/{file}": content for name in ("nfcorpus", "scifact") for file, content in files.items()}
+
+
+def _trec_car(passages, topics):
+    """Paragraphs whose first word is a link, and judgements that name topics: a page and two headings."""
+    import cbor2
+
+    ids = {one: f"{row:040x}" for row, one in enumerate(passages)}
+    body = b""
+    for one, text in passages.items():
+        first, rest = text[:4], text[4:]
+        link = [1, [0, first, None, f"enwiki:{first}".encode(), first]]
+        body += cbor2.dumps([0, ids[one].encode(), [link, [0, rest]]])
+    head = cbor2.dumps(["CAR", [2, []], [["enwiki", "en", "small"], ["made", []]]])
+    parts = {f"fold-{number}": topics["train"][number::4] for number in range(4)}
+    parts |= {"fold-4": topics["dev"][:1_000], "test": topics["dev"][1_000:]}
+    found = {"trec-car/paragraphs.cbor": head + b"\x9f" + body + b"\xff"}
+    for name, some in parts.items():
+        named = (("enwiki:{}%20{}%20{}/{}/{}".format(*text.split()), ids[one]) for _, text, one in some)
+        found[f"trec-car/{name}.qrels"] = tsv(((topic, 0, one, 1) for topic, one in named), " ")
+    return found
+
+
+def publish(server, catalog, contents):
+    """Serve the files, the first mirror of each failing in its own way; the catalogue of them, as YAML."""
+    files = {}
+    for row, file in enumerate(catalog.files.values()):
+        content = contents[file.name]
+        text = gzip.decompress(content) if file.lines and file.name.endswith(".gz") else content
+        facts = {"bytes": len(content), "size": len(content), "lines": text.count(b"\n"), "records": len(content)}
+        facts |= {name: hashlib.new(name, content).hexdigest() for name in ("md5", "sha256")}
+        facts |= {name: getattr(file, name) for name in ("archive", "member", "no_checksum")}
+        files[file.name] = {name: value for name, value in facts.items() if getattr(file, name) is not None}
+        if file.urls:
+            half = len(content) // 2
+            faults = [
+                Step(status=404),
+                Step(status=503, headers={"Retry-After": "0"}),
+                Step(body=content[:half] + bytes(byte ^ 0x55 for byte in content[half:])),
+                Step(body=PAGE, headers={"Content-Type": "text/html"}),
+                Step(cut=half + 1),
+            ]
+            broken = server.serve(f"/broken/{file.name}", content, faults[row % len(faults)])
+            files[file.name]["urls"] = [broken, server.serve(f"/files/{file.name}", content)]
+    return yaml.safe_dump({"files": files})
+
+
+# Models: sizes, and what is of each repository: the class, and settings of which some are unknown to today's programs.
+
+NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+# RepBERT has no projection: its dimension is BERT's own.
+WIDE = {"hidden_size": 768, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 64}
+BERT = {"gradient_checkpointing": False, "position_embedding_type": "absolute", "use_cache": True, "pad_token_id": 0}
+SCORE = BERT | NARROW | {"num_labels": 1}
+ELECTRA = NARROW | {"embedding_size": 32, "summary_activation": "gelu", "summary_type": "first", "pad_token_id": 0}
+ALBERT = NARROW | {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
+ALBERT |= {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0, "hidden_act": "gelu_new", "embedding_size": 16}
+ALBERT |= {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "inner_group_num": 1, "num_hidden_groups": 1}
+MODELS = {
+    "albert/albert-base-v2": ("albert", "AlbertForMaskedLM", ALBERT),
+    "google-bert/bert-base-uncased": ("bert", "BertForPreTraining", BERT | WIDE),
+    "google-bert/bert-large-uncased": ("bert", "BertForPreTraining", BERT | NARROW),
+    "google/electra-large-discriminator": ("electra", "ElectraForPreTraining", ELECTRA),
+    "sentence-transformers/all-MiniLM-L6-v2": ("bert", "BertModel", BERT | NARROW),
+    "macavaney/deepct": ("bert", "BertForTokenClassification", SCORE),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": ("bert", "BertForSequenceClassification", SCORE),
+}
+
+
+def named_models():
+    """Revision of each model of a hub that the shipped experiments name."""
+    text = "".join(path.read_text("utf-8") for path in (ROOT / "config").rglob("*.yaml"))
+    return dict(re.findall(r"pretrained: ([\w-]+/[\w.-]+),?\s+revision: ([\w/@]+)", text))
+
+
+def write_model(folder, name, texts):
+    """Draw a model and write it under the repository's names of weights, the older ones, with a tokenizer."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    kind, head, settings = MODELS[name]
+    tokenizer = _unigram(texts) if kind == "albert" else train_tokenizer(lambda: iter([texts]), 4_000)
+    torch.manual_seed(42)
+    config = transformers.AutoConfig.for_model(kind, **settings, vocab_size=tokenizer.get_vocab_size())
+    model = getattr(transformers, head)(config)
+    for value in model.parameters():
+        # Ones and zeros, too, which a loader that does not know a name puts in its place.
+        value.data.add_(torch.randn_like(value), alpha=0.02)
+    model.save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    if kind == "bert":
+        old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+        weights = {re.sub(r"LayerNorm\.\w+$", lambda found: old[found[0]], key): one for key, one in weights.items()}
+    else:
+        weights[f"{kind}.embeddings.position_ids"] = torch.arange(config.max_position_embeddings)[None]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write_json(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 512})
+    if head == "BertModel":
+        write_modules(folder, length=256)
+
+
+def _unigram(texts):
+    """Train ALBERT's kind of tokenizer."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=2_000, special_tokens=special, unk_token=special[1], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    single, pair = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
+    framed = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=framed)
+    return tokenizer
+
+
+def serve_model(server, name, revision, folder):
+    """Be the hub of a model at a revision; of a pull request's commit, all but its beginning is made up."""
+    known = revision.rpartition("@")[2]
+    commit = known + hashlib.sha256(known.encode()).hexdigest()[len(known) : 40]
+    listed = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        file, content = path.relative_to(folder).as_posix(), path.read_bytes()
+        tag = hashlib.sha256(content).hexdigest()
+        listed.append({"type": "file", "path": file, "rfilename": file, "size": len(content), "oid": tag})
+        given = Step(etag=f'"{tag}"', headers={"X-Repo-Commit": commit})
+        server.serve(f"/{name}/resolve/{commit}/{file}", content, given)
+    about = {"id": name, "sha": commit, "siblings": listed, "tags": [], "gated": False}
+    for known in (quote(ref_of(revision), safe=""), commit):
+        server.serve(f"/api/models/{name}/revision/{known}", json.dumps(about).encode())
+        server.serve(f"/api/models/{name}/tree/{known}", json.dumps(listed).encode())
+
+
+def small_world(server, tree, data):
+    """Give a copy of the project the catalogue of small files; have the server give them, and all models."""
+    catalog, passages = load_catalog(CATALOG), passages_of(data)
+    (tree / rehearsal.FILE).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
+    for name, revision in named_models().items():
+        write_model(tree.parent / "hub" / name, name, list(passages.values()))
+        serve_model(server, name, revision, tree.parent / "hub" / name)

@@ -1,0 +1,112 @@
+"""How large files will be, in MB, as far as raw files and the catalogue tell before anything has run.
+
+The rules' `disk_mb` come from here, for `make plan`; no result depends on it. Each function takes the config and the
+wildcards of a job.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cort.downloads.catalog import load_catalog
+from workflow.experiment.config import TRAINING_SPLITS, Config, files_of_split, one_or_more
+from workflow.params import Wildcards
+
+MB = 1e6
+SAMPLE_BYTES = 1_000_000
+# What gzip saves on text, about.
+UNPACKED = 3
+# Bytes: of a vector's id, of a run's line, of weights that are drawn here, and of those of a hub (BERT-base).
+VECTOR, LINE, SMALL, MODEL = 24, 60, 10e6, 440e6
+BYTES = {"fp32": 4, "fp16": 2}
+# Characters of a token, and tokens of a passage that late interaction encodes.
+CHARACTERS = 5
+
+
+class Lines(NamedTuple):
+    """A file with a text in each line: how many, and the bytes of all."""
+
+    number: float
+    size: float
+
+
+# The quickstart's passages.
+PYDOCS = Lines(36_600, 12e6)
+
+
+def download(_: Config, wildcards: Wildcards) -> float:
+    """Size of a public file, with the archive that it is extracted from."""
+    catalog, name = load_catalog(), f"{wildcards.source}/{wildcards.file}"
+    source, file = catalog.source_of(name), catalog.find(name)
+    return (source.about + (file.about if source.name != name else 0)) / MB
+
+
+def text(config: Config, _: Wildcards) -> float:
+    """Size of the passages' text."""
+    return collection(config).size / MB
+
+
+def vectors(config: Config, wildcards: Wildcards) -> float:
+    """Size of a shard of an encoder's vectors."""
+    encoder = config["encoders"][wildcards.encoder]
+    values = encoder.get("dimension", 768) * BYTES[encoder["storage"]]
+    return float(collection(config).number * (values + VECTOR) / MB / shards(wildcards))
+
+
+def token_vectors(config: Config, wildcards: Wildcards) -> float:
+    """Size of a shard of the vectors of the passages' tokens."""
+    reranker, passages = config["rerankers"][wildcards.reranker], collection(config)
+    tokens = min(passages.size / CHARACTERS, passages.number * reranker["max_length"])
+    return float(tokens * reranker["dimension"] * BYTES["fp16"] / MB / shards(wildcards))
+
+
+def run(config: Config, wildcards: Wildcards) -> float:
+    """Size of a system's run of a split."""
+    depth = config["training_depth" if wildcards.split in TRAINING_SPLITS else "depth"]
+    return float(queries(config, wildcards.split) * min(depth, collection(config).number) * LINE / MB)
+
+
+def training(config: Config, wildcards: Wildcards) -> float:
+    """Room for a training: three checkpoints of weights, best weights and two moments of AdamW, and two models."""
+    section = "encoders" if hasattr(wildcards, "encoder") else "rerankers"
+    base_model = config["base_models"][config[section][wildcards[section[:-1]]]["base_model"]]
+    if "pretrained" not in base_model:
+        return 14 * SMALL / MB
+    sizes = [file.stat().st_size for file in Path(base_model["pretrained"]).glob("*.safetensors")]
+    return 14 * (sum(sizes) or MODEL) / MB
+
+
+def shards(wildcards: Wildcards) -> int:
+    """Count the shards of which a job makes one."""
+    return int(wildcards.scatteritem.rpartition("-")[2]) if hasattr(wildcards, "scatteritem") else 1
+
+
+def collection(config: Config) -> Lines:
+    """Count the passages."""
+    passages = config["collection"].get("passages")
+    return lines(passages) if passages else PYDOCS
+
+
+def queries(config: Config, split: str) -> float:
+    """Count the queries of a split, at most."""
+    own, files = config["splits"][split], files_of_split(config, split)
+    pydocs = config["collection"].get("pydocs", {})
+    most = pydocs.get(f"{split}_queries", PYDOCS.number)
+    count = sum(lines(file).number for file in one_or_more(files["queries"])) if "queries" in files else most
+    return float(min(count, own.get("hold_out") or own.get("sample") or count))
+
+
+@cache
+def lines(path: str) -> Lines:
+    """Describe a file by its size and first megabyte; a public one that is not there by the catalogue."""
+    file, packed = Path(path), UNPACKED if path.endswith(".gz") else 1
+    # A pipe would be waited for, without end.
+    if file.is_file() and file.stat().st_size:
+        with file.open("rb") as opened:
+            head = opened.read(SAMPLE_BYTES)
+        size, each = file.stat().st_size * packed, len(head) / max(head.count(b"\n"), 1) * packed
+        return Lines(size / each, size)
+    public = load_catalog().files.get("/".join(file.parts[-2:]))
+    return Lines(public.records or public.lines or 0, public.about) if public else Lines(0, 0)

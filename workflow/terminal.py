@@ -1,0 +1,96 @@
+"""What a person sees while a workflow runs: a line when a job begins and one when it ends; errors come last.
+
+Commands and details are in the logs of the jobs, and Snakemake's own in its log file. ``--verbose``, ``--quiet``,
+``--printshellcmds`` and a logger plugin leave Snakemake's output as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workflow import snakemake_api
+
+# The target rule, which runs nothing.
+TARGET = "all"
+
+
+class JobLines(logging.Handler):
+    """Write a line for each job that begins or ends, and Snakemake's warnings and errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun: dict[int, tuple[str, float]] = {}
+        self._ended: list[tuple[str, float]] = []
+        self._targets = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line of a record, if it has one."""
+        line = self.line(record)
+        if line:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def line(self, record: Any) -> str | None:
+        """Return the line of a record."""
+        event = str(getattr(record, "event", ""))
+        if event == snakemake_api.BEGUN and record.rule_name != TARGET:
+            self._begun[record.jobid] = record.rule_msg or record.rule_name, time.monotonic()
+            return f"{time.strftime('%H:%M:%S')} {self._begun[record.jobid][0]}"
+        if event == snakemake_api.PLANNED:
+            return self._planned(record.stats)
+        if event == snakemake_api.FINISHED:
+            self._ended += [self._begun.pop(record.job_id)] if record.job_id in self._begun else []
+            return None
+        if event == snakemake_api.PROGRESS:
+            return self._done(f"{record.done} of {record.total - self._targets}")
+        text = str(record.getMessage())
+        told = record.levelno >= logging.WARNING and event != snakemake_api.FAILED
+        return text if told or text.startswith("Nothing to be done") else None
+
+    def _planned(self, stats: Mapping[str, int]) -> str:
+        """Tell which jobs will run."""
+        rules = {rule: count for rule, count in stats.items() if rule not in (TARGET, "total")}
+        self._targets = stats.get(TARGET, 0)
+        return f"{sum(rules.values())} jobs: {', '.join(f'{rule} {count}' for rule, count in rules.items())}"
+
+    def _done(self, count: str) -> str | None:
+        """Tell which jobs ended since the last progress, and how long each took."""
+        ended, self._ended = self._ended, []
+        now = time.monotonic()
+        lines = [f"{time.strftime('%H:%M:%S')} {count} done, {now - begun:.1f} s: {title}" for title, begun in ended]
+        return "\n".join(lines) or None
+
+
+class Failures:
+    """The logs of the jobs that have failed and were not made since; what they say are this program's last lines."""
+
+    def __init__(self) -> None:
+        self._logs: dict[int, str] = {}
+        atexit.register(self._show)
+
+    def add(self, record: Any) -> None:
+        """Note a job that failed."""
+        self._logs[record.jobid] = next(iter(record.log or []), f"rule {record.rule_name}")
+
+    def remove(self, record: Any) -> None:
+        """Forget a job that was made at another attempt."""
+        self._logs.pop(record.job_id, None)
+
+    def _show(self) -> None:
+        lines = [f"{log}: {line}" for log in self._logs.values() for line in _errors_in(Path(log))]
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _errors_in(path: Path) -> list[str]:
+    """Lines of a log at the level ERROR, without what the program's defects add."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.findall(r"^\d\d:\d\d:\d\d ERROR (.*(?:\n(?!\d\d:\d\d:\d\d |Traceback ).+)*)", text, re.MULTILINE)
+    lines = [line for one in found for line in one.splitlines()]
+    return lines or ["found no line with ERROR, expected why the job failed; it was killed, perhaps for want of memory"]
