@@ -10,8 +10,7 @@ from workflow import report_inputs
 from workflow.experiment.checks import load_schema
 from workflow.experiment.config import Config, compared, deciding, on_split
 from workflow.experiment.config import curve_depths as depths_of_curve
-from workflow.experiment.contrasts import pairs
-from workflow.experiment.description import describe
+from workflow.experiment.description import describe, pairs
 from workflow.experiment.models import named_models, trainings
 from workflow.experiment.recipes import chosen_values, describe_training
 from workflow.params import Wildcards, Words, at, flat, option

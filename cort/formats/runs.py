@@ -7,12 +7,13 @@ orders by score, then by descending doc id), pytrec_eval and the official MS MAR
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,39 @@ import pyarrow.compute as pc
 from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
-from cort.formats.ranks import Codes, Numbers, compare_ranks
 from cort.formats.records import Ranking
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
+
+log = logging.getLogger(__name__)
+
+Codes: TypeAlias = npt.NDArray[np.int32]
+Numbers: TypeAlias = npt.NDArray[np.float64]
+
+
+def compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numbers) -> None:
+    """Say how many queries have ranks that their scores contradict, or scores that are all equal; refuse distances.
+
+    As for trec_eval, scores alone count; the rows are grouped by query and sorted by them. A query is upside down if
+    its scores rise with the rank at more than three of four steps.
+    """
+    same, falls, rises = queries[1:] == queries[:-1], scores[1:] < scores[:-1], ranks[1:] > ranks[:-1]
+    if (~same | (falls & rises)).all():
+        return
+    falls &= same
+    of = queries[1:]
+    every = queries, of[falls], of[falls & rises], of[falls & (ranks[1:] < ranks[:-1])]
+    sizes, falling, right, wrong = (np.bincount(codes, minlength=queries[-1] + 1) for codes in every)
+    ranked, upside_down = int((right + wrong > 0).sum()), int((wrong > 3 * right).sum())
+    if 2 * upside_down > ranked:
+        found = f"scores that rise with the rank, as distances do, in {upside_down} of {ranked} queries"
+        fix = "change the sign of the scores, or number the ranks from the highest score on"
+        raise input_error(path, found, "higher scores at better ranks", fix)
+    if contradicted := int((wrong > 0).sum()):
+        log.warning("%s: scores contradict ranks in %d of %d queries; scores count", path, contradicted, len(sizes))
+    if level := int(((sizes > 1) & (falling == 0)).sum()):
+        log.warning("%s: all scores are equal in %d of %d queries; document ids decide", path, level, len(sizes))
+
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")

@@ -14,15 +14,36 @@ import re
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from cort.formats.artifacts import read_json
 from cort.formats.cleaning import FORMS
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import write_text
+from cort.system.interruption import Requests
 from cort.system.machine import java_home
-from cort.system.processes import running
+
+
+@contextmanager
+def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a command while the block lasts, and kill it if the block is left by an exception.
+
+    A signal that arrives while it is being started is held back until then: raised inside `Popen`, it would leave the
+    command running, with nobody to end it.
+
+    :param options: those of `subprocess.Popen`.
+    """
+    with ExitStack() as stack:
+        with Requests(patient=True) as requests:
+            process: subprocess.Popen[str] = stack.enter_context(subprocess.Popen(command, **options))
+            stack.push(lambda raised, *_: process.kill() if raised else None)
+        if requests.received is not None:
+            signal.raise_signal(requests.received)
+        yield process
+
 
 MANIFEST = "manifest.json"
 KEPT_LINES = 1000

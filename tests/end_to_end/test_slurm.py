@@ -330,7 +330,6 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
         "reproduction",
         "provenance",
         "report",
-        "all",
     )
     assert planned(output) == {**dict.fromkeys(again, 1), "total": len(again)}
     assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_graph"]

@@ -4,7 +4,7 @@ from cort.evaluation.comparisons import Comparisons
 from cort.formats.artifacts import write_artifact
 from workflow import verdicts
 from workflow.experiment.checks import complete
-from workflow.experiment.contrasts import pairs
+from workflow.experiment.description import pairs
 from workflow.report_settings import compared_systems
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cort.system.cli import check_places
 from cort.system.errors import InputError
 from cort.system.options import optional, required
-from cort.system.places import check_places
 
 
 @dataclass(frozen=True, kw_only=True)
