@@ -13,9 +13,9 @@ from cort.models.settings import EncoderSettings
 from cort.models.transformer import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
-from cort.online.lucene import TermScore, read_explanation
 from cort.online.manifest import Model
 from cort.online.neural import QueryEncoder, Reranker
+from cort.online.terms import TermScore, read_explanation
 from cort.system.errors import InputError
 from tests.support.online import SYSTEMS, Slow, manifest_with
 
