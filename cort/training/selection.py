@@ -25,7 +25,7 @@ from cort.formats.tokens import Tokens
 from cort.system.errors import input_error
 from cort.training.losses import Similarity
 from cort.training.microbatches import Rows
-from cort.training.settings import RankingOptions
+from cort.training.settings import TrainingOptions
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Candidates:
         return means(values, [self.measure])[self.measure]
 
 
-def read_candidates(options: RankingOptions) -> Candidates | None:
+def read_candidates(options: TrainingOptions) -> Candidates | None:
     """Read the first results of the queries of the qrels; None if the best model is chosen by the loss.
 
     :raises InputError: an unknown measure, no query with both results and a relevant passage.

@@ -65,7 +65,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(TrainingSettings):
-    """Options that all training stages share."""
+    """Options of training encoders and re-rankers."""
 
     base_model: str = required("FOLDER")
     passages: str = required("ARROW", "token cache")
@@ -87,24 +87,18 @@ class TrainingOptions(TrainingSettings):
     output_curve: str = required("CSV")
     output_selection: str = required("JSON", "how the best model was chosen, and what it gained")
     events: str | None = optional(None, "gets the curve for TensorBoard, while it grows", "FOLDER")
-
-    def files(self) -> list[str]:
-        """Names of the options whose files decide what is trained."""
-        return [
-            field.name for field in fields(self) if field.metadata["metavar"] in FILES and getattr(self, field.name)
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankingOptions(TrainingOptions):
-    """Options of training encoders and re-rankers."""
-
     queries: str = required("ARROW", "token cache of the training queries")
     validation_queries: str = required("ARROW")
     validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
     validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
     relevance_level: int = optional(1, "lowest grade that counts as positive")
     pool_depth: int = optional(20, "candidates per validation query", "N")
+
+    def files(self) -> list[str]:
+        """Names of the options whose files decide what is trained."""
+        return [
+            field.name for field in fields(self) if field.metadata["metavar"] in FILES and getattr(self, field.name)
+        ]
 
 
 class Objective(NamedTuple):
@@ -171,13 +165,12 @@ COUNTS = (
     "pool_depth",
     "processes",
     "dimension",
-    "epochs",
 )
 POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "relevance_level")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderTraining(EncoderSettings, ObjectiveSettings, RankingOptions):
+class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
     """Options of training an encoder on triples."""
 
     triples: str = required("PARQUET")
@@ -189,7 +182,7 @@ class EncoderTraining(EncoderSettings, ObjectiveSettings, RankingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankerTraining(PairSettings, RankingOptions):
+class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
     loss: RerankingLoss = optional("pointwise")
@@ -221,7 +214,7 @@ def needs_teacher(loss: str) -> bool:
     return "margins" in OBJECTIVES[loss].of_batch
 
 
-def check_files(options: RankingOptions, needed: Mapping[str, bool]) -> None:
+def check_files(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
     """Refuse files that nothing needs, and settings without the files they need.
 
     :param needed: whether each option must name a file; that of a validation by a measure is known here.

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from cort.formats.schemas import check_name
 from workflow.experiment.config import (
     BM25,
-    CHANGES,
     KINDS,
     Config,
     compared,
@@ -79,7 +78,7 @@ def check_references(config: Config) -> Iterator[str]:
     if not circles:
         yield from _check_splits(sound)
         # What is broken may be what would be learnt from.
-        if all(entry is not None for key in ("splits", "lexical", *CHANGES) for entry in config[key].values()):
+        if all(entry is not None for key in ("splits", "lexical") for entry in config[key].values()):
             yield from check_apart(sound)
         # Nothing is said of an experiment that ranks nothing.
         yield from _check_outputs(config, sound) if ranked_splits(config) else []

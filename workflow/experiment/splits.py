@@ -9,7 +9,6 @@ from os.path import normpath
 from cort.formats.schemas import check_name
 from cort.retrieval.graphs import INDEXES
 from workflow.experiment.config import (
-    CHANGES,
     TRAINING_SPLITS,
     Config,
     entries,
@@ -20,9 +19,8 @@ from workflow.experiment.config import (
     ranked_splits,
     tuned_index,
     tuned_systems,
-    used_by_indexes,
 )
-from workflow.experiment.models import LEARNERS, is_trained, trained_models
+from workflow.experiment.models import LEARNERS, trained_models
 from workflow.experiment.systems import check_measures
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
@@ -82,9 +80,7 @@ def _left_out(splits: Config, name: str, found: set[str]) -> set[str]:
 
 def learnt_from(config: Config) -> list[str]:
     """List the splits that systems learn from: models and BM25 from `train`, from `validation` what is chosen."""
-    models = [config[section][name] for section in LEARNERS for name in trained_models(config, section)]
-    models += [config[section][name] for section in CHANGES for name in used_by_indexes(config, section)]
-    trained = [model for model in models if is_trained(model)]
+    trained = [config[section][name] for section in LEARNERS for name in trained_models(config, section)]
     systems = config["systems"]
     indexed = [(system, kind) for system in systems.values() if (kind := kind_of(config, system)) in INDEXES]
     chosen = [

@@ -27,8 +27,8 @@ from workflow.experiment.config import Config
 from workflow.experiment.models import named_models
 from workflow.planning import preflight
 from workflow.planning.dryrun import DryRun, Job
-from workflow.planning.preflight import MB
 from workflow.report_inputs import read_texts
+from workflow.sizes import MB
 
 # Measured of shipped experiments on another machine, which stands in its first line.
 RECORDED = Path(__file__).with_name("recorded.tsv")

