@@ -1,7 +1,7 @@
-"""Write the reference of all config keys in config/README.md from the schema, between its two marker lines.
+"""Write the reference of all config keys between the two marker lines of config/README.md, and the schema for editors.
 
-Usage: python -m scripts.config_reference           rewrites the reference
-       python -m scripts.config_reference --check   exits with status 1 if it is not what the schema says
+Usage: python -m scripts.config_reference           rewrites both
+       python -m scripts.config_reference --check   exits with status 1 if one is not what cort/settings says
 """
 
 import json
@@ -10,18 +10,19 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-import yaml
-
+from cort.experiment.checks import with_defaults
+from cort.experiment.models import LEARNERS
+from cort.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
+from cort.settings.experiment import Experiment
+from cort.settings.fields import described
 from scripts.bench.common import between, markdown, parse
 from scripts.sandbox import ROOT
-from workflow.experiment.checks import with_defaults
-from workflow.experiment.models import LEARNERS
-from workflow.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
 
 Schema: TypeAlias = dict[str, Any]
 
 README = ROOT / "config" / "README.md"
-BEGIN = "<!-- reference: written by scripts/config_reference.py from workflow/schemas/experiment.schema.yaml -->"
+SCHEMA = "experiment.schema.json"
+BEGIN = "<!-- reference: written by scripts/config_reference.py from cort/settings -->"
 END = "<!-- end of the reference -->"
 TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
 
@@ -123,17 +124,36 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join([*markdown(["Key", "Type", "Default", "Allowed", "Meaning"], escaped, "---"), ""])
 
 
+def editor_schema() -> str:
+    """Write the JSON schema that editors complete and check experiments by (yaml-language-server)."""
+    schema = _standard(described(Experiment))
+    for part in schema["properties"].values():
+        # Null leaves out a section of the experiment that this one extends, which has all that is required.
+        if part.get("type") == "object":
+            part["type"] = ["object", "null"]
+    whole = [{"required": ["extends"]}, {"required": schema.pop("required")}]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "An experiment", "anyOf": whole}
+    return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _standard(schema: Schema) -> Schema:
+    """Leave out of a schema what only this project knows."""
+    kept = {key: value for key, value in schema.items() if key != "affects_results"}
+    if isinstance(kept.get("type"), list):
+        kept["type"] = [name for name in kept["type"] if name != "empty"]
+    return {key: _standard(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
 def main() -> None:
     """Rewrite or check."""
     args = parse(__doc__, check=False, readme=README)
-    old = args.readme.read_text(encoding="utf-8")
-    schema = (ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text(encoding="utf-8")
-    new = between(args.readme, BEGIN, END, f"\n{render(yaml.safe_load(schema))}")
-    if not args.check:
-        args.readme.write_text(new, encoding="utf-8")
-    elif new != old:
-        found = f"{args.readme}: found a reference that is not the schema's, expected them in step"
-        sys.exit(f"{found}; run `python -m scripts.config_reference`")
+    reference = between(args.readme, BEGIN, END, f"\n{render(described(Experiment))}")
+    for path, text in ((args.readme, reference), (args.readme.with_name(SCHEMA), editor_schema())):
+        if not args.check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            found = f"{path}: found other keys than cort/settings has, expected them in step"
+            sys.exit(f"{found}; run `python -m scripts.config_reference`")
 
 
 if __name__ == "__main__":

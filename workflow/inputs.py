@@ -8,10 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.downloads import rehearsal
-from cort.retrieval.graphs import INDEXES
-from cort.training.settings import needs_judgements
-from workflow import paths
-from workflow.experiment.config import (
+from cort.experiment import paths
+from cort.experiment.config import (
     CHANGES,
     Config,
     evaluated_splits,
@@ -27,8 +25,10 @@ from workflow.experiment.config import (
     tuned_index,
     used_by_indexes,
 )
-from workflow.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
-from workflow.experiment.splits import compared_splits as names_of_compared_splits
+from cort.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
+from cort.experiment.splits import compared_splits as names_of_compared_splits
+from cort.retrieval.graphs import INDEXES
+from cort.training.settings import needs_judgements
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")

@@ -48,9 +48,10 @@ import psutil
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from cort.experiment import paths
 from cort.system.cli import CONSOLE
 from cort.system.files import DISK_IS_FULL, try_lock
-from workflow import paths, snakemake_api, terminal
+from workflow import snakemake_api, terminal
 
 OWNERS = snakemake_api.FOLDER / "owners"
 # Of what Snakemake writes beside the results.

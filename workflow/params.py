@@ -14,8 +14,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from cort.experiment.config import Config
 from cort.system.program import CACHE, ROOT, program_of
-from workflow.experiment.config import Config
 
 Wildcards: TypeAlias = Any
 Part: TypeAlias = "Callable[[Config, Wildcards], Words]"
@@ -43,17 +43,6 @@ def option(name: str, value: Any) -> list[str]:
     """Write a long option, of a list with all its values; None is none."""
     values = value if isinstance(value, list) else [] if value is None else [value]
     return [f"--{name.replace('_', '-')}", *map(str, values)] if values else []
-
-
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """List the values in nested mappings by their paths, in the order of their names."""
-    if not isinstance(value, Mapping) or not value:
-        return {path: value}
-    return {
-        place: inner
-        for key in sorted(value)
-        for place, inner in flat(value[key], f"{path}.{key}" if path else key).items()
-    }
 
 
 def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:

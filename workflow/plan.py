@@ -69,7 +69,7 @@ def _run(arguments: list[str]) -> None:
 def _report(args: argparse.Namespace, planned: DryRun) -> tuple[list[str], str]:
     """Return all problems, and what to print of the forecast."""
     # All that is needed from here on takes half a second to load, which a finished experiment does without.
-    from workflow.experiment.checks import ConfigError, load
+    from cort.experiment.checks import ConfigError, load
     from workflow.planning import coverage, forecast, preflight
 
     folder = Path.cwd()

@@ -5,11 +5,13 @@ As in `workflow/inputs.py`, the config comes first and the wildcards last.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from cort.reporting.reproduction.paper import read_paper
-from workflow import paths
-from workflow.experiment.config import (
+from cort.experiment import paths
+from cort.experiment.checks import ConfigError
+from cort.experiment.config import (
     TRAINING_SPLITS,
     Config,
     compared,
@@ -22,7 +24,7 @@ from workflow.experiment.config import (
     tuned_systems,
     unjudged_splits,
 )
-from workflow.experiment.models import (
+from cort.experiment.models import (
     LEARNERS,
     indexes_of,
     named_models,
@@ -31,7 +33,8 @@ from workflow.experiment.models import (
     trainings,
     used_models,
 )
-from workflow.experiment.splits import compared_splits
+from cort.experiment.splits import compared_splits
+from cort.reporting.reproduction.paper import find_mistakes, read_paper
 from workflow.inputs import weights
 from workflow.params import Wildcards
 
@@ -225,3 +228,18 @@ def reproduced(config: Config) -> list[str]:
         found += [f"tables/{name}.{table.name}.{ending}" for table in paper.tables for ending in TABLES]
         found += [f"figures/{name}.{figure.name}.svg" for figure in paper.figures]
     return [paths.REPRODUCTION + file for file in found]
+
+
+def check_papers(files: Sequence[str]) -> None:
+    """Check all files of published numbers; two of one name would be compared in the same files.
+
+    :raises ConfigError: with a line per mistake, in any of them.
+    """
+    lines = [
+        f"papers: found the name {name} {times} times, expected each once; rename a file"
+        for name, times in Counter(Path(path).stem for path in files).items()
+        if times > 1
+    ]
+    lines += [line for path in dict.fromkeys(files) for line in find_mistakes(path)]
+    if lines:
+        raise ConfigError("\n".join(lines))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cort.experiment.config import Config, compared, deciding, flat, on_split
+from cort.experiment.config import curve_depths as depths_of_curve
+from cort.experiment.description import describe, pairs
+from cort.experiment.models import named_models, trainings
+from cort.experiment.recipes import chosen_values, describe_training
 from cort.retrieval.graphs import INDEXES
+from cort.settings.experiment import Experiment
+from cort.settings.fields import schema_of
 from workflow import report_inputs
-from workflow.experiment.checks import load_schema
-from workflow.experiment.config import Config, compared, deciding, on_split
-from workflow.experiment.config import curve_depths as depths_of_curve
-from workflow.experiment.description import describe, pairs
-from workflow.experiment.models import named_models, trainings
-from workflow.experiment.recipes import chosen_values, describe_training
-from workflow.params import Wildcards, Words, at, flat, option
+from workflow.params import Wildcards, Words, at, option
 
 # Settings of an encoder or re-ranker that its file is the same without.
 NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
@@ -48,7 +49,7 @@ def explored(config: Config, wildcards: Wildcards) -> Words:
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:
     """Every setting that decides results, as JSON."""
-    settings = deciding(config, load_schema())
+    settings = deciding(config, schema_of(Experiment))
     return Words(option("config", json.dumps(settings, sort_keys=True)), flat(settings))
 
 
@@ -87,7 +88,7 @@ def submission(config: Config, wildcards: Wildcards) -> Words:
 def model_card(config: Config, wildcards: Wildcards) -> Words:
     """Where an exported model comes from."""
     section, name = named_models(config)[wildcards.model]
-    schema = load_schema()["properties"][section]["additionalProperties"]
+    schema = schema_of(Experiment)["properties"][section]["additionalProperties"]
     own = config[section][name]
     kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
     base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"

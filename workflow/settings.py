@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import json
 
-from cort.retrieval.graphs import INDEXES
-from workflow import inputs, paths
-from workflow.experiment.config import (
+from cort.experiment import paths
+from cort.experiment.config import (
     Config,
+    flat,
     fusion_of,
     is_judged,
     kind_of,
     parts_of,
     tuned_systems,
 )
-from workflow.experiment.idle import DESCRIBED, OF_TRIPLES
-from workflow.experiment.models import KIND_NAMES
-from workflow.experiment.splits import compared_splits, pairs_of_splits, splits_apart
-from workflow.params import Part, Wildcards, Words, all_of, among, at, flat, join, option
+from cort.experiment.idle import DESCRIBED, OF_TRIPLES
+from cort.experiment.models import KIND_NAMES
+from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
+from cort.retrieval.graphs import INDEXES
+from workflow import inputs
+from workflow.params import Part, Wildcards, Words, all_of, among, at, join, option
 
 # What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
 FRAMING = {

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workflow.experiment.checks import ConfigError, load
+from cort.experiment.checks import ConfigError, load
 from workflow.params import SETTINGS, read_code
 from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
 

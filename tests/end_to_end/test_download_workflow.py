@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from cort.downloads.catalog import PublicFile, load_catalog
+from cort.experiment import paths
+from cort.experiment.checks import complete, find_mistakes
+from cort.experiment.downloads import file_pattern, named_files, resolve
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
 from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving, wait_for
 from tests.support.workflow import RULES
-from workflow import paths
-from workflow.experiment.checks import complete, find_mistakes, load_schema
-from workflow.experiment.downloads import file_pattern, named_files, resolve
 from workflow.planning import preflight
 
 
@@ -35,7 +35,7 @@ def experiment(**changes):
 
 
 def mistakes(**changes):
-    return find_mistakes(experiment(**changes), load_schema())
+    return find_mistakes(experiment(**changes)())
 
 
 # In the config.

@@ -8,6 +8,9 @@ import pytest
 import yaml
 
 from cort import latency
+from cort.experiment.checks import ConfigError, load
+from cort.experiment.config import searchable
+from cort.experiment.description import describe
 from cort.formats.artifacts import read_artifact
 from cort.online.manifest import read_manifest
 from cort.online.searcher import WARM_UP, Searcher
@@ -17,10 +20,7 @@ from cort.reporting.latency import Latencies, latency_blocks, latency_table, pub
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, manifest_with
-from workflow.experiment.checks import ConfigError, load
-from workflow.experiment.config import searchable
-from workflow.experiment.description import describe
-from workflow.experiment.online import manifest_options, searched_files
+from workflow.online import manifest_options, searched_files
 from workflow.report_inputs import latencies
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cort.experiment.checks import ConfigError, complete
 from tests.tiny.generate import make_config
-from workflow.experiment.checks import ConfigError, complete
 
 GONE = object()
 

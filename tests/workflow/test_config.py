@@ -1,5 +1,6 @@
 """The experiment files, the schema and config/README.md say the same, and all examples are right."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -8,14 +9,18 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
+from cort.experiment.checks import complete, load, read
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
 from cort.retrieval.graphs import INDEXES
-from workflow.experiment.checks import complete, load, load_schema, read
+from cort.settings.experiment import Experiment
+from cort.settings.fields import described
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
+EDITOR = ROOT / "config" / "experiment.schema.json"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
 
@@ -51,7 +56,7 @@ def keys(schema, path=""):
         yield from keys(part, place)
 
 
-KEYS = {path: (part, required) for path, part, required in keys(load_schema())}
+KEYS = {path: (part, required) for path, part, required in keys(described(Experiment))}
 
 
 def test_every_key_is_described_in_one_sentence():
@@ -76,7 +81,9 @@ def subschemas(schema):
         yield schema
 
 
-@pytest.mark.parametrize(("schema", "least"), [(load_schema(), 50), (read_yaml(SCHEMA), 8)], ids=["config", "papers"])
+@pytest.mark.parametrize(
+    ("schema", "least"), [(described(Experiment), 50), (read_yaml(SCHEMA), 8)], ids=["config", "papers"]
+)
 def test_every_number_has_bounds(schema, least):
     kinds = [["integer", "null"], ["integer", "string"], ["number", "string"], ["number", "object", "null"]]
     numbers = [part for part in subschemas(schema) if part.get("type") in ("integer", "number", *kinds)]
@@ -93,7 +100,12 @@ def test_no_mapping_takes_unknown_keys():
 
 
 def test_every_key_is_used_by_the_workflow():
-    files = [*(ROOT / "workflow" / "rules").glob("*.smk"), *(ROOT / "workflow").rglob("*.py"), ROOT / "Snakefile"]
+    files = [
+        *(ROOT / "workflow" / "rules").glob("*.smk"),
+        *(ROOT / "workflow").rglob("*.py"),
+        *(ROOT / "cort" / "experiment").glob("*.py"),
+        ROOT / "Snakefile",
+    ]
     # The widths of an index that are audited are named after its parameter.
     widths = [kind.audited for kind in INDEXES.values()]
     text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *widths])
@@ -140,7 +152,7 @@ def test_readme_example_is_valid(block):
 
 
 def test_readme_has_an_example_of_every_kind_of_system():
-    from workflow.experiment.config import KINDS
+    from cort.experiment.config import KINDS
 
     systems = [system for block in readme_blocks() for system in block["systems"].values()]
     assert {key for system in systems for key in system} >= {*KINDS, *INDEXES, "depth"}
@@ -179,8 +191,19 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     done = run_script("--check", "--readme", str(copy))
     assert done.returncode == 1
     assert done.stderr == (
-        f"{copy}: found a reference that is not the schema's, expected them in step; "
+        f"{copy}: found other keys than cort/settings has, expected them in step; "
         "run `python -m scripts.config_reference`\n"
     )
     assert run_script("--readme", str(copy)).returncode == 0
     assert copy.read_text("utf-8") == README.read_text("utf-8")
+    assert copy.with_name(EDITOR.name).read_text("utf-8") == EDITOR.read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS], ids=lambda path: path.stem)
+def test_editors_find_the_schema_and_nothing_to_complain_of(path):
+    first = path.read_text("utf-8").partition("\n")[0]
+    pointer = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
+    assert (path.parent / pointer[1]).resolve() == EDITOR
+    schema = json.loads(EDITOR.read_text("utf-8"))
+    Draft202012Validator.check_schema(schema)
+    assert [error.message for error in Draft202012Validator(schema).iter_errors(read(path))] == []

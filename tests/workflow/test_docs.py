@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import cort
+from cort.experiment.checks import complete
 from tests.support.workflow import RULES, module_of
-from workflow.experiment.checks import complete
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "config" / "README.md", *(ROOT / "docs").glob("*.md")]

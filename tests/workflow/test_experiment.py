@@ -7,13 +7,10 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from tests.support.common import COMMIT
-from tests.support.configs import GONE, changed, complaints
-from workflow import settings
-from workflow.experiment.checks import ConfigError, complete, load_schema, read
-from workflow.experiment.config import deciding, evaluated_splits, kind_of, names_of_kind, splits_of
-from workflow.experiment.description import describe
-from workflow.experiment.models import (
+from cort.experiment.checks import ConfigError, complete, read
+from cort.experiment.config import deciding, evaluated_splits, kind_of, names_of_kind, splits_of
+from cort.experiment.description import describe
+from cort.experiment.models import (
     encoders_pattern,
     indexes_of,
     is_trained,
@@ -26,9 +23,14 @@ from workflow.experiment.models import (
     trainings,
     used_models,
 )
-from workflow.experiment.splits import splits_apart
+from cort.experiment.paths import CURVE, MEASURES
+from cort.experiment.splits import splits_apart
+from cort.settings.experiment import Experiment
+from cort.settings.fields import schema_of
+from tests.support.common import COMMIT
+from tests.support.configs import GONE, changed, complaints
+from workflow import settings
 from workflow.inputs import audit_of, excluded_queries, judgements, weights
-from workflow.paths import CURVE, MEASURES
 from workflow.report_inputs import comparisons, explorers, exports, of_systems, of_trainings, overlaps
 
 # As messages list them.
@@ -1241,7 +1243,7 @@ def test_descriptions():
 
 def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
     config = complete(changed({}), "tiny.yaml")
-    decisive = deciding(config, load_schema())
+    decisive = deciding(config, schema_of(Experiment))
     assert "protect" not in decisive
     assert decisive["seed"] == config["seed"]
     assert decisive["systems"] == config["systems"]

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
+from cort.experiment.checks import ConfigError, complete, load
 from tests.support.configs import GONE, changed, complaints
 from tests.support.reporting import PAPER
-from workflow.experiment.checks import ConfigError, check_papers, complete, load
-from workflow.report_inputs import consistency, reproduced, submissions
+from workflow.report_inputs import check_papers, consistency, reproduced, submissions
 from workflow.report_settings import submission
 
 ROOT = Path(__file__).parents[2]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cort.experiment.checks import load
 from cort.formats.tokens import Tokens
 from scripts.sandbox import copy_with_tiny, mark_as_built
 from tests.support.common import COMMIT
 from workflow import plan, why
-from workflow.experiment.checks import load
 from workflow.planning import preflight
 from workflow.planning.dryrun import DryRun, dry_run
 from workflow.planning.forecast import costs_of, read_benchmark, shipped, truncations

@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from cort.experiment.checks import load
 from tests.support.common import COMMIT
 from tests.support.jobs import job
 from tests.tiny.generate import write_experiment
-from workflow.experiment.checks import load
 from workflow.planning import preflight
 
 LINE = r"^\S.*: found .+, expected .+; .+$"

@@ -4,11 +4,13 @@ import copy
 
 import pytest
 
+from cort.experiment.checks import complete
+from cort.experiment.config import part_of
+from cort.experiment.recipes import chosen_values, describe_training, load_recipes
 from cort.formats.schemas import Validator, explain
+from cort.settings.experiment import Experiment
+from cort.settings.fields import schema_of
 from tests.support.configs import GONE, changed, complaints
-from workflow.experiment.checks import complete, load_schema
-from workflow.experiment.config import schema_of
-from workflow.experiment.recipes import chosen_values, describe_training, load_recipes
 
 MODEL = {"pretrained": "models/minilm"}
 ENCODER = {"encoders encoder recipe": "small", "encoders encoder projection": False, "base_models small": MODEL}
@@ -18,14 +20,14 @@ ENCODER = {"encoders encoder recipe": "small", "encoders encoder projection": Fa
     ("name", "section"), [(name, section) for name, recipe in load_recipes().items() for section in recipe]
 )
 def test_the_schema_allows_every_value_of_every_recipe(name, section):
-    schema = copy.deepcopy(schema_of(load_schema()["properties"][section], "x"))
+    schema = copy.deepcopy(part_of(schema_of(Experiment)["properties"][section], "x"))
     errors = list(Validator(schema).iter_errors(load_recipes()[name][section]))
     assert [line for error in errors for line in explain(error)] == []
 
 
 def test_every_recipe_can_be_chosen():
     for section in ("encoders", "rerankers"):
-        recipe = schema_of(load_schema()["properties"][section], "x")["properties"]["recipe"]
+        recipe = part_of(schema_of(Experiment)["properties"][section], "x")["properties"]["recipe"]
         assert (recipe["enum"], recipe["default"]) == (list(load_recipes()), "paper")
 
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from cort.downloads.catalog import load_catalog
+from cort.experiment.checks import load
 from tests.support.common import ROOT
 from workflow import sizes
-from workflow.experiment.checks import load
 
 
 @pytest.fixture

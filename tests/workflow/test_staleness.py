@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cort.settings.experiment import Experiment
+from cort.settings.fields import schema_of
 from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.common import COMMIT
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
-SCHEMA = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
+SCHEMA = schema_of(Experiment)
 EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings", "weighed", "late")
 
 

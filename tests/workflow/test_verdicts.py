@@ -1,10 +1,10 @@
 import pytest
 
 from cort.evaluation.comparisons import Comparisons
+from cort.experiment.checks import complete
+from cort.experiment.description import pairs
 from cort.formats.artifacts import write_artifact
 from workflow import verdicts
-from workflow.experiment.checks import complete
-from workflow.experiment.description import pairs
 from workflow.report_settings import compared_systems
 
 

@@ -10,13 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.formats.yaml_files import read_yaml
-from cort.reporting.reproduction.claims import Quantity
-from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
-from cort.reporting.reproduction.paper import Number, Paper, read_paper
-from cort.system.errors import InputError
-from workflow.experiment.checks import ConfigError, load
-from workflow.experiment.config import (
+from cort.experiment.checks import ConfigError, load
+from cort.experiment.config import (
     FUSION_KINDS,
     Config,
     curve_depths,
@@ -26,6 +21,11 @@ from workflow.experiment.config import (
     splits_of,
     with_parts,
 )
+from cort.formats.yaml_files import read_yaml
+from cort.reporting.reproduction.claims import Quantity
+from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
+from cort.reporting.reproduction.paper import Number, Paper, read_paper
+from cort.system.errors import InputError
 
 # Of batches, in the names of published latencies.
 BATCH, SINGLE = "32", "1"

@@ -10,9 +10,10 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
-from workflow import inputs, paths, report_inputs, report_settings, settings, sizes
-from workflow.experiment.checks import ConfigError, check_papers, complete, read
-from workflow.experiment.config import (
+from cort.experiment import paths
+from workflow import inputs, report_inputs, report_settings, settings, sizes
+from cort.experiment.checks import ConfigError, complete, read
+from cort.experiment.config import (
     CHANGES,
     FUSION_KINDS,
     LATE_INTERACTION,
@@ -24,14 +25,14 @@ from workflow.experiment.config import (
     token_encoders,
     used_by_indexes,
 )
-from workflow.experiment.models import (
+from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
     pretrained_pattern,
     released_model,
     used_models,
 )
-from workflow.experiment.online import manifest_options, searched_files
+from workflow.online import manifest_options, searched_files
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
 from workflow.params import all_of, among, code_of, join, look_up, optional
@@ -54,7 +55,7 @@ try:
     # Nothing stays of what another experiment was extended with.
     config.clear()
     config.update(found)
-    check_papers(config["papers"])
+    report_inputs.check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 

@@ -1,7 +1,7 @@
 """Public files that the config names by `download:NAME`; nodes without a network never run these rules."""
 
 from cort.downloads import rehearsal
-from workflow.experiment.downloads import file_pattern, resolve
+from cort.experiment.downloads import file_pattern, resolve
 
 config.update(resolve(config))
 if rehearsal.is_on():

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-import yaml
 from tensorboardX.proto.event_pb2 import Event
 
 from cort import score, train
@@ -22,8 +21,10 @@ from cort.models.cross_encoder import (
 )
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import save_reranker
+from cort.settings.experiment import Experiment
+from cort.settings.fields import schema_of
 from cort.training.settings import OBJECTIVES, ObjectiveSettings
-from tests.support.common import ROOT, contents, read_curve
+from tests.support.common import contents, read_curve
 from tests.support.training import train_options, write_examples
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -42,7 +43,7 @@ def options(lm, caches, examples, tmp_path):
 
 
 def test_every_objective_can_be_configured():
-    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
+    schema = schema_of(Experiment)
     loss = schema["properties"]["encoders"]["additionalProperties"]["properties"]["loss"]
     assert loss["enum"] == list(OBJECTIVES)
     assert loss["default"] == ObjectiveSettings().loss

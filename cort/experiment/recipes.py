@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
+from cort.experiment.config import Config
+from cort.experiment.models import LEARNERS, draws_weights, is_trained, ranks_before, trained_models
 from cort.training.settings import leaves_out
-from workflow.experiment.config import Config
-from workflow.experiment.models import LEARNERS, draws_weights, is_trained, ranks_before, trained_models
 
-RECIPES = Path(__file__).parents[1] / "schemas" / "recipes.yaml"
+RECIPES = Path(__file__).with_name("recipes.yaml")
 
 
 @functools.cache

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.retrieval.graphs import INDEXES
-from workflow.experiment.config import (
+from cort.experiment.config import (
     TRAINING_SPLITS,
     Config,
     any_of,
@@ -16,6 +15,7 @@ from workflow.experiment.config import (
     tuned_systems,
     with_parts,
 )
+from cort.retrieval.graphs import INDEXES
 
 # Sections of models, which become base models if they are `pretrained`.
 MODELS = ("encoders", "rerankers", "weighers", "expanders")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cort.experiment.config import LATE_INTERACTION, Config, entries, listed, token_encoders
+from cort.experiment.models import LEARNERS, is_trained, sources
 from cort.formats.schemas import check_name
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
-from workflow.experiment.config import LATE_INTERACTION, Config, entries, listed, token_encoders
-from workflow.experiment.models import LEARNERS, is_trained, sources
 
 
 def check_retrieve(place: str, name: str, system: Config, config: Config) -> Iterator[str]:

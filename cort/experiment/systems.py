@@ -6,14 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cort.evaluation.names import KNOWN, parse_measure
-from cort.formats.schemas import check_name
-from cort.models.settings import REVISION
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import INDEXES
-from cort.retrieval.normalization import NORMALIZATIONS
-from cort.system.errors import shorten
-from cort.training.settings import leaves_out, needs_teacher
-from workflow.experiment.config import (
+from cort.experiment.config import (
     KINDS,
     TRAINING_SPLITS,
     Config,
@@ -23,8 +16,8 @@ from workflow.experiment.config import (
     ranked_splits,
     tuned_by,
 )
-from workflow.experiment.downloads import check_triples
-from workflow.experiment.models import (
+from cort.experiment.downloads import check_triples
+from cort.experiment.models import (
     LEARNERS,
     is_trained,
     place_of_base_model,
@@ -32,7 +25,14 @@ from workflow.experiment.models import (
     released_model,
     sources,
 )
-from workflow.experiment.retrieval import check_retrieve
+from cort.experiment.retrieval import check_retrieve
+from cort.formats.schemas import check_name
+from cort.models.settings import REVISION
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import INDEXES
+from cort.retrieval.normalization import NORMALIZATIONS
+from cort.system.errors import shorten
+from cort.training.settings import leaves_out, needs_teacher
 
 
 def check_measures(place: str, names: list[str]) -> Iterator[str]:

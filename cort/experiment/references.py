@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from cort.formats.schemas import check_name
-from workflow.experiment.config import (
+from cort.experiment.config import (
     BM25,
     KINDS,
     Config,
@@ -25,9 +24,9 @@ from workflow.experiment.config import (
     tuned_by,
     tuned_systems,
 )
-from workflow.experiment.downloads import check_names
-from workflow.experiment.lexical import check_lexical
-from workflow.experiment.models import (
+from cort.experiment.downloads import check_names
+from cort.experiment.lexical import check_lexical
+from cort.experiment.models import (
     LEARNERS,
     is_trained,
     models_of,
@@ -36,8 +35,8 @@ from workflow.experiment.models import (
     sources,
     validated,
 )
-from workflow.experiment.splits import check_apart, check_collection, check_measures_of_splits
-from workflow.experiment.systems import (
+from cort.experiment.splits import check_apart, check_collection, check_measures_of_splits
+from cort.experiment.systems import (
     check_base_models,
     check_growing,
     check_measures,
@@ -45,6 +44,7 @@ from workflow.experiment.systems import (
     check_once,
     check_systems,
 )
+from cort.formats.schemas import check_name
 
 CROSS_ENCODER = "cross_encoder"
 PLAIN: Config = {"retrieve": BM25}

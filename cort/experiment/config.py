@@ -1,4 +1,4 @@
-"""Questions the rules ask about an experiment's config, once `workflow/experiment/checks.py` has found it whole.
+"""Questions the rules ask about an experiment's config, once `cort/experiment/checks.py` has found it whole.
 
 Used by the Snakefile alone; knows names and references, not files and not stages.
 """
@@ -6,7 +6,7 @@ Used by the Snakefile alone; knows names and references, not files and not stage
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
@@ -207,7 +207,18 @@ def published_run(system: Config, split: str) -> str:
     return str(run[split] if isinstance(run, dict) else run.replace("{split}", split))
 
 
-def schema_of(schema: Config, key: str) -> Config:
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """List the values in nested mappings by their paths, in the order of their names."""
+    if not isinstance(value, Mapping) or not value:
+        return {path: value}
+    return {
+        place: inner
+        for key in sorted(value)
+        for place, inner in flat(value[key], f"{path}.{key}" if path else key).items()
+    }
+
+
+def part_of(schema: Config, key: str) -> Config:
     """Return the schema of a key's value."""
     rest = schema.get("additionalProperties")
     part: Config = schema.get("properties", {}).get(key, rest if isinstance(rest, dict) else {})
@@ -218,7 +229,7 @@ def deciding(config: Config, schema: Config) -> Config:
     """Copy the settings that decide results: without those the schema says decide nothing, but speed or safety."""
     found = {}
     for key, value in config.items():
-        part = schema_of(schema, key)
+        part = part_of(schema, key)
         if part.get("affects_results", True):
             found[key] = deciding(value, part) if isinstance(value, dict) else value
     return found

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cort.downloads.catalog import load_catalog
-from workflow import paths
-from workflow.experiment.config import Config, ranked_splits
-from workflow.params import flat
+from cort.experiment import paths
+from cort.experiment.config import Config, flat, ranked_splits
 
 PREFIX = "download:"
 # Names of files with a line for each triple.

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from os.path import normpath
 
-from cort.formats.schemas import check_name
-from cort.retrieval.graphs import INDEXES
-from workflow.experiment.config import (
+from cort.experiment.config import (
     TRAINING_SPLITS,
     Config,
     entries,
@@ -20,8 +18,10 @@ from workflow.experiment.config import (
     tuned_index,
     tuned_systems,
 )
-from workflow.experiment.models import LEARNERS, trained_models
-from workflow.experiment.systems import check_measures
+from cort.experiment.models import LEARNERS, trained_models
+from cort.experiment.systems import check_measures
+from cort.formats.schemas import check_name
+from cort.retrieval.graphs import INDEXES
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 

@@ -1,34 +1,41 @@
 """Check an experiment's config: every mistake at once, a line each, before anything runs; defaults filled in.
 
 A line says where, what was found, what was expected and what to do. This module judges the shape, by the schema;
-`workflow/experiment/references.py` judges what the parts say about each other, as far as their shape is right.
+`cort/experiment/references.py` judges what the parts say about each other, as far as their shape is right.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema.exceptions import ValidationError
 
+from cort.experiment.config import BM25, CHANGES, Config, evaluated_splits, kind_of, part_of
+from cort.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
+from cort.experiment.models import LEARNERS, released_name
+from cort.experiment.recipes import with_recipes
+from cort.experiment.references import check_references
 from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
 from cort.formats.yaml_files import read_yaml
-from cort.reporting.reproduction.paper import find_mistakes as mistakes_of_paper
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import INDEXES
+from cort.settings.experiment import Experiment
+from cort.settings.fields import schema_of
 from cort.system.errors import InputError
-from workflow.experiment.config import BM25, CHANGES, Config, evaluated_splits, kind_of, schema_of
-from workflow.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
-from workflow.experiment.models import LEARNERS, released_name
-from workflow.experiment.recipes import with_recipes
-from workflow.experiment.references import check_references
 
-SCHEMA = Path(__file__).parents[1] / "schemas" / "experiment.schema.yaml"
+# Keys of earlier versions, and what to do instead.
+ELSEWHERE = "train elsewhere, and name the model as pretrained or its"
+REMOVED = {
+    "export_onnx": "convert the folder that exports writes with `optimum` or sentence-transformers",
+    **{
+        f"{section}.*.{key}": "remove it" if key == "checkpoint" else f"{ELSEWHERE} {product} as file"
+        for section, product in (("expanders", "predictions"), ("weighers", "weighted documents"))
+        for key in ("base_model", "checkpoint", "training")
+    },
+}
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 # Of exact search, if a width is to be chosen and nothing else is said.
@@ -58,21 +65,13 @@ def read(path: str | Path) -> Config:
         raise ConfigError(str(error)) from error
 
 
-@functools.cache
-def load_schema() -> Config:
-    """Read the schema of experiments, which nobody may change."""
-    # The parser in C takes a tenth of the time, which every call of Snakemake spends, each SLURM job's included.
-    schema: Config = yaml.load(SCHEMA.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    return schema
-
-
 def complete(config: Config, source: str) -> Config:
     """Return the config with all defaults.
 
     :param source: where it came from, named in errors.
     :raises ConfigError: with one line per mistake: place, what was found, what was expected, what to do.
     """
-    schema = load_schema()
+    schema = schema_of(Experiment)
     config = extended(config, source)
     mistakes = find_mistakes(config, schema)
     if mistakes:
@@ -126,7 +125,7 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List all mistakes, each once, in alphabetical order of their places."""
     names = set(strange_keys(config))
     removed: list[str] = []
-    config = _without_removed(config, schema["removed"], removed)
+    config = _without_removed(config, REMOVED, removed)
     errors = list(Validator(schema).iter_errors(config))
     lines = names.union(removed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
@@ -194,7 +193,7 @@ def _fill_changing(config: Config, schema: Config, section: str, name: str, mode
 def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
     """Make a pretrained model a base model, in place."""
     origin = {key: model[key] for key in ("pretrained", "revision") if key in model}
-    base_models = schema_of(schema_of(schema, "base_models"), name)
+    base_models = part_of(part_of(schema, "base_models"), name)
     model.setdefault("base_model", name)
     config["base_models"].setdefault(name, with_defaults(origin, base_models))
 
@@ -206,23 +205,8 @@ def with_defaults(value: Any, schema: Config) -> Any:
             if key not in value and "default" in part:
                 value[key] = copy.deepcopy(part["default"])
         for key, inner in value.items():
-            value[key] = with_defaults(inner, schema_of(schema, key))
+            value[key] = with_defaults(inner, part_of(schema, key))
     return value
-
-
-def check_papers(paths: Sequence[str]) -> None:
-    """Check all files of published numbers; two of one name would be compared in the same files.
-
-    :raises ConfigError: with a line per mistake, in any of them.
-    """
-    lines = [
-        f"papers: found the name {name} {times} times, expected each once; rename a file"
-        for name, times in Counter(Path(path).stem for path in paths).items()
-        if times > 1
-    ]
-    lines += [line for path in dict.fromkeys(paths) for line in mistakes_of_paper(path)]
-    if lines:
-        raise ConfigError("\n".join(lines))
 
 
 def _without_removed(config: Config, removed: dict[str, str], lines: list[str]) -> Config:

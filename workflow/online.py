@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS, INDEXES
-from workflow import inputs, paths
-from workflow.experiment.config import (
+from cort.experiment import paths
+from cort.experiment.config import (
     Config,
+    flat,
     fusion_of,
     kind_of,
     parts_of,
@@ -19,8 +18,11 @@ from workflow.experiment.config import (
     tuned_by,
     tuned_index,
 )
-from workflow.experiment.models import own_models, used_models
-from workflow.params import Words, flat, option
+from cort.experiment.models import own_models, used_models
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.graphs import GRAPHS, INDEXES
+from workflow import inputs
+from workflow.params import Words, option
 
 Shards: TypeAlias = Callable[[str, str], Sequence[str]]
 # Models as a manifest has them: the section of the config. A re-ranker that retrieves is an encoder of tokens, too.

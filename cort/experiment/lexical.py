@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cort.experiment.config import BM25, CHANGES, Config, entries, listed
+from cort.experiment.downloads import check_suffix
+from cort.experiment.idle import ORIGINS
+from cort.experiment.systems import check_measures
 from cort.formats.schemas import check_name
-from workflow.experiment.config import BM25, CHANGES, Config, entries, listed
-from workflow.experiment.downloads import check_suffix
-from workflow.experiment.idle import ORIGINS
-from workflow.experiment.systems import check_measures
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
 SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")

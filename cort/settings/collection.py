@@ -1,0 +1,70 @@
+"""The collection, its splits and public files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cort.settings.fields import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downloads:
+    """Files that are downloaded."""
+
+    folder: str = setting("", may_be_empty=True, affects_results=False)
+    """Folder with files you already have, as archives or extracted; they are verified and used instead of being
+    downloaded. Empty for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pydocs:
+    """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
+
+    min_query_words: int = setting(4, ge=1, le=1000)
+    """Shortest summary paragraph that becomes a query, in words."""
+    max_query_words: int = setting(30, ge=1, le=1000)
+    """Longest summary paragraph that becomes a query, in words."""
+    min_passage_words: int = setting(20, ge=1, le=1000)
+    """Shortest docstring body that becomes a passage, in words."""
+    validation_queries: int = setting(500, ge=1, le=1_000_000)
+    """Queries drawn for the split `validation`."""
+    test_queries: int = setting(1000, ge=1, le=1_000_000)
+    """Queries drawn for the split `test`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """Where the passages come from; exactly one of `passages` and `pydocs`."""
+
+    passages: str | None = None
+    """File of passages: `.tsv` or `.txt` (`doc_id TAB text`), BEIR's `corpus.jsonl` or TREC-CAR's paragraphs, `.cbor`,
+    plain or `.gz`."""
+    pydocs: Pydocs | None = None
+    """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A set of queries, with judgements or without."""
+
+    queries: str | tuple[str, ...] | None = setting(None, least=1)
+    """File of queries, or a list: `.tsv` or `.txt` (`query_id TAB text`), BEIR's `queries.jsonl`, or TREC-CAR's
+    `.qrels`, whose first column names the topics; plain or `.gz`."""
+    qrels: str | tuple[str, ...] | None = setting(None, least=1)
+    """File of judgements, or a list: `query 0 doc grade`, or BEIR's three columns with a header; `.jsonl` of
+    `{"query_id": ..., "text": ..., "relevance": ...}` for the passages that begin with a text; plain or `.gz`. A split
+    without it is ranked and shown, not measured."""
+    without: str | tuple[str, ...] | None = setting(None, least=1)
+    """Split, or a list, whose queries are left out of this one, by their ids and, without regard to case, their texts.
+    """
+    sample: int | None = setting(None, ge=1, le=1_000_000_000)
+    """Keep this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is `keep`."""
+    hold_out: int | None = setting(None, ge=1, le=1_000_000_000)
+    """Draw this many judged queries from the split `train` instead of reading files, and remove them from `train`."""
+    relevance_level: int = setting(1, ge=1, le=1000)
+    """Lowest grade that counts as relevant (trec_eval's `-l`); nDCG uses the grades themselves."""
+    measures: tuple[str, ...] | None = setting(None, least=1)
+    """Measures of this split, named as ir_measures names them; those of `evaluation.measures` if not set."""
+    unjudged_queries: Literal["drop", "keep"] = "drop"
+    """What happens to queries without judgements; kept ones are ranked and shown, not measured."""

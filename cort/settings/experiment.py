@@ -1,0 +1,77 @@
+"""All keys of an experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cort.settings.collection import Collection, Downloads, Split
+from cort.settings.evaluation import Audit, Evaluation, Latency, Submission
+from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, named, setting
+from cort.settings.lexical import Expander, LexicalIndex, Weigher
+from cort.settings.models import BaseModel, Encoder, Reranker
+from cort.settings.systems import System
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that determines the results of one experiment.
+
+    Defaults are the CoRT paper's where it gives a value; docs/papers.md lists the exceptions.
+    """
+
+    dataset: str = setting(pattern=NAME)
+    """Name of the experiment; its files are under `results/<dataset>/`."""
+    extends: str | None = setting(None, affects_results=False)
+    """Another experiment file, of which this one is a variation: sections (keys of the top level) that do not stand
+    here are taken from it, whole; one that is null here is left out. The path is from the folder of the project."""
+    title: str = "First-stage ranking"
+    """Heading of the report."""
+    seed: int = setting(42, ge=0, le=4_294_967_295)
+    """Seed of every random choice (splits, initial weights, sampling, dropout)."""
+    protect: bool = setting(True, affects_results=False)
+    """Write-protect trained models: a change that would train one again is refused before anything runs, until its
+    files are made writable or the new settings get a new name."""
+    downloads: Downloads = field(default_factory=Downloads)
+    """Public files. `download:NAME` can stand wherever a raw file is named; the names are in
+    cort/downloads/catalog.yaml."""
+    collection: Collection
+    """Where the passages come from; exactly one of `passages` and `pydocs`."""
+    splits: dict[str, Split] = named(SPLIT_NAME, required=True)
+    """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
+    and measured if it has judgements."""
+    depth: int = setting(1000, ge=1, le=100_000)
+    """Passages retrieved per query of an evaluated split."""
+    training_depth: int = setting(100, ge=1, le=100_000)
+    """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""
+    lexical: dict[str, LexicalIndex] = named(NAME)
+    """The term-based rankers by name, each Anserini's BM25 with its default English analysis over an index of its own;
+    `bm25`, over the passages as they are, is always there."""
+    expanders: dict[str, Expander] = named(NAME)
+    """Where the queries come from that are appended to passages (doc2query, docTTTTTquery), by name."""
+    weighers: dict[str, Weigher] = named(NAME)
+    """Where term weights come from that replace term frequencies (DeepCT), by name."""
+    base_models: dict[str, BaseModel] = named(NAME)
+    """Starting points of training by name, each a transformer with its tokenizer."""
+    encoders: dict[str, Encoder] = named(NAME)
+    """CoRT encoders by name."""
+    rerankers: dict[str, Reranker] = named(NAME)
+    """Re-rankers by name."""
+    systems: dict[str, System] = named(SYSTEM_NAME, required=True)
+    """What is evaluated, by name; each is one run per split. A system has exactly one of `retrieve`, `interleave`,
+    `fuse`, `rerank` and `run`."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    """What is measured and shown."""
+    audit: Audit = field(default_factory=Audit)
+    """Audit of graph and IVF-PQ indexes against exact search: every index that a system uses, on every evaluated split,
+    at those of these depths that are within `depth`, and at `depth`."""
+    latency: Latency | None = None
+    """Measure how long searches take, in `results/<dataset>/latency/<split>.json` and in the report: each part, single
+    queries and batches of 32, to the `depth` of runs. Without this section nothing is measured."""
+    papers: tuple[str, ...] = ()
+    """Files of published numbers that the results are compared with, like those in `config/papers`."""
+    exports: tuple[str, ...] = ()
+    """Encoders and re-rankers that are also written to `results/<dataset>/models/<name>/`, with a model card, to be
+    loaded in sentence-transformers. Where one of each has the same name, `encoders.<name>` or `rerankers.<name>`."""
+    submissions: dict[str, Submission] = named(NAME)
+    """Submission files by name: `results/<dataset>/submissions/<name>.tsv` for the MS MARCO leaderboard, `.trec` for
+    TREC. Runs that these would reject are refused."""

@@ -1,0 +1,154 @@
+"""Declare the keys of a config as fields of a dataclass, and write them as a JSON schema.
+
+A key's type, default and bounds are its field; its meaning is the docstring below the field. A field whose default is
+None is left out of a config that does not set it, unless the field is `nullable`: then the config says null.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
+Cleaning: TypeAlias = Literal["raw", "fixed", "cort"]
+
+#: patterns of names: of files and folders; of splits, which stand in patterns of paths; of systems
+NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+SPLIT_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"
+SYSTEM_NAME = "^[A-Za-z0-9][A-Za-z0-9+_.-]*$"
+
+AUTO = "^auto$"
+# Names of bounds here and in JSON schemas, of numbers and of lists.
+OF_NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+OF_LISTS = {"least": "minItems", "most": "maxItems"}
+TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def setting(default: Any = dataclasses.MISSING, **rules: Any) -> Any:
+    """Declare a key that has bounds or is special in another way; any other is a plain field.
+
+    :param rules: `ge`, `gt`, `le`, `lt` of a number, or of each number in a list; `least` and `most` items of a list;
+        `pattern` of a text; `nullable`; `may_be_empty`; `affects_results=False` for a key that changes only speed or
+        safety; `also`: further rules of JSON schema.
+    """
+    return dataclasses.field(default=default, metadata={"rules": rules})
+
+
+def named(pattern: str, required: bool = False) -> Any:
+    """Declare a section whose entries have names of their own; if it is required, it has one at least."""
+    rules = {"names": pattern} | ({"also": {"minProperties": 1}} if required else {})
+    return dataclasses.field(default_factory=dataclasses.MISSING if required else dict, metadata={"rules": rules})
+
+
+@functools.cache
+def schema_of(cls: Any) -> Schema:
+    """Return the JSON schema of a dataclass, which nobody may change."""
+    hints = typing.get_type_hints(cls)
+    fields = dataclasses.fields(cls)
+    properties = {field.name: _schema_of_field(field, hints[field.name]) for field in fields}
+    required = [field.name for field in fields if _is_required(field)]
+    schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    return schema | ({"required": required} if required else {})
+
+
+def descriptions(cls: type[Any]) -> dict[str, str]:
+    """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
+    found: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        body = ast.parse(inspect.getsource(owner)).body[0].body  # type: ignore[attr-defined]
+        for statement, below in itertools.pairwise(body):
+            match statement, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+def described(cls: Any) -> Schema:
+    """Return the schema of a dataclass with the meaning of every key, for people and editors."""
+    texts = descriptions(cls)
+    schema = dict(schema_of(cls), properties=dict(schema_of(cls)["properties"]))
+    for name, hint in typing.get_type_hints(cls).items():
+        part = schema["properties"][name] | {"description": texts[name]}
+        for inner in sections_in(hint):
+            part |= (
+                {"additionalProperties": described(inner)}
+                if "propertyNames" in part
+                else {"properties": described(inner)["properties"]}
+            )
+        schema["properties"][name] = part
+    return schema
+
+
+def sections_in(hint: Any) -> Iterator[Any]:
+    """Find the dataclass that a key's type is, or is made of."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from sections_in(part)
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _schema_of_field(field: dataclasses.Field[Any], hint: Any) -> Schema:
+    rules = field.metadata.get("rules", {})
+    schema = _schema_of_type(hint, rules)
+    if rules.get("may_be_empty"):
+        schema["type"] = [schema["type"], "empty"]
+    if rules.get("nullable"):
+        schema["type"] = [schema["type"], "null"]
+    schema |= {key: rules[key] for key in ("pattern", "affects_results") if key in rules} | rules.get("also", {})
+    if field.default_factory is not dataclasses.MISSING:
+        schema["default"] = {}
+    elif field.default is not dataclasses.MISSING and (field.default is not None or rules.get("nullable")):
+        schema["default"] = list(field.default) if isinstance(field.default, tuple) else field.default
+    return schema
+
+
+def _schema_of_type(hint: Any, rules: dict[str, Any]) -> Schema:
+    """Write a type as a schema; None, for a key that is left out, counts for nothing."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _schema_of_choice([part for part in parts if part is not types.NoneType], rules)
+    if origin is Literal:
+        return {"enum": list(parts)}
+    if origin is tuple:
+        return _schema_of_tuple(parts, rules)
+    if origin is dict:
+        return _schema_of_mapping(parts[1], rules)
+    if dataclasses.is_dataclass(hint):
+        return dict(schema_of(typing.cast(Any, hint)))
+    bounds = {OF_NUMBERS[key]: value for key, value in rules.items() if key in OF_NUMBERS and hint in (int, float)}
+    return {"type": TYPES[hint], **bounds}
+
+
+def _schema_of_choice(parts: list[Any], rules: dict[str, Any]) -> Schema:
+    """Write a union: of one type, of a number and `auto`, of a text and what holds several."""
+    schemas = [_schema_of_type(part, rules) for part in parts]
+    if len(parts) > 1 and parts[1] == Literal["auto"]:
+        return schemas[0] | {"type": [schemas[0]["type"], "string"], "pattern": AUTO}
+    merged = {key: value for schema in schemas for key, value in schema.items()}
+    return merged | ({"type": [schema["type"] for schema in schemas]} if len(parts) > 1 else {})
+
+
+def _schema_of_tuple(parts: tuple[Any, ...], rules: dict[str, Any]) -> Schema:
+    if parts[-1] is not Ellipsis:
+        return {"type": "array", "minItems": len(parts), "maxItems": len(parts), "items": {"type": TYPES[parts[0]]}}
+    lengths = {OF_LISTS[key]: value for key, value in rules.items() if key in OF_LISTS}
+    return {"type": "array", **lengths, "items": _schema_of_type(parts[0], rules)}
+
+
+def _schema_of_mapping(value: Any, rules: dict[str, Any]) -> Schema:
+    if value is Any:
+        return {"type": "object"}
+    names = {"propertyNames": {"pattern": rules["names"]}} if "names" in rules else {}
+    return {"type": "object", **names, "additionalProperties": _schema_of_type(value, rules)}
