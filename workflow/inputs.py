@@ -11,15 +11,9 @@ from cort.downloads import rehearsal
 from cort.experiment import paths
 from cort.experiment.config import (
     CHANGES,
-    Config,
-    evaluated_splits,
-    files_of_split,
-    is_judged,
     kind_of,
-    one_or_more,
     parts_of,
     published_run,
-    ranked_splits,
     splits_of,
     tuned_by,
     tuned_index,
@@ -28,6 +22,7 @@ from cort.experiment.config import (
 from cort.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import Config, evaluated_splits, files_of_split, is_judged, one_or_more, ranked_splits
 from cort.training.settings import needs_judgements
 from workflow.params import Wildcards
 

@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.experiment import paths
-from cort.experiment.config import (
-    Config,
-    flat,
-    fusion_of,
-    kind_of,
-    parts_of,
-    searchable,
-    tuned_by,
-    tuned_index,
-)
+from cort.experiment.config import fusion_of, kind_of, parts_of, searchable, tuned_by, tuned_index
 from cort.experiment.models import own_models, used_models
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import GRAPHS, INDEXES
+from cort.settings.config import Config, flat
 from workflow import inputs
 from workflow.params import Words, option
 

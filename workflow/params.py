@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from cort.experiment.config import Config
+from cort.settings.config import Config
 from cort.system.program import CACHE, ROOT, program_of
 
 Wildcards: TypeAlias = Any

@@ -11,19 +11,7 @@ from pathlib import Path
 
 from cort.experiment import paths
 from cort.experiment.checks import ConfigError
-from cort.experiment.config import (
-    TRAINING_SPLITS,
-    Config,
-    compared,
-    evaluated_splits,
-    is_judged,
-    on_split,
-    pairs_of_split_and_system,
-    ranked_splits,
-    splits_of,
-    tuned_systems,
-    unjudged_splits,
-)
+from cort.experiment.config import compared, on_split, pairs_of_split_and_system, splits_of, tuned_systems
 from cort.experiment.models import (
     LEARNERS,
     indexes_of,
@@ -35,6 +23,7 @@ from cort.experiment.models import (
 )
 from cort.experiment.splits import compared_splits
 from cort.reporting.reproduction.paper import find_mistakes, read_paper
+from cort.settings.config import TRAINING_SPLITS, Config, evaluated_splits, is_judged, ranked_splits, unjudged_splits
 from workflow.inputs import weights
 from workflow.params import Wildcards
 

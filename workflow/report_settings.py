@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cort.experiment.config import Config, compared, deciding, flat, on_split
+from cort.experiment.config import compared, on_split
 from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.description import describe, pairs
 from cort.experiment.models import named_models, trainings
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import Config, deciding, flat
 from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
 from workflow import report_inputs

@@ -8,19 +8,12 @@ from __future__ import annotations
 import json
 
 from cort.experiment import paths
-from cort.experiment.config import (
-    Config,
-    flat,
-    fusion_of,
-    is_judged,
-    kind_of,
-    parts_of,
-    tuned_systems,
-)
+from cort.experiment.config import fusion_of, kind_of, parts_of, tuned_systems
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.models import KIND_NAMES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import Config, flat, is_judged
 from workflow import inputs
 from workflow.params import Part, Wildcards, Words, all_of, among, at, join, option
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.downloads.catalog import load_catalog
-from cort.experiment.config import TRAINING_SPLITS, Config, files_of_split, one_or_more
+from cort.settings.config import TRAINING_SPLITS, Config, files_of_split, one_or_more
 from workflow.params import Wildcards
 
 MB = 1e6

@@ -15,11 +15,11 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
 from cort.experiment import paths
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import unjudged_splits
 from cort.formats.artifacts import read_artifact
 from cort.reporting.inputs import read_measures
 from cort.reporting.labels import fixed, measure_label
 from cort.reporting.tables import by_split, names_of_measures
+from cort.settings.config import unjudged_splits
 from cort.system.errors import InputError
 from workflow.report_inputs import comparisons, explorers, of_systems
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonschema.exceptions import ValidationError
 
-from cort.experiment.config import BM25, CHANGES, Config, evaluated_splits, kind_of, part_of
+from cort.experiment.config import BM25, CHANGES, kind_of
 from cort.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
 from cort.experiment.models import LEARNERS, released_name
 from cort.experiment.recipes import with_recipes
@@ -22,6 +22,7 @@ from cort.formats.schemas import Validator, explain, is_name, place_of, strange_
 from cort.formats.yaml_files import read_yaml
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import Config, evaluated_splits, part_of
 from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
 from cort.system.errors import InputError

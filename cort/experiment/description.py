@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.experiment.config import Config, compared, kind_of, parts_of, tuned_by
+from cort.experiment.config import compared, kind_of, parts_of, tuned_by
 from cort.experiment.models import is_trained
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import Config
 
 
 def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cort.downloads.catalog import load_catalog
 from cort.experiment import paths
-from cort.experiment.config import Config, flat, ranked_splits
+from cort.settings.config import Config, flat, ranked_splits
 
 PREFIX = "download:"
 # Names of files with a line for each triple.

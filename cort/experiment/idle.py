@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cort.experiment.config import Config
 from cort.experiment.models import LEARNERS, MODELS, released_name
 from cort.models.settings import OF_KIND
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import Config
 
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.

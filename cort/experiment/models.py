@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.experiment.config import (
-    TRAINING_SPLITS,
-    Config,
-    any_of,
-    kind_of,
-    one_or_more,
-    splits_of,
-    token_encoders,
-    tuned_systems,
-    with_parts,
-)
+from cort.experiment.config import kind_of, splits_of, token_encoders, tuned_systems, with_parts
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import TRAINING_SPLITS, Config, any_of, one_or_more
 
 # Sections of models, which become base models if they are `pretrained`.
 MODELS = ("encoders", "rerankers", "weighers", "expanders")

@@ -12,12 +12,8 @@ from typing import TypeAlias
 from cort.experiment.config import (
     BM25,
     KINDS,
-    Config,
     compared,
-    entries,
-    evaluated_splits,
     parts_of,
-    ranked_splits,
     searchable,
     splits_of,
     token_encoders,
@@ -45,6 +41,7 @@ from cort.experiment.systems import (
     check_systems,
 )
 from cort.formats.schemas import check_name
+from cort.settings.config import Config, entries, evaluated_splits, ranked_splits
 
 CROSS_ENCODER = "cross_encoder"
 PLAIN: Config = {"retrieve": BM25}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.experiment.config import LATE_INTERACTION, Config, entries, listed, token_encoders
+from cort.experiment.config import LATE_INTERACTION, token_encoders
 from cort.experiment.models import LEARNERS, is_trained, sources
 from cort.formats.schemas import check_name
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
+from cort.settings.config import Config, entries, listed
 
 
 def check_retrieve(place: str, name: str, system: Config, config: Config) -> Iterator[str]:

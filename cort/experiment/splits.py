@@ -6,22 +6,12 @@ from collections.abc import Iterator
 from itertools import combinations
 from os.path import normpath
 
-from cort.experiment.config import (
-    TRAINING_SPLITS,
-    Config,
-    entries,
-    evaluated_splits,
-    kind_of,
-    listed,
-    one_or_more,
-    ranked_splits,
-    tuned_index,
-    tuned_systems,
-)
+from cort.experiment.config import kind_of, tuned_index, tuned_systems
 from cort.experiment.models import LEARNERS, trained_models
 from cort.experiment.systems import check_measures
 from cort.formats.schemas import check_name
 from cort.retrieval.graphs import INDEXES
+from cort.settings.config import TRAINING_SPLITS, Config, entries, evaluated_splits, listed, one_or_more, ranked_splits
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 

@@ -6,16 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cort.evaluation.names import KNOWN, parse_measure
-from cort.experiment.config import (
-    KINDS,
-    TRAINING_SPLITS,
-    Config,
-    entries,
-    listed,
-    parts_of,
-    ranked_splits,
-    tuned_by,
-)
+from cort.experiment.config import KINDS, parts_of, tuned_by
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import (
     LEARNERS,
@@ -31,6 +22,7 @@ from cort.models.settings import REVISION
 from cort.retrieval.fusion import FUSIONS
 from cort.retrieval.graphs import INDEXES
 from cort.retrieval.normalization import NORMALIZATIONS
+from cort.settings.config import TRAINING_SPLITS, Config, entries, listed, ranked_splits
 from cort.system.errors import shorten
 from cort.training.settings import leaves_out, needs_teacher
 

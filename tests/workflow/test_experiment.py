@@ -8,7 +8,7 @@ import yaml
 from snakemake.iocontainers import Wildcards
 
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import deciding, evaluated_splits, kind_of, names_of_kind, splits_of
+from cort.experiment.config import kind_of, names_of_kind, splits_of
 from cort.experiment.description import describe
 from cort.experiment.models import (
     encoders_pattern,
@@ -25,6 +25,7 @@ from cort.experiment.models import (
 )
 from cort.experiment.paths import CURVE, MEASURES
 from cort.experiment.splits import splits_apart
+from cort.settings.config import deciding, evaluated_splits
 from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
 from tests.support.common import COMMIT

@@ -9,7 +9,7 @@ import yaml
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
-from cort.experiment.config import flat
+from cort.settings.config import flat
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, snakemake
 from workflow import inputs
 from workflow.params import Words, all_of, among, at, code_of, join

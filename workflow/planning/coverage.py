@@ -11,20 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import (
-    FUSION_KINDS,
-    Config,
-    curve_depths,
-    evaluated_splits,
-    kind_of,
-    parts_of,
-    splits_of,
-    with_parts,
-)
+from cort.experiment.config import FUSION_KINDS, curve_depths, kind_of, parts_of, splits_of, with_parts
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.claims import Quantity
 from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
 from cort.reporting.reproduction.paper import Number, Paper, read_paper
+from cort.settings.config import Config, evaluated_splits
 from cort.system.errors import InputError
 
 # Of batches, in the names of published latencies.

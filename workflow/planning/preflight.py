@@ -22,7 +22,7 @@ from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
 from cort.experiment import paths
-from cort.experiment.config import Config, one_or_more, published_run, splits_of
+from cort.experiment.config import published_run, splits_of
 from cort.experiment.downloads import PREFIX
 from cort.experiment.models import LEARNERS, place_of_base_model, released_name, triples_file
 from cort.experiment.paths import KEPT
@@ -30,6 +30,7 @@ from cort.models.settings import ref_of
 from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
+from cort.settings.config import Config, one_or_more
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
 from workflow.planning.dryrun import Job

@@ -13,18 +13,8 @@ from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.experiment import paths
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import (
-    CHANGES,
-    FUSION_KINDS,
-    LATE_INTERACTION,
-    any_of,
-    kind_of,
-    names_of_kind,
-    names_with_file,
-    published_run,
-    token_encoders,
-    used_by_indexes,
-)
+from cort.experiment.config import (CHANGES, FUSION_KINDS, LATE_INTERACTION, kind_of, names_of_kind, published_run, token_encoders, used_by_indexes)
+from cort.settings.config import any_of, names_with_file
 from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
