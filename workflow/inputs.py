@@ -8,34 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.downloads import rehearsal
-from cort.experiment import paths
-from cort.experiment.config import (
-    CHANGES,
-    kind_of,
-    parts_of,
-    published_run,
-    splits_of,
-    tuned_by,
-    tuned_index,
-    used_by_indexes,
-)
-from cort.experiment.models import LEARNERS, is_trained, reranked_by, sources, trained_models, triples_file
+from cort.experiment.config import CHANGES, used_by_indexes
+from cort.experiment.models import LEARNERS, reranked_by, sources, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
-from cort.retrieval.graphs import INDEXES
-from cort.settings.config import Config, evaluated_splits, files_of_split, is_judged, one_or_more, ranked_splits
+from cort.settings import paths
+from cort.settings.config import Config, files_of_split, is_judged, one_or_more, ranked_splits
+from cort.systems.base import Results, Shards
+from cort.systems.registry import all_systems, system_of
 from cort.training.settings import needs_judgements
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
-
-
-def weights(config: Config, section: str, name: str) -> str:
-    """Weights of an encoder or re-ranker: of its best or its last model; of a released one, where it was provided."""
-    if "pretrained" in config[section][name] and not is_trained(config[section][name]):
-        base_model = config[section][name]["base_model"]
-        return paths.at(paths.BASE_MODEL, config, base_model=base_model) + "model.safetensors"
-    kept = config[section][name]["checkpoint"]
-    return paths.at(paths.MODEL, config, section=section, model=name, checkpoint=kept) + "/model.safetensors"
 
 
 def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
@@ -64,9 +47,8 @@ def raw_inputs(config: Config) -> list[str]:
     files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
     for split in config["splits"].values():
         files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
-    runs = {name: splits_of(config, name) for name, system in config["systems"].items() if "run" in system}
-    published = [(name, split) for split in ranked_splits(config) for name in runs if split in runs[name]]
-    files += [published_run(config["systems"][name], split) for name, split in published]
+    systems = all_systems(config).values()
+    files += [run[0] for split in ranked_splits(config) for system in systems if (run := system.published(split))]
     for model in config["base_models"].values():
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
@@ -84,15 +66,9 @@ def raw_inputs(config: Config) -> list[str]:
     return list(dict.fromkeys([*files, *config["papers"], *switch]))
 
 
-def tuned_parameters(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the grid search's choice of k1 and b, if a system takes it."""
-    lexical = tuned_index(config, wildcards.system)
-    return paths.at(paths.LEXICAL_PARAMETERS, config, lexical=lexical) if lexical else []
-
-
 def filter_weights(config: Config, wildcards: Wildcards) -> str:
     """Weights of the re-ranker that filters the queries of an expander."""
-    return weights(config, "rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"])
+    return Results(config).weights("rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"])
 
 
 def filter_tokens(config: Config, wildcards: Wildcards) -> str:
@@ -138,7 +114,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
 def for_selection(config: Config, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
     """Return a file of the validation queries, for a best model that is chosen by a measure."""
     model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
-    system = sources(model[LEARNERS[section][1]])[0]
+    system = sources(model[LEARNERS[section]])[0]
     by_measure = model["training"]["best_model_metric"] != "loss"
     return paths.at(path, config, split="validation", system=system) if by_measure else []
 
@@ -146,7 +122,7 @@ def for_selection(config: Config, section: str, path: str, wildcards: Wildcards)
 def sources_of_negatives(config: Config, section: str, wildcards: Wildcards) -> list[str]:
     """Return the runs that provide the negatives of an encoder's or re-ranker's examples."""
     model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
-    names = sources(model[LEARNERS[section][1]])
+    names = sources(model[LEARNERS[section]])
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 
@@ -160,58 +136,21 @@ def teacher_scores(config: Config, split: str, wildcards: Wildcards) -> str | li
 def start(config: Config, wildcards: Wildcards) -> list[str]:
     """Weights of the encoder that one starts from."""
     name = config["encoders"][wildcards.encoder].get("start")
-    return [weights(config, "encoders", name)] if name else []
-
-
-def token_encoder(config: Config, wildcards: Wildcards) -> str:
-    """Weights of the late-interaction model that a system retrieves with."""
-    return weights(config, "rerankers", config["systems"][wildcards.system]["retrieve"])
-
-
-def query_tokens(config: Config, wildcards: Wildcards) -> str:
-    """Token cache of the queries for the late-interaction model that a system retrieves with."""
-    model = config["rerankers"][config["systems"][wildcards.system]["retrieve"]]
-    return paths.at(paths.TOKENS, config, base_model=model["base_model"], text=f"queries.{wildcards.split}")
-
-
-def graph(config: Config, wildcards: Wildcards) -> str:
-    """Index of the encoder or re-ranker that a system retrieves with."""
-    system = config["systems"][wildcards.system]
-    return paths.at(paths.GRAPH, config, index=kind_of(config, system), encoder=system["retrieve"]) + "meta.json"
-
-
-def audit_of(config: Config, name: str, split: str | None = None) -> str:
-    """Audit that chooses how widely a system searches: of validation queries, or else of the split's own.
-
-    :param split: None for searches outside of any split; they go by the first that is evaluated, or else ranked.
-    """
-    system, splits = config["systems"][name], evaluated_splits(config) or ranked_splits(config)
-    own = split if split in splits else splits[0]
-    chosen = "validation" if "validation" in config["splits"] else own
-    return paths.at(paths.AUDIT, config, split=chosen, encoder=system["retrieve"], index=kind_of(config, system))
-
-
-def audit(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Audit that chooses the width of a system's searches, if it is to be chosen."""
-    system = config["systems"][wildcards.system]
-    kind = kind_of(config, system)
-    chosen = system[kind][INDEXES[kind].parameter] == "auto"
-    return audit_of(config, wildcards.system, wildcards.split) if chosen else []
-
-
-def fused_runs(config: Config, wildcards: Wildcards, split: str | None = None) -> list[str]:
-    """Return the runs a system merges, the first-named first; of another split than the job's if one is named."""
-    names = parts_of(config["systems"][wildcards.system])
-    return [paths.at(paths.RUN, config, split=split or wildcards.split, system=name) for name in names]
-
-
-def chosen_weights(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the weights that were tuned for a system, if they are."""
-    tuned = tuned_by(config["systems"][wildcards.system])
-    return paths.at(paths.WEIGHTS, config, system=wildcards.system) if tuned else []
+    return [Results(config).weights("encoders", name)] if name else []
 
 
 def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
     """Return runs whose candidates a re-ranker scores."""
     names = reranked_by(config, wildcards.reranker, wildcards.split)
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
+
+
+def of_system(config: Config, shards: Shards, wildcards: Wildcards) -> dict[str, str | list[str]]:
+    """Return what a system's run is made from, as its class says."""
+    return system_of(config, wildcards.system).inputs(wildcards.split, Results(config, shards))
+
+
+def for_tuning(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:
+    """Return the runs and scores of validation queries that a system's weights are tuned on."""
+    inputs = system_of(config, wildcards.system).inputs("validation", Results(config))
+    return {name: files for name, files in inputs.items() if name != "weights"}

@@ -48,7 +48,7 @@ import psutil
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from cort.experiment import paths
+from cort.settings import paths
 from cort.system.cli import CONSOLE
 from cort.system.files import DISK_IS_FULL, try_lock
 from workflow import snakemake_api, terminal

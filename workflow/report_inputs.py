@@ -9,32 +9,37 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort.experiment import paths
 from cort.experiment.checks import ConfigError
-from cort.experiment.config import compared, on_split, pairs_of_split_and_system, splits_of, tuned_systems
+from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, splits_of, tuned_systems
 from cort.experiment.models import (
     LEARNERS,
     indexes_of,
     named_models,
-    own_models,
     systems_with,
     trainings,
     used_models,
 )
 from cort.experiment.splits import compared_splits
 from cort.reporting.reproduction.paper import find_mistakes, read_paper
+from cort.settings import paths
 from cort.settings.config import TRAINING_SPLITS, Config, evaluated_splits, is_judged, ranked_splits, unjudged_splits
-from workflow.inputs import weights
+from cort.systems.base import Results
+from cort.systems.registry import all_systems
 from workflow.params import Wildcards
 
 TABLES = ("csv", "md", "tex")
 SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 
 
-def of_systems(config: Config, path: str, *kinds: str) -> list[str]:
-    """Files of all evaluated runs, or of those of some kinds of systems."""
-    pairs = pairs_of_split_and_system(config, *kinds)
-    return [paths.at(path, config, split=split, system=name) for split, name in pairs]
+def of_systems(config: Config, path: str) -> list[str]:
+    """Files of all evaluated runs."""
+    return [paths.at(path, config, split=split, system=name) for split, name in evaluated_runs(config)]
+
+
+def depths(config: Config) -> list[str]:
+    """Curves of all evaluated runs by the number of re-ranked candidates."""
+    pairs = [(split, name) for split, name in evaluated_runs(config) if has_curve(config, name)]
+    return [paths.at(paths.DEPTHS, config, split=split, system=name) for split, name in pairs]
 
 
 def of_compared(config: Config, path: str, wildcards: Wildcards) -> list[str]:
@@ -125,7 +130,7 @@ def of_trainings(config: Config, path: str) -> dict[str, str]:
 def models(config: Config) -> dict[str, str]:
     """Return the weights of each encoder and re-ranker that some system needs, by the name it has in reports."""
     used = {(section, name) for section in LEARNERS for name in used_models(config, section)}
-    return {title: weights(config, *model) for title, model in named_models(config).items() if model in used}
+    return {title: Results(config).weights(*model) for title, model in named_models(config).items() if model in used}
 
 
 def read_texts(config: Config) -> dict[str, dict[str, str]]:
@@ -133,7 +138,7 @@ def read_texts(config: Config) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for title in models(config):
         section, name = named_models(config)[title]
-        own = [one for one, system in config["systems"].items() if (section, name) in own_models(config, system)]
+        own = [system.name for system in all_systems(config).values() if (section, name) in system.models()]
         splits = [split for split in evaluated_splits(config) if any(split in splits_of(config, one) for one in own)]
         base_model = config[section][name]["base_model"]
         texts = ["passages", *(f"queries.{split}" for split in splits)]
@@ -145,7 +150,7 @@ def filters(config: Config) -> dict[str, str]:
     """Return counts of what was dropped, by a title."""
     found = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
     for section, name in trainings(config):
-        source = LEARNERS[section][1]
+        source = LEARNERS[section]
         found[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")
     return found
 
@@ -157,13 +162,13 @@ def tuned_weights(config: Config) -> dict[str, str]:
 
 def exported_model(config: Config, wildcards: Wildcards) -> str:
     """Weights of an exported model."""
-    return weights(config, *named_models(config)[wildcards.model])
+    return Results(config).weights(*named_models(config)[wildcards.model])
 
 
 def export_counts(config: Config, wildcards: Wildcards) -> dict[str, str]:
     """Return counts of the training examples of an exported model, by split; none of one that was not trained here."""
     section, name = named_models(config)[wildcards.model]
-    names = {"source": LEARNERS[section][1], "model": name}
+    names = {"source": LEARNERS[section], "model": name}
     splits = TRAINING_SPLITS if (section, name) in trainings(config) else ()
     return {split: paths.at(paths.EXAMPLE_COUNTS, config, split=split, **names) for split in splits}
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cort.experiment.comparisons import pairs
 from cort.experiment.config import compared, on_split
 from cort.experiment.config import curve_depths as depths_of_curve
-from cort.experiment.description import describe, pairs
+from cort.experiment.keys import Experiment
 from cort.experiment.models import named_models, trainings
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config, deciding, flat
-from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
+from cort.systems.registry import all_systems
 from workflow import report_inputs
 from workflow.params import Wildcards, Words, at, option
 
@@ -56,7 +57,7 @@ def whole_config(config: Config, wildcards: Wildcards) -> Words:
 
 def described_systems(config: Config, wildcards: Wildcards) -> Words:
     """How each system's ranking is made."""
-    systems = {name: describe(config, name) for name in config["systems"]}
+    systems = {name: system.describe() for name, system in all_systems(config).items()}
     return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 
-from cort.experiment import paths
-from cort.experiment.config import fusion_of, kind_of, parts_of, tuned_systems
+from cort.experiment.config import tuned_systems
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
-from cort.experiment.models import KIND_NAMES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
+from cort.settings import paths
 from cort.settings.config import Config, flat, is_judged
-from workflow import inputs
+from cort.systems.base import Option, Results
+from cort.systems.registry import system_of
 from workflow.params import Part, Wildcards, Words, all_of, among, at, join, option
 
 # What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
@@ -107,15 +107,6 @@ def leakage(config: Config, wildcards: Wildcards) -> Words:
     return Words([*option("splits", names), *words], {"splits": {"names": names, "apart": found["apart"]}})
 
 
-def bm25_parameters(config: Config, wildcards: Wildcards) -> Words:
-    """(k1, b): the system's own, or those of its index, or the grid search's."""
-    if tuned := inputs.tuned_parameters(config, wildcards):
-        return Words(option("parameters", tuned))
-    system = config["systems"][wildcards.system]
-    names = {"system": wildcards.system, "lexical": system["retrieve"]}
-    return among("systems.{system}.bm25" if "bm25" in system else "lexical.{lexical}", "k1", "b")(config, names)
-
-
 def part_of_passages(_: Config, wildcards: Wildcards) -> Words:
     """Name the part of the passages that a job searches."""
     return Words(option("part", wildcards.scatteritem))
@@ -133,12 +124,6 @@ def base_model(config: Config, wildcards: Wildcards) -> Words:
     return found + Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
 
 
-def token_precision(config: Config, wildcards: Wildcards) -> Words:
-    """Precision of the late-interaction model that a system retrieves with."""
-    name = config["systems"][wildcards.system]["retrieve"]
-    return among("rerankers.{reranker}", "precision")(config, {"reranker": name})
-
-
 def filtering(config: Config, wildcards: Wildcards) -> Words:
     """How predicted queries are brought to the re-ranker that filters them."""
     name = config["expanders"][wildcards.expander]["filter"]["reranker"]
@@ -146,53 +131,25 @@ def filtering(config: Config, wildcards: Wildcards) -> Words:
     return join("rerankers.{reranker}.precision", "base_models.{base_model}.cleaning")(config, names)
 
 
-def width(config: Config, wildcards: Wildcards) -> Words:
-    """Width of a system's searches: the config's own, or the recall an audit is to show."""
-    kind = kind_of(config, config["systems"][wildcards.system])
-    searched, place = Words(option("kind", kind)), f"systems.{{system}}.{kind}"
-    own = at(f"{place}.{INDEXES[kind].parameter}", "width")(config, wildcards)
-    audit = inputs.audit(config, wildcards)
-    if not audit:
-        return searched + own
-    recall = at(f"{place}.recall")(config, wildcards)
-    return searched + Words(option("audit", audit), own.settings) + recall
-
-
-def fusion(config: Config, wildcards: Wildcards) -> Words:
-    """How the runs of a system are merged, and in which order."""
-    name = wildcards.system
-    system = config["systems"][name]
-    kind = kind_of(config, system)
-    settings = {} if kind == "interleave" else {key: value for key, value in system[kind].items() if key != "tune"}
-    words = option("method", fusion_of(system))
-    words += [word for key in ("k", "normalization", "weights") for word in option(key, settings.get(key))]
-    words += option("tuned", inputs.chosen_weights(config, wildcards) or None)
-    # What weights were tuned for is in their file.
-    return Words(words, flat(settings or system[kind], f"systems.{name}.{kind}"))
+def of_system(config: Config, wildcards: Wildcards) -> Words:
+    """How a system's run is made, as its class says."""
+    return _words(system_of(config, wildcards.system).options(wildcards.split, Results(config)))
 
 
 def weight(config: Config, wildcards: Wildcards) -> Words:
     """Weight of a re-ranker: the config's own, or the one that was tuned."""
-    tuned = inputs.chosen_weights(config, wildcards)
-    return Words(option("tuned", tuned)) if tuned else at("systems.{system}.weight")(config, wildcards)
+    options = system_of(config, wildcards.system).options(wildcards.split, Results(config))
+    return _words([option for option in options if option.name in ("weight", "tuned")])
 
 
 def tuning(config: Config, wildcards: Wildcards) -> Words:
-    """Say what weights are tuned for, and whose they are."""
-    name = wildcards.system
-    system = config["systems"][name]
-    if "fuse" in system:
-        parts = Words(option("parts", parts_of(system)), {f"systems.{name}.fuse.systems": parts_of(system)})
-        normalization = at("systems.{system}.fuse.normalization")(config, wildcards)
-        return parts + normalization + join("depth", measure="systems.{system}.fuse.tune")(config, wildcards)
-    parts = Words(option("parts", [system["rerank"], _title(system)]))
-    return parts + join("systems.{system}.depth", measure="systems.{system}.tune")(config, wildcards)
+    """Say what a system's weights are tuned for, and whose they are."""
+    return _words(system_of(config, wildcards.system).tuning())
 
 
-def _title(system: Config) -> str:
-    """Name of a system's re-ranker beside that of its candidates."""
-    name: str = system["reranker"]
-    return f"{name} ({KIND_NAMES['rerankers']})" if name == system["rerank"] else name
+def _words(options: list[Option]) -> Words:
+    words = [word for name, value, _ in options if name for word in option(name, value)]
+    return Words(words, {place: value for _, value, place in options if place})
 
 
 def audit(config: Config, wildcards: Wildcards) -> Words:

@@ -13,12 +13,12 @@ from pathlib import Path
 from cort.evaluation import verdicts
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
-from cort.experiment import paths
 from cort.experiment.checks import ConfigError, load
 from cort.formats.artifacts import read_artifact
 from cort.reporting.inputs import read_measures
 from cort.reporting.labels import fixed, measure_label
 from cort.reporting.tables import by_split, names_of_measures
+from cort.settings import paths
 from cort.settings.config import unjudged_splits
 from cort.system.errors import InputError
 from workflow.report_inputs import comparisons, explorers, of_systems

@@ -13,19 +13,18 @@ from typing import Any
 
 from jsonschema.exceptions import ValidationError
 
-from cort.experiment.config import BM25, CHANGES, kind_of
+from cort.experiment.config import BM25, CHANGES
 from cort.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
+from cort.experiment.keys import Experiment
 from cort.experiment.models import LEARNERS, released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
 from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
 from cort.formats.yaml_files import read_yaml
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config, evaluated_splits, part_of
-from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
 from cort.system.errors import InputError
+from cort.systems.registry import all_systems
 
 # Keys of earlier versions, and what to do instead.
 ELSEWHERE = "train elsewhere, and name the model as pretrained or its"
@@ -39,8 +38,6 @@ REMOVED = {
 }
 # Sections whose entries have names: a broken entry leaves the others to be checked.
 NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
-# Of exact search, if a width is to be chosen and nothing else is said.
-RECALL = 0.99
 
 
 class ConfigError(ValueError):
@@ -83,15 +80,8 @@ def complete(config: Config, source: str) -> Config:
             del index["k1"], index["b"]
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
-    for system in config["systems"].values():
-        if INDEXES.get(kind := kind_of(config, system)) and system[kind][INDEXES[kind].parameter] == "auto":
-            system[kind].setdefault("recall", RECALL)
-        if "fuse" in system:
-            _keep_settings(system["fuse"])
-        if "rerank" in system:
-            if "tune" not in system:
-                system.setdefault("weight", 1)
-            system.setdefault("depth", min(config["rerankers"][system["reranker"]]["depth"], config["depth"]))
+    for system in all_systems(config).values():
+        system.fill()
     return config
 
 
@@ -113,13 +103,6 @@ def extended(config: Config, source: str) -> Config:
         raise ConfigError(f"{source}: found {found}, expected one of {path}, which is then left out; {fix}")
     merged = base | config
     return {key: value for key, value in merged.items() if key != "extends" and value is not None}
-
-
-def _keep_settings(fusion: Config) -> None:
-    """Drop the defaults of other methods, so that they decide nothing."""
-    taken = {"systems", "method", *FUSIONS[fusion["method"]].settings}
-    for key in fusion.keys() - taken:
-        del fusion[key]
 
 
 def find_mistakes(config: Config, schema: Config) -> list[str]:
@@ -171,7 +154,7 @@ def _pass_once(config: Config) -> None:
 
     Those of other trainings draw new negatives each time; a file has millions of triples, the same ones each time.
     """
-    for section, (_, source) in LEARNERS.items():
+    for section, source in LEARNERS.items():
         for model in mappings(config.get(section, {})).values():
             is_ready = model.keys() & {"pretrained", "released"} and "training" not in model
             if "file" in (model.get(source) or {}) and not is_ready:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cort.downloads.catalog import load_catalog
-from cort.experiment import paths
+from cort.settings import paths
 from cort.settings.config import Config, flat, ranked_splits
 
 PREFIX = "download:"

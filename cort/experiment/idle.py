@@ -7,9 +7,8 @@ from typing import Any
 
 from cort.experiment.models import LEARNERS, MODELS, released_name
 from cort.models.settings import OF_KIND
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config
+from cort.systems.registry import check_void
 
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
@@ -33,13 +32,9 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     """Find settings that another one makes void."""
     sections = mappings(config)
     yield from _of_lexical(sections)
-    for name, system in mappings(sections.get("systems", {})).items():
-        for kind, part in mappings(system).items():
-            if kind in INDEXES and "recall" in part and part.get(INDEXES[kind].parameter) != "auto":
-                found = f"found recall without `{INDEXES[kind].parameter}: auto`"
-                yield f"systems.{name}.{kind}.recall: {found}, expected both or none; add it or remove recall"
-        yield from _of_merge(f"systems.{name}", system)
-    for section, (_, source) in LEARNERS.items():
+    for name in mappings(sections.get("systems", {})):
+        yield from check_void(sections, name)
+    for section, source in LEARNERS.items():
         keys = schema["properties"][section]["additionalProperties"]["properties"][source]["properties"]
         for name, model in mappings(sections.get(section, {})).items():
             yield from _of_model(f"{section}.{name}", model)
@@ -99,23 +94,6 @@ def _of_changing(place: str, model: Config, what: str) -> Iterator[str]:
     """Find what only a model has beside a file of `what`."""
     for key in sorted(model.keys() - {*ORIGINS, *OF_FILE}) if "file" in model else ():
         yield f"{place}.{key}: found {key} with file, expected none, as the {what} are there already; remove it"
-
-
-def _of_merge(place: str, system: Config) -> Iterator[str]:
-    """Find settings of a merge that its method does not take, and weights beside what chooses them."""
-    if isinstance(fusion := system.get("fuse"), dict):
-        method = fusion.get("method", "interleave")
-        known = FUSIONS[method].settings if method in FUSIONS else fusion.keys()
-        for key in sorted(fusion.keys() & {key for one in FUSIONS.values() for key in one.settings} - set(known)):
-            methods = " or ".join(name for name, one in FUSIONS.items() if key in one.settings)
-            found = f"found {key} with the method {method}"
-            yield f"{place}.fuse.{key}: {found}, expected it with {methods}; remove it or change the method"
-        if {"weights", "tune"} <= fusion.keys():
-            found = "found weights beside tune"
-            yield f"{place}.fuse.weights: {found}, expected one of them, as tune chooses the weights; remove one"
-    if {"weight", "tune"} <= system.keys():
-        found = "found weight beside tune"
-        yield f"{place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
 
 
 def _of_model(place: str, model: Config) -> Iterator[str]:

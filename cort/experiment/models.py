@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.experiment.config import kind_of, splits_of, token_encoders, tuned_systems, with_parts
-from cort.retrieval.graphs import INDEXES
+from cort.experiment.config import splits_of, tuned_systems, with_parts
 from cort.settings.config import TRAINING_SPLITS, Config, any_of, one_or_more
+from cort.systems.base import System
+from cort.systems.registry import all_systems, system_of
 
 # Sections of models, which become base models if they are `pretrained`.
 MODELS = ("encoders", "rerankers", "weighers", "expanders")
-# Section of the models -> the key of a system that names one, the key of a model with its source of negatives.
-LEARNERS = {"encoders": ("retrieve", "triples"), "rerankers": ("reranker", "pairs")}
+# Section of the models that are trained -> the key of a model with its examples.
+LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
 KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
 
 
 def used_models(config: Config, section: str) -> list[str]:
     """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
-    used = {model for system in config["systems"].values() for model in models_of(config, system)}
+    used = {model for system in all_systems(config).values() for model in models_of(config, system)}
     return [name for name in config[section] if (section, name) in used]
 
 
-def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
+def models_of(config: Config, system: System) -> list[tuple[str, str]]:
     """List the models a system's run waits for, as (section, name): its own, what these start from and learn from."""
     found: dict[tuple[str, str], None] = {}
 
@@ -32,26 +33,18 @@ def models_of(config: Config, system: Config) -> list[tuple[str, str]]:
             visit("encoders", model.get("start"))
             visit("rerankers", model.get("teacher"))
 
-    for section, name in own_models(config, system):
+    for section, name in system.models():
         visit(section, name)
     visit("rerankers", filter_of(config, system))
     return list(found)
 
 
-def filter_of(config: Config, system: Config) -> str | None:
+def filter_of(config: Config, system: System) -> str | None:
     """Name the re-ranker that filters the predicted queries of the index that a system searches, if one does."""
-    index = config["lexical"].get(system.get("retrieve")) or {}
+    index = config["lexical"].get(system.lexical_index()) or {}
     expander = config["expanders"].get(index.get("expand")) or {}
     name: str | None = expander.get("filter", {}).get("reranker")
     return name
-
-
-def own_models(config: Config, system: Config) -> list[tuple[str, str]]:
-    """List the models that a system retrieves or re-ranks with, as (section, name): one or none."""
-    named: dict[str, str] = {section: system.get(key, "") for section, (key, _) in LEARNERS.items()}
-    if named["encoders"] in token_encoders(config):
-        named = {"rerankers": named["encoders"]}
-    return [(section, name) for section, name in named.items() if name in config[section]]
 
 
 def sources(examples: Config) -> list[str]:
@@ -79,7 +72,7 @@ def ranks_before(encoder: Config, base_models: Config) -> bool:
 
 def triples_file(section: str, model: Config) -> str | None:
     """Name the file of released triples that a model is trained on, if it is."""
-    file: str | None = (model.get(LEARNERS[section][1]) or {}).get("file")
+    file: str | None = (model.get(LEARNERS[section]) or {}).get("file")
     return file
 
 
@@ -147,9 +140,9 @@ def indexes_of(config: Config, split: str) -> list[tuple[str, str]]:
     """List the indexes that some system searches on a split, as (encoder or re-ranker, kind of the index)."""
     return list(
         dict.fromkeys(
-            (system["retrieve"], kind)
-            for name, system in config["systems"].items()
-            if (kind := kind_of(config, system)) in INDEXES and split in splits_of(config, name)
+            index
+            for name, system in all_systems(config).items()
+            if (index := system.approximate_index()) and split in splits_of(config, name)
         )
     )
 
@@ -157,14 +150,14 @@ def indexes_of(config: Config, split: str) -> list[tuple[str, str]]:
 def systems_with(config: Config, model: str) -> list[str]:
     """List the systems that retrieve or re-rank with a model."""
     wanted = named_models(config)[model]
-    return [name for name, system in config["systems"].items() if wanted in own_models(config, system)]
+    return [name for name, system in all_systems(config).items() if wanted in system.models()]
 
 
 def teachers(config: Config) -> list[str]:
     """List the systems that rank the training queries for some model to learn from, and all these are made from."""
     learnt_from = (
         system
-        for section, (_, source) in LEARNERS.items()
+        for section, source in LEARNERS.items()
         for model in trained_models(config, section)
         for system in sources(config[section][model][source])
     )
@@ -186,11 +179,12 @@ def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
         wanted: Iterable[str] = validated(config) if split == "validation" else teachers(config)
     else:
         wanted = config["systems"]
-    systems = {name: system for name, system in config["systems"].items() if name in wanted}
+    systems = {name: system_of(config, name) for name in config["systems"] if name in wanted}
     return list(
         dict.fromkeys(
-            system["rerank"]
+            part
             for name, system in systems.items()
-            if system.get("reranker") == reranker and (split in TRAINING_SPLITS or split in splits_of(config, name))
+            if system.reranker() == reranker and (split in TRAINING_SPLITS or split in splits_of(config, name))
+            for part in system.parts()
         )
     )

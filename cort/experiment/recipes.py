@@ -41,7 +41,7 @@ def with_recipes(config: Config) -> Config:
 
 def _apply(section: str, model: Config, config: Config) -> None:
     """Give a model the values of its recipe that suit its weights, its loss and the training runs."""
-    name, source = model.get("recipe", "paper"), LEARNERS[section][1]
+    name, source = model.get("recipe", "paper"), LEARNERS[section]
     recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
     base_models = config.get("base_models") or {}
     if "relative_margin" in recipe and not (

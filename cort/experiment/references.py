@@ -11,37 +11,27 @@ from typing import TypeAlias
 
 from cort.experiment.config import (
     BM25,
-    KINDS,
     compared,
-    parts_of,
     searchable,
     splits_of,
-    token_encoders,
-    tuned_by,
     tuned_systems,
 )
 from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
+from cort.experiment.model_checks import check_base_models, check_models
 from cort.experiment.models import (
     LEARNERS,
     is_trained,
     models_of,
     named_models,
-    own_models,
     sources,
     validated,
 )
 from cort.experiment.splits import check_apart, check_collection, check_measures_of_splits
-from cort.experiment.systems import (
-    check_base_models,
-    check_growing,
-    check_measures,
-    check_models,
-    check_once,
-    check_systems,
-)
 from cort.formats.schemas import check_name
 from cort.settings.config import Config, entries, evaluated_splits, ranked_splits
+from cort.systems.mistakes import check_increasing, check_measures, check_once
+from cort.systems.registry import KEYS, all_systems, check_entry, kind_of, system_of
 
 CROSS_ENCODER = "cross_encoder"
 PLAIN: Config = {"retrieve": BM25}
@@ -64,7 +54,8 @@ def check_references(config: Config) -> Iterator[str]:
     yield from check_lexical(config)
     yield from check_base_models(config)
     yield from check_models(config)
-    yield from check_systems(config)
+    for name, _ in entries(config, "systems"):
+        yield from check_entry(config, name)
     sound = _sound(config)
     circles = _find_circles(sound)
     for circle in circles:
@@ -84,7 +75,7 @@ def check_references(config: Config) -> Iterator[str]:
         yield from _check_evaluation(config["evaluation"], config)
     for key, values in (config["audit"] or {}).items():
         if isinstance(values, list):
-            yield from check_growing(f"audit.{key}", values)
+            yield from check_increasing(f"audit.{key}", values)
 
 
 def _sound(config: Config) -> Config:
@@ -96,7 +87,7 @@ def _sound(config: Config) -> Config:
             for name, model in entries(config, section)
             if not is_trained(model) or set(sources(model[source])) <= systems.keys()
         }
-        for section, (_, source) in LEARNERS.items()
+        for section, source in LEARNERS.items()
     }
     for name in config["lexical"]:
         models["encoders"].pop(name, None)
@@ -105,18 +96,9 @@ def _sound(config: Config) -> Config:
 
 
 def _sound_system(system: Config | None, config: Config) -> Config:
-    kinds = [kind for kind in KINDS if kind in system] if system is not None else []
-    if system is None or len(kinds) != 1:
+    if system is None or sum(key in system for key in KEYS) != 1:
         return PLAIN
-    if kinds == ["retrieve"]:
-        retrieving = [*config["encoders"], *config["lexical"], *token_encoders(config)]
-        return system if system["retrieve"] in retrieving else PLAIN
-    if kinds == ["rerank"] and system["rerank"] in config["systems"] and system.get("reranker") in config["rerankers"]:
-        return system
-    known = [part for part in parts_of(system) if part in config["systems"]]
-    if kinds == ["fuse"]:
-        return {"fuse": system["fuse"] | {"systems": known}}
-    return system if kinds == ["run"] else {"interleave": known}
+    return kind_of(system, config).sound(system, config) or PLAIN
 
 
 def _find_circles(config: Config) -> list[list[str]]:
@@ -144,20 +126,20 @@ def _find_circles(config: Config) -> list[list[str]]:
 
 def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
     name, training = node
-    system = config["systems"][name]
-    for part in parts_of(system):
+    system = system_of(config, name)
+    for part in system.parts():
         yield part, training
-        if tuned_by(system):
+        if system.tuned_for():
             yield part, True
     for section, model in models_of(config, system):
         if is_trained(config[section][model]):
-            yield from ((source, True) for source in sources(config[section][model][LEARNERS[section][1]]))
-    if "reranker" in system:
+            yield from ((source, True) for source in sources(config[section][model][LEARNERS[section]]))
+    if reranker := system.reranker():
         # The scores of a re-ranker are one file per split, over the candidates of all its systems.
-        for split in {training, bool(training or tuned_by(system))}:
-            for other, candidate in config["systems"].items():
-                if candidate.get("reranker") == system["reranker"] and (not split or other in learning):
-                    yield candidate["rerank"], split
+        for split in {training, bool(training or system.tuned_for())}:
+            for other, candidate in all_systems(config).items():
+                if candidate.reranker() == reranker and (not split or other in learning):
+                    yield from ((part, split) for part in candidate.parts())
 
 
 def _check_splits(config: Config) -> Iterator[str]:
@@ -165,13 +147,13 @@ def _check_splits(config: Config) -> Iterator[str]:
         if ranked_splits(config) and not splits_of(config, name):
             yield f"systems.{name}: found no split its published runs share, expected one at least; add run files"
     for name in tuned_systems(config):
-        for part in parts_of(config["systems"][name]):
+        for part in system_of(config, name).parts():
             if part not in searchable(config):
                 yield (
                     f"systems.{name}: found tune with {part!r}, made from a published run, expected systems that can "
                     "rank the validation queries; give weights or name another"
                 )
-    for section, (_, source) in LEARNERS.items():
+    for section, source in LEARNERS.items():
         for name, model in config[section].items():
             taught_by = sources(model[source]) if is_trained(model) else []
             for teacher in (one for one in taught_by if one not in searchable(config)):
@@ -201,7 +183,7 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
 def _check_exports(config: Config, sound: Config) -> Iterator[str]:
     """Check which models are exported."""
     known = named_models(config)
-    used = {model for system in sound["systems"].values() for model in own_models(sound, system)}
+    used = {model for system in all_systems(sound).values() for model in system.models()}
     for name in config["exports"] or []:
         yield from check_name("exports", name, known)
         if name not in known:
@@ -257,7 +239,7 @@ def _check_consistency(place: str, one: Config, sound: Config) -> Iterator[str]:
         yield from check_name(f"{place}.systems", name, systems)
         if name in systems and shared and not shared & set(splits_of(sound, name)):
             yield f"{place}.systems: found {name}, which shares no split with {one['reference']}; name another"
-    yield from check_growing(f"{place}.depths", one["depths"])
+    yield from check_increasing(f"{place}.depths", one["depths"])
 
 
 def _check_latency(asked: Config, config: Config, sound: Config) -> Iterator[str]:

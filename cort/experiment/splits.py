@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import combinations
 from os.path import normpath
 
-from cort.experiment.config import kind_of, tuned_index, tuned_systems
+from cort.experiment.config import tuned_systems
 from cort.experiment.models import LEARNERS, trained_models
-from cort.experiment.systems import check_measures
 from cort.formats.schemas import check_name
-from cort.retrieval.graphs import INDEXES
 from cort.settings.config import TRAINING_SPLITS, Config, entries, evaluated_splits, listed, one_or_more, ranked_splits
+from cort.systems.mistakes import check_measures
+from cort.systems.registry import all_systems
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 
@@ -71,14 +71,13 @@ def _left_out(splits: Config, name: str, found: set[str]) -> set[str]:
 def learnt_from(config: Config) -> list[str]:
     """List the splits that systems learn from: models and BM25 from `train`, from `validation` what is chosen."""
     trained = [config[section][name] for section in LEARNERS for name in trained_models(config, section)]
-    systems = config["systems"]
-    indexed = [(system, kind) for system in systems.values() if (kind := kind_of(config, system)) in INDEXES]
+    systems = all_systems(config).values()
     chosen = [
         *(model for model in trained if model["checkpoint"] == "best"),
         *tuned_systems(config),
-        *(system for system, kind in indexed if system[kind][INDEXES[kind].parameter] == "auto"),
+        *(system for system in systems if system.chosen_by_audit()),
     ]
-    tuned = any(tuned_index(config, name) for name in systems)
+    tuned = any(system.tuned_index() for system in systems)
     learnt = {"train": bool(trained or tuned), "validation": bool(chosen)}
     return [name for name in TRAINING_SPLITS if name in config["splits"] and learnt[name]]
 

@@ -7,10 +7,12 @@ None is left out of a config that does not set it, unless the field is `nullable
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import inspect
 import itertools
+import textwrap
 import types
 import typing
 from collections.abc import Iterator
@@ -63,7 +65,7 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
     """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
     found: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
-        body = ast.parse(inspect.getsource(owner)).body[0].body  # type: ignore[attr-defined]
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
         for statement, below in itertools.pairwise(body):
             match statement, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
@@ -73,17 +75,17 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
 
 def described(cls: Any) -> Schema:
     """Return the schema of a dataclass with the meaning of every key, for people and editors."""
+    schema = copy.deepcopy(schema_of(cls))
     texts = descriptions(cls)
-    schema = dict(schema_of(cls), properties=dict(schema_of(cls)["properties"]))
     for name, hint in typing.get_type_hints(cls).items():
-        part = schema["properties"][name] | {"description": texts[name]}
-        for inner in sections_in(hint):
-            part |= (
-                {"additionalProperties": described(inner)}
-                if "propertyNames" in part
-                else {"properties": described(inner)["properties"]}
-            )
-        schema["properties"][name] = part
+        part = schema["properties"][name]
+        # A key that several kinds of entries share is described where the first one has it.
+        part |= {"description": texts[name]} if name in texts else {}
+        inner = part["additionalProperties"] if "propertyNames" in part else part
+        for section in sections_in(hint):
+            for key, found in described(section)["properties"].items():
+                if "description" in found:
+                    inner["properties"][key] = found
     return schema
 
 
@@ -132,8 +134,12 @@ def _schema_of_type(hint: Any, rules: dict[str, Any]) -> Schema:
 
 
 def _schema_of_choice(parts: list[Any], rules: dict[str, Any]) -> Schema:
-    """Write a union: of one type, of a number and `auto`, of a text and what holds several."""
+    """Write a union: of one type, of sections, of a number and `auto`, of a text and what holds several."""
     schemas = [_schema_of_type(part, rules) for part in parts]
+    if len(parts) > 1 and all(map(dataclasses.is_dataclass, parts)):
+        # Which of them is meant, and what that one needs, is for the reader of the config to find out.
+        properties = {key: value for schema in schemas for key, value in schema["properties"].items()}
+        return {"type": "object", "additionalProperties": False, "properties": properties}
     if len(parts) > 1 and parts[1] == Literal["auto"]:
         return schemas[0] | {"type": [schemas[0]["type"], "string"], "pattern": AUTO}
     merged = {key: value for schema in schemas for key, value in schema.items()}

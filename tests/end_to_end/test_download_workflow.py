@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from cort.downloads.catalog import PublicFile, load_catalog
-from cort.experiment import paths
 from cort.experiment.checks import complete, find_mistakes
 from cort.experiment.downloads import file_pattern, named_files, resolve
+from cort.settings import paths
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable, snakemake
 from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving, wait_for

@@ -12,10 +12,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from cort.experiment.checks import complete, load, read
+from cort.experiment.keys import Experiment
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
 from cort.retrieval.graphs import INDEXES
-from cort.settings.experiment import Experiment
 from cort.settings.fields import described
 
 ROOT = Path(__file__).parents[2]
@@ -103,14 +103,24 @@ def test_every_key_is_used_by_the_workflow():
     files = [
         *(ROOT / "workflow" / "rules").glob("*.smk"),
         *(ROOT / "workflow").rglob("*.py"),
-        *(ROOT / "cort" / "experiment").glob("*.py"),
+        *(path for folder in ("experiment", "systems") for path in (ROOT / "cort" / folder).glob("*.py")),
         ROOT / "Snakefile",
     ]
     # The widths of an index that are audited are named after its parameter.
     widths = [kind.audited for kind in INDEXES.values()]
     text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *widths])
     # Sections of which every key is an option of a stage, which refuses those it does not know.
-    whole = ("collection.pydocs", "lexical.*.tune", "triples", "pairs", "training", "onng", "hnsw", "ivfpq")
+    whole = (
+        "collection.pydocs",
+        "lexical.*.tune",
+        "systems.*.fuse",
+        "triples",
+        "pairs",
+        "training",
+        "onng",
+        "hnsw",
+        "ivfpq",
+    )
     unused = [
         path
         for path in KEYS
@@ -152,10 +162,10 @@ def test_readme_example_is_valid(block):
 
 
 def test_readme_has_an_example_of_every_kind_of_system():
-    from cort.experiment.config import KINDS
+    from cort.systems.registry import KEYS
 
     systems = [system for block in readme_blocks() for system in block["systems"].values()]
-    assert {key for system in systems for key in system} >= {*KINDS, *INDEXES, "depth"}
+    assert {key for system in systems for key in system} >= {*KEYS, *INDEXES, "depth"}
 
 
 def test_first_examples_take_ten_lines():

@@ -14,10 +14,12 @@ from tests.support.workflow import RULES, TOOLS, module_of, stage_modules
 FLOORS = [
     {"cort"},
     {"cort.system"},
-    {"cort.settings"},
     {"cort.formats"},
-    {"cort.downloads", "cort.models", "cort.evaluation"},
+    {"cort.downloads"},
+    {"cort.settings"},
+    {"cort.models", "cort.evaluation"},
     {"cort.training", "cort.retrieval"},
+    {"cort.systems"},
     {"cort.experiment"},
     {"cort.reporting", "cort.online"},
     {"stages"},
@@ -28,7 +30,7 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # The figures of latency are those that the online search measures.
 NEIGHBOURS = {("cort.reporting", "cort.online")}
 # Used by every stage, or by the workflow alone.
-APART = {"cort.system", "cort.settings", "cort.experiment"}
+APART = {"cort.system", "cort.settings", "cort.systems", "cort.experiment"}
 IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
 
 SOURCES = sorted(
@@ -88,7 +90,7 @@ def test_imports_go_down():
         ("cort/online/neural.py", "cort/encode.py", "on a higher floor"),
         ("cort/system/cli.py", "cort/formats/runs.py", "on a higher floor"),
         ("cort/training/loop.py", "cort/retrieval/exact.py", "another room of the same floor"),
-        ("cort/formats/runs.py", "cort/experiment/paths.py", "on a higher floor"),
+        ("cort/formats/runs.py", "cort/settings/paths.py", "on a higher floor"),
         ("workflow/plan.py", "scripts/sandbox.py", "on a higher floor"),
     ],
 )
@@ -145,10 +147,8 @@ def result_paths(path):
 def test_one_file_knows_where_results_lie():
     found = [line for path in SOURCES if not path.startswith("scripts/") for line in result_paths(path)]
     # A person names an experiment to search in, and the command finds what it opens.
-    elsewhere = [
-        line for line in found if not line.startswith(("cort/experiment/paths.py:", "cort/online/options.py:"))
-    ]
-    assert not elsewhere, listed(elsewhere, "take the path from cort/experiment/paths.py; a stage gets it as an option")
+    elsewhere = [line for line in found if not line.startswith(("cort/settings/paths.py:", "cort/online/options.py:"))]
+    assert not elsewhere, listed(elsewhere, "take the path from cort/settings/paths.py; a stage gets it as an option")
 
 
 def test_rules_take_paths_of_results_from_there():
@@ -156,7 +156,7 @@ def test_rules_take_paths_of_results_from_there():
     lines = [
         f"{path}: {line.strip()}" for path, text in texts.items() for line in text if re.match(r"[^#]*results/", line)
     ]
-    assert not lines, listed(lines, "take the path from cort/experiment/paths.py")
+    assert not lines, listed(lines, "take the path from cort/settings/paths.py")
 
 
 # Tests.

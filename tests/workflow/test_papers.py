@@ -219,7 +219,7 @@ OUTPUTS = {
     ),
     "depths in no order": (
         {"evaluation consistency depths": [5, 1]},
-        "evaluation.consistency.depths: found [5, 1], expected growing numbers; sort them",
+        "evaluation.consistency.depths: found [5, 1], expected increasing numbers; sort them",
     ),
 }
 

@@ -10,8 +10,9 @@ from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
 from cort.settings.config import flat
+from cort.systems.base import Results
+from cort.systems.registry import system_of
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, snakemake
-from workflow import inputs
 from workflow.params import Words, all_of, among, at, code_of, join
 
 CONFIG = {
@@ -70,10 +71,11 @@ def audited(split, **splits):
     config = {
         "dataset": "d",
         "lexical": {},
+        "encoders": {"e": {}},
         "systems": {"s": {"retrieve": "e", "hnsw": {"ef": "auto"}}},
         "splits": splits,
     }
-    return inputs.audit_of(config, "s", split)
+    return system_of(config, "s").audit_on(split, Results(config))
 
 
 def test_one_function_chooses_the_audit():
@@ -82,7 +84,7 @@ def test_one_function_chooses_the_audit():
     assert audited("dev", validation=files, **splits) == "results/d/audit/validation/e.hnsw.json"
     assert audited("dev", **splits) == "results/d/audit/dev/e.hnsw.json"
     # Without judgements, or outside of any split.
-    assert audited("eval", **splits) == audited(None, **splits) == "results/d/audit/test/e.hnsw.json"
+    assert audited("eval", **splits) == audited("", **splits) == "results/d/audit/test/e.hnsw.json"
 
 
 @pytest.fixture(scope="module")

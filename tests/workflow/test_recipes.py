@@ -5,10 +5,10 @@ import copy
 import pytest
 
 from cort.experiment.checks import complete
+from cort.experiment.keys import Experiment
 from cort.experiment.recipes import chosen_values, describe_training, load_recipes
 from cort.formats.schemas import Validator, explain
 from cort.settings.config import part_of
-from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
 from tests.support.configs import GONE, changed, complaints
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cort.settings.experiment import Experiment
+from cort.experiment.keys import Experiment
 from cort.settings.fields import schema_of
 from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import FUSION_KINDS, curve_depths, kind_of, parts_of, splits_of, with_parts
+from cort.experiment.config import curve_depths, has_curve, splits_of, with_parts
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.claims import Quantity
 from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
 from cort.reporting.reproduction.paper import Number, Paper, read_paper
 from cort.settings.config import Config, evaluated_splits
 from cort.system.errors import InputError
+from cort.systems.registry import system_of
 
 # Of batches, in the names of published latencies.
 BATCH, SINGLE = "32", "1"
@@ -80,8 +81,8 @@ class Measured:
 
     def _is_on_curve(self, one: Quantity) -> bool:
         """Whether a re-ranked system is measured at all numbers of candidates that a quantity needs."""
-        system, evaluation = self.config["systems"][one.system or ""], self.config["evaluation"]
-        if "rerank" not in system or one.measure not in evaluation["depth_measures"]:
+        measures = self.config["evaluation"]["depth_measures"]
+        if not has_curve(self.config, one.system or "") or one.measure not in measures:
             return False
         depths = curve_depths(self.config, one.system or "")
         return {*one.depths, *([] if one.depth is None else [one.depth])} <= {*depths}
@@ -99,21 +100,21 @@ def _latencies(config: Config) -> Iterator[tuple[str, str, str]]:
     if asked is None:
         return
     for system in asked["systems"]:
-        kinds = {kind_of(config, config["systems"][part]) for part in with_parts(config, [system])}
-        sizes = (SINGLE,) if "rerank" in kinds else (SINGLE, BATCH)
+        parts = [system_of(config, part) for part in with_parts(config, [system])]
+        sizes = (SINGLE, BATCH) if all(part.batches for part in parts) else (SINGLE,)
         names = {system, *(_name(config, system, gpus) for gpus in range(2, asked["gpus"] + 1))}
-        if kind_of(config, config["systems"][system]) == "exact":
+        if parts[0].divisible:
             names.add(f"{config['systems'][system]['retrieve']}-queries")
         yield from ((asked["split"], name, size) for name in names for size in sizes)
 
 
 def _name(config: Config, system: str, gpus: int) -> str:
     """Name of a system whose vectors are on several GPUs; its own if it has none."""
-    made, parts = config["systems"][system], parts_of(config["systems"][system])
-    if kind_of(config, made) in FUSION_KINDS and system == "+".join(parts):
-        return "+".join(_name(config, part, gpus) for part in parts)
-    kinds = {kind_of(config, config["systems"][part]) for part in with_parts(config, [system])}
-    return f"{system}-{gpus}gpus" if "exact" in kinds else system
+    made = system_of(config, system)
+    if made.merges and system == "+".join(made.parts()):
+        return "+".join(_name(config, part, gpus) for part in made.parts())
+    divisible = any(system_of(config, part).divisible for part in with_parts(config, [system]))
+    return f"{system}-{gpus}gpus" if divisible else system
 
 
 def shipped(path: Path) -> list[Path]:

@@ -16,12 +16,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from cort.experiment import paths
 from cort.experiment.models import named_models
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.truncation import LENGTHS, measure_texts, read_lengths
 from cort.reporting.labels import duration
 from cort.reporting.labels import memory as memory_text
+from cort.settings import paths
 from cort.settings.config import Config
 from cort.system.devices import visible_devices
 from cort.system.errors import InputError

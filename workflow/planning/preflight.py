@@ -21,18 +21,19 @@ import requests
 from cort.downloads.catalog import PublicFile, load_catalog
 from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
-from cort.experiment import paths
-from cort.experiment.config import published_run, splits_of
+from cort.experiment.config import splits_of
 from cort.experiment.downloads import PREFIX
 from cort.experiment.models import LEARNERS, place_of_base_model, released_name, triples_file
-from cort.experiment.paths import KEPT
 from cort.models.settings import ref_of
 from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
+from cort.settings import paths
 from cort.settings.config import Config, one_or_more
+from cort.settings.paths import KEPT
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
+from cort.systems.registry import all_systems
 from workflow.planning.dryrun import Job
 from workflow.sizes import MB
 
@@ -324,13 +325,12 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         for kind in ("queries", "qrels"):
             found += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
     found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
-    for section, (_, source) in LEARNERS.items():
+    for section, source in LEARNERS.items():
         models = config[section].items()
         found += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
-    for name, system in config["systems"].items():
-        for split in splits_of(config, name) if "run" in system else ():
-            place = f"systems.{name}.run" + (f".{split}" if isinstance(system["run"], dict) else "")
-            found.append((place, published_run(system, split)))
+    for name, system in all_systems(config).items():
+        runs = map(system.published, splits_of(config, name))
+        found += [(place, file) for file, place in filter(None, runs)]
     return [(place, name) for place, name in dict.fromkeys(found) if name and not name.startswith(PREFIX)]
 
 

@@ -94,13 +94,11 @@ rule bm25_tune:
 
 rule bm25:
     input:
-        index=chosen(paths.LEXICAL_INDEX, lexical="systems.{system}.retrieve"),
-        queries=paths.QUERIES,
-        parameters=partial(inputs.tuned_parameters, config),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, "bm25"),
+        system=made_by(config, "bm25"),
     threads: 8
     resources:
         disk_mb=disk(sizes.run),
@@ -109,7 +107,7 @@ rule bm25:
         runtime=growing(240),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.bm25_parameters, settings.depth),
+        options=options(settings.of_system, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:

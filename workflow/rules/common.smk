@@ -9,12 +9,8 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
-from cort.experiment import paths
-from workflow import inputs, report_inputs, report_settings, settings, sizes
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import (CHANGES, FUSION_KINDS, LATE_INTERACTION, kind_of, names_of_kind, published_run, token_encoders, used_by_indexes)
-from cort.settings.config import any_of, names_with_file
+from cort.experiment.config import CHANGES, used_by_indexes
 from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
@@ -22,9 +18,16 @@ from cort.experiment.models import (
     released_model,
     used_models,
 )
-from workflow.online import manifest_options, searched_files
+from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
+from cort.settings import paths
+from cort.settings.config import any_of, names_with_file
+from cort.systems.base import Results
+from cort.systems.late_interaction import token_encoders
+from cort.systems.registry import all_systems, made_by
+from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
+from workflow.online import manifest_options, searched_files
 from workflow.params import all_of, among, code_of, join, look_up, optional
 from workflow.snakemake_api import check_scatter, complete_rules
 
@@ -84,8 +87,8 @@ RETRIEVAL_PARTS = fix_shards(
     folders=[
         paths.at(paths.RANKINGS_FOLDER, config, split=split, system=name)
         for split in config["splits"]
-        for name, system in config["systems"].items()
-        if kind_of(config, system) == "exact"
+        for name, system in all_systems(config).items()
+        if "retrieve_part" in system.rules
     ],
     default=1,
 )
@@ -135,7 +138,7 @@ def chosen(path, **names):
 
 def weights(section):
     """Weights of a job's encoder or re-ranker."""
-    return lambda wildcards: inputs.weights(config, section, getattr(wildcards, section.removesuffix("s")))
+    return lambda wildcards: Results(config).weights(section, getattr(wildcards, section.removesuffix("s")))
 
 
 def tokens(model, text):
@@ -159,9 +162,9 @@ def shards_of(section, name):
     return gather.encode(paths.at(path, config, **{section.removesuffix("s"): name, "scatteritem": "{scatteritem}"}))
 
 
-def shards_for(section):
-    """All passage shards that a system searches without a graph index."""
-    return lambda wildcards: shards_of(section, setting("systems.{system}.retrieve")(wildcards))
+def run_inputs(wildcards):
+    """What the run of a job's system is made from."""
+    return inputs.of_system(config, shards_of, wildcards)
 
 
 def made_of_passages(section, name, whole, shard):

@@ -24,9 +24,7 @@ rule evaluate:
 
 rule depths:
     input:
-        candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
-        scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
-        weights=partial(inputs.chosen_weights, config),
+        unpack(run_inputs),
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
@@ -134,7 +132,7 @@ rule report:
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
         comparisons=report_inputs.comparisons(config),
-        depths=report_inputs.of_systems(config, paths.DEPTHS, "rerank"),
+        depths=report_inputs.depths(config),
         audits=report_inputs.audits(config),
         disagreements=report_inputs.disagreements(config),
         curves=report_inputs.of_trainings(config, paths.CURVE).values(),

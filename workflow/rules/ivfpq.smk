@@ -22,7 +22,7 @@ rule ivfpq:
 
 rule audit_tokens:
     input:
-        model=lambda wildcards: inputs.weights(config, "rerankers", wildcards.encoder),
+        model=lambda wildcards: Results(config).weights("rerankers", wildcards.encoder),
         queries=tokens("rerankers.{encoder}", "queries.{split}"),
         passages=lambda wildcards: shards_of("rerankers", wildcards.encoder),
         qrels=partial(inputs.judgements, config),
@@ -50,15 +50,11 @@ rule audit_tokens:
 
 rule retrieve_ivfpq:
     input:
-        model=partial(inputs.token_encoder, config),
-        queries=partial(inputs.query_tokens, config),
-        passages=shards_for("rerankers"),
-        index=partial(inputs.graph, config),
-        audit=partial(inputs.audit, config),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, *TOKEN_INDEXES),
+        system=made_by(config, "retrieve_ivfpq"),
     threads: 8
     resources:
         mem_mb=growing(8000, per_mb=0.5),
@@ -66,7 +62,7 @@ rule retrieve_ivfpq:
     params:
         model=subpath(input.model, parent=True),
         index=subpath(input.index, parent=True),
-        options=options(settings.token_precision, settings.width, "systems.{system}.ivfpq.candidates", settings.depth),
+        options=options(settings.of_system, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, by late interaction through an index"
     shell:

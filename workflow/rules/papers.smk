@@ -46,7 +46,7 @@ rule reproduction:
     input:
         papers=config["papers"],
         measures=report_inputs.of_systems(config, paths.MEASURES),
-        depths=report_inputs.of_systems(config, paths.DEPTHS, "rerank"),
+        depths=report_inputs.depths(config),
         consistency=report_inputs.consistency(config),
         latencies=report_inputs.all_latencies(config),
     output:

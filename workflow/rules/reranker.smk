@@ -171,13 +171,12 @@ rule score_triples:
 
 rule rerank_tune:
     input:
-        candidates=chosen(paths.RUN.replace("{split}", "validation"), system="systems.{system}.rerank"),
-        scores=chosen(paths.SCORES.replace("{split}", "validation"), reranker="systems.{system}.reranker"),
+        unpack(partial(inputs.for_tuning, config)),
         qrels=paths.at(paths.QRELS, config, split="validation"),
     output:
         paths.WEIGHTS,
     wildcard_constraints:
-        system=names_of_kind(config, "rerank"),
+        system=made_by(config, "rerank_tune"),
     localrule: True
     params:
         options=options(settings.tuning, "splits.validation.relevance_level"),
@@ -190,18 +189,16 @@ rule rerank_tune:
 
 rule rerank:
     input:
-        candidates=chosen(paths.RUN, system="systems.{system}.rerank"),
-        scores=chosen(paths.SCORES, reranker="systems.{system}.reranker"),
-        weights=partial(inputs.chosen_weights, config),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, "rerank"),
+        system=made_by(config, "rerank"),
     localrule: True
     resources:
         disk_mb=disk(sizes.run),
     params:
-        options=options("systems.{system}.depth", settings.weight),
+        options=options(settings.of_system),
     message:
         "Re-rank {wildcards.split} for {wildcards.system}"
     shell:

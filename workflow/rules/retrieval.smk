@@ -80,12 +80,11 @@ else:
 
 rule retrieve:
     input:
-        queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
-        passages=shards_for("encoders"),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, "exact"),
+        system=made_by(config, "retrieve"),
     threads: GPU_THREADS
     resources:
         disk_mb=disk(sizes.run),
@@ -124,7 +123,7 @@ rule merge:
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, "exact"),
+        system=made_by(config, "merge"),
     resources:
         disk_mb=disk(sizes.run),
         mem_mb=growing(2000),
@@ -140,13 +139,11 @@ rule merge:
 
 rule retrieve_tokens:
     input:
-        model=partial(inputs.token_encoder, config),
-        queries=partial(inputs.query_tokens, config),
-        passages=shards_for("rerankers"),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, LATE_INTERACTION),
+        system=made_by(config, "retrieve_tokens"),
     threads: GPU_THREADS
     resources:
         disk_mb=disk(sizes.run),
@@ -155,7 +152,7 @@ rule retrieve_tokens:
         runtime=growing(720),
     params:
         model=subpath(input.model, parent=True),
-        options=options(settings.token_precision, settings.depth),
+        options=options(settings.of_system, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, exactly by late interaction"
     shell:
@@ -166,13 +163,11 @@ rule retrieve_tokens:
 
 rule retrieve_graph:
     input:
-        queries=chosen(paths.QUERY_VECTORS, encoder="systems.{system}.retrieve"),
-        index=partial(inputs.graph, config),
-        audit=partial(inputs.audit, config),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, *GRAPHS),
+        system=made_by(config, "retrieve_graph"),
     threads: 8
     resources:
         disk_mb=disk(sizes.run),
@@ -180,7 +175,7 @@ rule retrieve_graph:
         runtime=growing(240),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.width, settings.depth),
+        options=options(settings.of_system, settings.depth),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, through a graph index"
     shell:
@@ -190,12 +185,12 @@ rule retrieve_graph:
 
 rule fuse_tune:
     input:
-        runs=lambda wildcards: inputs.fused_runs(config, wildcards, "validation"),
+        unpack(partial(inputs.for_tuning, config)),
         qrels=paths.at(paths.QRELS, config, split="validation"),
     output:
         paths.WEIGHTS,
     wildcard_constraints:
-        system=names_of_kind(config, "fuse"),
+        system=made_by(config, "fuse_tune"),
     localrule: True
     params:
         options=options(settings.tuning, "splits.validation.relevance_level"),
@@ -208,18 +203,17 @@ rule fuse_tune:
 
 rule fuse:
     input:
-        runs=partial(inputs.fused_runs, config),
-        weights=partial(inputs.chosen_weights, config),
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, *FUSION_KINDS),
+        system=made_by(config, "fuse"),
     localrule: True
     resources:
         disk_mb=disk(sizes.run),
     params:
         # With the order of the runs, which counts: inputs in another order make nothing run again.
-        options=options(settings.fusion, settings.depth),
+        options=options(settings.of_system, settings.depth),
     message:
         "Merge the runs of {wildcards.system} on {wildcards.split}"
     shell:
@@ -229,13 +223,11 @@ rule fuse:
 
 rule import_run:
     input:
-        run=lambda wildcards: published_run(config["systems"][wildcards.system], wildcards.split),
-        queries=paths.QUERIES,
-        passages=paths.PASSAGES,
+        unpack(run_inputs),
     output:
         paths.RUN,
     wildcard_constraints:
-        system=names_of_kind(config, "run"),
+        system=made_by(config, "import_run"),
     localrule: True
     resources:
         disk_mb=disk(sizes.run),

@@ -10,6 +10,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from cort import score, train
 from cort.evaluation.measures import evaluate_run, means, qrels_by_query
+from cort.experiment.keys import Experiment
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
@@ -21,7 +22,6 @@ from cort.models.cross_encoder import (
 )
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import save_reranker
-from cort.settings.experiment import Experiment
 from cort.settings.fields import schema_of
 from cort.training.settings import OBJECTIVES, ObjectiveSettings
 from tests.support.common import contents, read_curve

@@ -1,12 +1,9 @@
-"""Check what an experiment's config says about base models, encoders, re-rankers and systems."""
+"""Check what an experiment's config says about base models, encoders and re-rankers."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from cort.evaluation.names import KNOWN, parse_measure
-from cort.experiment.config import KINDS, parts_of, tuned_by
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import (
     LEARNERS,
@@ -16,36 +13,12 @@ from cort.experiment.models import (
     released_model,
     sources,
 )
-from cort.experiment.retrieval import check_retrieve
 from cort.formats.schemas import check_name
 from cort.models.settings import REVISION
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import INDEXES
-from cort.retrieval.normalization import NORMALIZATIONS
-from cort.settings.config import TRAINING_SPLITS, Config, entries, listed, ranked_splits
+from cort.settings.config import TRAINING_SPLITS, Config, entries, listed
 from cort.system.errors import shorten
+from cort.systems.mistakes import check_measures, check_once
 from cort.training.settings import leaves_out, needs_teacher
-
-
-def check_measures(place: str, names: list[str]) -> Iterator[str]:
-    """Refuse measures that do not exist, or stand there twice."""
-    for name in names:
-        if parse_measure(name) is None:
-            yield f"{place}: found {name!r}, expected one of {KNOWN}; fix it"
-    yield from check_once(place, names, "measure")
-
-
-def check_once(place: str, names: Iterable[str], what: str) -> Iterator[str]:
-    """Refuse names that stand there twice."""
-    for name, times in Counter(names).items():
-        if times > 1:
-            yield f"{place}: found {name} {times} times, expected each {what} once; remove one"
-
-
-def check_growing(place: str, numbers: list[float]) -> Iterator[str]:
-    """Refuse numbers that do not grow."""
-    if numbers != sorted(set(numbers)):
-        yield f"{place}: found {numbers}, expected growing numbers; sort them"
 
 
 def check_base_models(config: Config) -> Iterator[str]:
@@ -63,7 +36,7 @@ def check_base_models(config: Config) -> Iterator[str]:
 
 def check_models(config: Config) -> Iterator[str]:
     """Check what encoders and re-rankers are made of and trained on."""
-    for section, (_, source) in LEARNERS.items():
+    for section, source in LEARNERS.items():
         for name, model in entries(config, section):
             place = f"{section}.{name}"
             if "base_model" in model and "pretrained" not in model:
@@ -145,78 +118,3 @@ def _check_margin(place: str, encoder: Config, base_models: Config) -> Iterator[
     elif not ranks_before(encoder, base_models):
         expected = "expected weights that rank before training: a start, or a pretrained model without projection"
         yield f"{place}: {found} with an encoder of random weights, {expected}; name one {fix}"
-
-
-def check_systems(config: Config) -> Iterator[str]:
-    """Check what systems are made of."""
-    for name, system in entries(config, "systems"):
-        place, kinds = f"systems.{name}", [kind for kind in KINDS if kind in system]
-        yield from _check_published(f"{place}.run", system.get("run"), ranked_splits(config))
-        if len(kinds) != 1:
-            yield f"{place}: found {listed(kinds)}, expected exactly one of {listed(KINDS)}; keep one"
-            continue
-        allowed = {"retrieve": {"bm25", *INDEXES}, "rerank": {"reranker", "depth", "weight", "tune"}}.get(
-            kinds[0], set()
-        )
-        for key in system.keys() - {kinds[0]} - allowed:
-            yield f"{place}.{key}: found {key} with {kinds[0]}, expected it not to be there; remove it"
-        if "retrieve" in system:
-            yield from check_retrieve(place, name, system, config)
-        if "fuse" in system:
-            yield from _check_fusion(f"{place}.fuse", system["fuse"])
-        if measure := tuned_by(system):
-            yield from _check_tuning(f"{place}.fuse.tune" if "fuse" in system else f"{place}.tune", measure, config)
-        part_place = f"{place}.fuse.systems" if "fuse" in system else f"{place}.{kinds[0]}"
-        for part in parts_of(system):
-            yield from check_name(part_place, part, config["systems"])
-        yield from check_once(part_place, parts_of(system), "system")
-        if "rerank" in system:
-            yield from _check_rerank(place, system, config)
-
-
-def _check_fusion(place: str, fusion: Config) -> Iterator[str]:
-    """Check how rankings are merged."""
-    yield from check_name(f"{place}.method", fusion["method"], FUSIONS)
-    yield from check_name(f"{place}.normalization", fusion["normalization"], NORMALIZATIONS)
-    weights, parts = fusion.get("weights"), len(fusion["systems"])
-    if weights is not None and len(weights) != parts:
-        yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
-    elif weights is not None and not any(weights):
-        yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
-
-
-def _check_tuning(place: str, measure: str, config: Config) -> Iterator[str]:
-    """Check that weights can be tuned: by a measure, on validation queries, on rankings like those they are for."""
-    yield from check_measures(place, [measure])
-    if "validation" not in config["splits"]:
-        yield f"{place}: found no split validation, expected validation queries to tune on; add the split"
-    depth, training_depth = config["depth"], config["training_depth"]
-    if training_depth > depth:
-        yield (
-            f"{place}: found training_depth {training_depth}, expected at most depth ({depth}), which runs of "
-            "validation have with it; lower training_depth or raise depth"
-        )
-
-
-def _check_published(place: str, run: str | Config | None, splits: list[str]) -> Iterator[str]:
-    """Check which splits a published run is for."""
-    if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
-        yield f"{place}: found one path for the splits {listed(splits)}, expected {{split}} in it; add it"
-    for split in run if isinstance(run, dict) else []:
-        if split not in splits:
-            yield f"{place}: found the split {split!r}, expected one of {listed(splits)}; fix the name"
-
-
-def _check_rerank(place: str, system: Config, config: Config) -> Iterator[str]:
-    name = system.get("reranker")
-    if name is None:
-        yield f"{place}: found no reranker, expected one of {listed(config['rerankers'])}; name it"
-        return
-    yield from check_name(f"{place}.reranker", name, config["rerankers"])
-    if reranker := config["rerankers"].get(name):
-        limit = min(reranker["depth"], config["depth"])
-        if system.get("depth", limit) > limit:
-            yield (
-                f"{place}.depth: found {system['depth']}, expected at most {limit}, the candidates that are retrieved "
-                f"(depth) and scored (rerankers.{name}.depth); lower it or raise these"
-            )

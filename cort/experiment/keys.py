@@ -9,7 +9,7 @@ from cort.settings.evaluation import Audit, Evaluation, Latency, Submission
 from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, named, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import BaseModel, Encoder, Reranker
-from cort.settings.systems import System
+from cort.systems.registry import AnySystem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Experiment:
     """CoRT encoders by name."""
     rerankers: dict[str, Reranker] = named(NAME)
     """Re-rankers by name."""
-    systems: dict[str, System] = named(SYSTEM_NAME, required=True)
+    systems: dict[str, AnySystem] = named(SYSTEM_NAME, required=True)
     """What is evaluated, by name; each is one run per split. A system has exactly one of `retrieve`, `interleave`,
     `fuse`, `rerank` and `run`."""
     evaluation: Evaluation = field(default_factory=Evaluation)

@@ -1,0 +1,111 @@
+"""What systems that search an approximate index share: the width of the search, its recall, and the audit of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from cort.retrieval.graphs import INDEXES, IndexKind
+from cort.settings import paths
+from cort.settings.config import Config, evaluated_splits, ranked_splits
+from cort.systems.base import Option, Results, System
+
+# Recall of exact search to be reached if a width is to be chosen and the config sets none.
+RECALL = 0.99
+
+
+class ApproximateSearch(System):
+    """A system that searches an approximate index of a model's vectors.
+
+    :cvar indexes: names of the kinds of index, each a key of the config.
+    """
+
+    indexes: ClassVar[tuple[str, ...]]
+
+    @property
+    def index(self) -> str:
+        """Name the kind of the index."""
+        return next(name for name in self.indexes if name in self.entry)
+
+    @property
+    def index_kind(self) -> IndexKind:
+        """Describe the kind of the index."""
+        return INDEXES[self.index]
+
+    @property
+    def width(self) -> Any:
+        """Width of the search: a number, or auto."""
+        return self.entry[self.index][self.index_kind.parameter]
+
+    def approximate_index(self) -> tuple[str, str] | None:
+        """Name the model and the kind."""
+        return self.entry["retrieve"], self.index
+
+    def chosen_by_audit(self) -> bool:
+        """Tell whether the width is auto."""
+        return bool(self.width == "auto")
+
+    def fill(self) -> None:
+        """Set the recall to be reached."""
+        if self.chosen_by_audit():
+            self.entry[self.index].setdefault("recall", RECALL)
+
+    def check_void(self) -> Iterator[str]:
+        """Find a recall that no audit is to reach."""
+        for name in self.indexes:
+            search, parameter = self.entry.get(name), INDEXES[name].parameter
+            if isinstance(search, dict) and "recall" in search and search.get(parameter) != "auto":
+                expected = "expected both or none; add it or remove recall"
+                yield f"{self.place}.{name}.recall: found recall without `{parameter}: auto`, {expected}"
+
+    def describe_width(self) -> str:
+        """Say how widely is searched."""
+        if self.chosen_by_audit():
+            return f"recall {self.entry[self.index]['recall']:g} of exact search"
+        return f"{self.index_kind.parameter} {self.width}"
+
+    def audit_on(self, split: str, results: Results) -> str:
+        """Path of the audit that chooses the width: of validation queries, or else of the split's own.
+
+        :param split: a split that is not evaluated, such as "", stands for the first that is evaluated, or else ranked.
+        """
+        splits = evaluated_splits(self.config) or ranked_splits(self.config)
+        own = split if split in splits else splits[0]
+        chosen = "validation" if "validation" in self.config["splits"] else own
+        return results.at(paths.AUDIT, split=chosen, encoder=self.entry["retrieve"], index=self.index)
+
+    def index_folder(self, results: Results) -> str:
+        """Folder of the index; it ends with a slash."""
+        return results.at(paths.GRAPH, index=self.index, encoder=self.entry["retrieve"])
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Name the index, and the audit if it chooses the width."""
+        audit: str | list[str] = self.audit_on(split, results) if self.chosen_by_audit() else []
+        return {"index": self.index_folder(results) + "meta.json", "audit": audit}
+
+    def options(self, split: str, results: Results) -> list[Option]:
+        """Give the width, or the audit and the recall that it is to show."""
+        place, parameter = f"{self.place}.{self.index}", self.index_kind.parameter
+        if not self.chosen_by_audit():
+            width = [Option("width", self.width, f"{place}.{parameter}")]
+        else:
+            recall = self.entry[self.index]["recall"]
+            width = [
+                Option("audit", self.audit_on(split, results)),
+                Option(None, self.width, f"{place}.{parameter}"),
+                Option("recall", recall, f"{place}.recall"),
+            ]
+        return [Option("kind", self.index), *width]
+
+    def opened(self, results: Results) -> Config:
+        """Name the index, and how widely it is searched."""
+        found = {"kind": self.index, "index": self.index_folder(results).rstrip("/")}
+        if not self.chosen_by_audit():
+            return found | {"width": self.width}
+        return found | {"audit": self.audit_on("", results), "recall": self.entry[self.index].get("recall")}
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield the index and the audit."""
+        yield self.index_folder(results) + "meta.json"
+        if self.chosen_by_audit():
+            yield self.audit_on("", results)

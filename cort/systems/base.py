@@ -1,0 +1,190 @@
+"""What all kinds of systems have in common; a kind is a subclass in a file of this package, listed in `registry.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from cort.formats.schemas import check_name
+from cort.settings import paths
+from cort.settings.config import Config, ranked_splits
+
+#: files of all shards of the passages' vectors, by section and name of a model
+Shards: TypeAlias = Callable[[str, str], Sequence[str]]
+
+
+class Option(NamedTuple):
+    """A setting of the rule that makes a run.
+
+    :ivar name: option of its stage; None if the stage learns it in another way.
+    :ivar place: path of the value in the config; None if it is a file, or follows from the kind.
+    """
+
+    name: str | None
+    value: Any
+    place: str | None = None
+
+
+class Results:
+    """Where the files of an experiment are that systems need.
+
+    :ivar shards: see `Shards`; without, there are none.
+    """
+
+    def __init__(self, config: Config, shards: Shards = lambda section, name: ()) -> None:
+        self.config, self.shards = config, shards
+
+    def at(self, path: str, **names: str) -> str:
+        """Path of a file of `cort.settings.paths`."""
+        return paths.at(path, self.config, **names)
+
+    def weights(self, section: str, name: str) -> str:
+        """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided."""
+        model = self.config[section][name]
+        if "pretrained" in model and "training" not in model:
+            return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + "model.safetensors"
+        return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + "/model.safetensors"
+
+    def tokens(self, section: str, name: str, text: str) -> str:
+        """Token cache of a text for an encoder or re-ranker."""
+        return self.at(paths.TOKENS, base_model=self.config[section][name]["base_model"], text=text)
+
+    def run(self, split: str, system: str) -> str:
+        """Run of a system."""
+        return self.at(paths.RUN, split=split, system=system)
+
+
+class System:
+    """A system of an experiment: one run per split, made in the way of its kind.
+
+    :cvar Settings: the keys it takes; the first one tells its kind, or one of the kinds that share this key.
+    :cvar rules: the rules that make its runs, and what these alone need.
+    :cvar noun: what messages call what its first key names.
+    :cvar searchable: whether it can rank any query.
+    :cvar merges: whether it merges rankings and adds nothing of its own.
+    :cvar batches: whether several queries are searched faster together.
+    :cvar divisible: whether its vectors can be divided among GPUs.
+    """
+
+    Settings: ClassVar[type[Any]]
+    rules: ClassVar[tuple[str, ...]]
+    noun: ClassVar[str] = ""
+    searchable: ClassVar[bool] = True
+    merges: ClassVar[bool] = False
+    batches: ClassVar[bool] = True
+    divisible: ClassVar[bool] = False
+
+    def __init__(self, config: Config, name: str) -> None:
+        self.config, self.name = config, name
+        self.entry: Config = config["systems"][name]
+
+    @property
+    def place(self) -> str:
+        """Where the config says it."""
+        return f"systems.{self.name}"
+
+    @classmethod
+    def key(cls) -> str:
+        """Name the key that tells the kind."""
+        return cls.key_names()[0]
+
+    @classmethod
+    def key_names(cls) -> list[str]:
+        """List the keys that it takes."""
+        return [field.name for field in dataclasses.fields(cls.Settings)]
+
+    @classmethod
+    def takes(cls, entry: Config, config: Config) -> bool:
+        """Tell whether an entry is of this kind and of no kind before it in the registry."""
+        return cls.key() in entry
+
+    @classmethod
+    def sound(cls, entry: Config, config: Config) -> Config | None:
+        """Leave out names that lead nowhere, so that checks can follow the others; None if nothing is left."""
+        return entry
+
+    # What it is made of.
+
+    def parts(self) -> list[str]:
+        """List the systems whose runs it is made from, in order."""
+        return []
+
+    def models(self) -> list[tuple[str, str]]:
+        """List the models that it retrieves or re-ranks with, as (section, name)."""
+        return []
+
+    def lexical_index(self) -> str | None:
+        """Name the term-based index that it searches."""
+        return None
+
+    def tuned_index(self) -> str | None:
+        """Name the term-based index whose tuned k1 and b it takes."""
+        return None
+
+    def approximate_index(self) -> tuple[str, str] | None:
+        """Name the model and the kind of the approximate index that it searches."""
+        return None
+
+    def chosen_by_audit(self) -> bool:
+        """Tell whether an audit chooses how widely it searches."""
+        return False
+
+    def tuned_for(self) -> str | None:
+        """Name the measure that its weights are tuned for on validation queries."""
+        return None
+
+    def reranker(self) -> str | None:
+        """Name the re-ranker that scores its candidates."""
+        return None
+
+    def splits(self) -> list[str]:
+        """List the ranked splits that it may have runs for; its parts may have fewer."""
+        return ranked_splits(self.config)
+
+    def published(self, split: str) -> tuple[str, str] | None:
+        """Return the published run of a split that it has, and where the config names it."""
+        return None
+
+    # What the config says of it.
+
+    def fill(self) -> None:
+        """Fill in, in place, the defaults that depend on other parts of the config; those of its keys are there."""
+
+    def check(self) -> Iterator[str]:
+        """Yield a line for each mistake, once the keys have the right shape and are those of this kind."""
+        return iter(())
+
+    def check_name_of(self, key: str, known: Sequence[str]) -> Iterator[str]:
+        """Check the name that a key has."""
+        return check_name(f"{self.place}.{key}", self.entry[key], known)
+
+    def check_void(self) -> Iterator[str]:
+        """Yield a line for each setting that another one makes void; the entry is as it is written, of any shape."""
+        return iter(())
+
+    def describe(self) -> str:
+        """Say in a few words how its runs are made."""
+        raise NotImplementedError
+
+    # How its runs are made, and how it is searched.
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Name the files that its rule makes a run from."""
+        raise NotImplementedError
+
+    def options(self, split: str, results: Results) -> list[Option]:
+        """List the settings of its rule, but for the depth."""
+        return []
+
+    def tuning(self) -> list[Option]:
+        """List the settings of the rule that tunes its weights."""
+        return []
+
+    def opened(self, results: Results) -> Config:
+        """Say how a searcher answers single queries (see `cort.online.manifest`)."""
+        raise NotImplementedError
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield the files that a searcher opens for it, without those of its parts."""
+        return iter(())

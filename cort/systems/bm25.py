@@ -1,0 +1,93 @@
+"""BM25 over an index of Lucene."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cort.settings import paths
+from cort.settings.config import Config
+from cort.settings.fields import setting
+from cort.systems.base import Option, Results, System
+
+# How an index says that its texts are not the passages as they are.
+CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Parameters of BM25."""
+
+    k1: float = setting(ge=0, le=1000)
+    """Term frequency saturation."""
+    b: float = setting(ge=0, le=1)
+    """Length normalisation."""
+
+
+class Bm25(System):
+    """BM25 with parameters of its own, those of its index, or tuned ones."""
+
+    rules: ClassVar[tuple[str, ...]] = ("bm25",)
+    noun = "an index under lexical"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        retrieve: str
+        """`bm25` or another name under `lexical`, the name of an encoder, or that of a re-ranker of the kind
+        `late_interaction`, whose token vectors of all passages are then searched (ColBERT, end to end). A name that an
+        encoder and a re-ranker share means the encoder."""
+        bm25: Parameters | None = None
+        """With `retrieve` of a name under `lexical`, k1 and b of this system only."""
+
+    @classmethod
+    def takes(cls, entry: Config, config: Config) -> bool:
+        """Tell it by the section that the name is in."""
+        return entry.get("retrieve") in config["lexical"]
+
+    def lexical_index(self) -> str | None:
+        """Name the index."""
+        index: str = self.entry["retrieve"]
+        return index
+
+    def tuned_index(self) -> str | None:
+        """Name the index if k1 and b are tuned for it, and the system has none of its own."""
+        index: str = self.entry["retrieve"]
+        return index if "bm25" not in self.entry and "tune" in self.config["lexical"].get(index, {}) else None
+
+    def describe(self) -> str:
+        """Say what is indexed, and own parameters."""
+        own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
+        texts = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
+        return f"BM25, Anserini{texts}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Index, queries, and tuned parameters if there are any."""
+        tuned = self.tuned_index()
+        return {
+            "index": results.at(paths.LEXICAL_INDEX, lexical=self.entry["retrieve"]),
+            "queries": results.at(paths.QUERIES, split=split),
+            "parameters": results.at(paths.LEXICAL_PARAMETERS, lexical=tuned) if tuned else [],
+        }
+
+    def options(self, split: str, results: Results) -> list[Option]:
+        """Give k1 and b: the system's, those of its index, or the file of tuned ones."""
+        if tuned := self.tuned_index():
+            return [Option("parameters", results.at(paths.LEXICAL_PARAMETERS, lexical=tuned))]
+        own = "bm25" in self.entry
+        values = self.entry["bm25"] if own else self.config["lexical"][self.entry["retrieve"]]
+        place = f"{self.place}.bm25" if own else f"lexical.{self.entry['retrieve']}"
+        return [Option(key, values[key], f"{place}.{key}") for key in ("k1", "b")]
+
+    def opened(self, results: Results) -> Config:
+        """Name the index, with k1 and b."""
+        options = {str(option.name): option.value for option in self.options("", results)}
+        return {"kind": "bm25", "lexical": self.entry["retrieve"], **options}
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield the index and tuned parameters."""
+        index = self.inputs("", results)
+        yield str(index["index"])
+        yield from [str(index["parameters"])] if index["parameters"] else []

@@ -1,0 +1,161 @@
+"""Search over the vectors of an encoder: of all of them, or through a graph index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from cort.formats.schemas import check_name
+from cort.retrieval.graphs import GRAPHS
+from cort.settings import paths
+from cort.settings.config import Config, entries, listed
+from cort.settings.fields import setting
+from cort.systems.approximate import ApproximateSearch
+from cort.systems.base import Results, System
+from cort.systems.late_interaction import token_encoders
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnngSearch:
+    """Search of an ONNG."""
+
+    epsilon: float | Literal["auto"] = setting(0.1, ge=-1, le=100)
+    """Width of the search; the distance explored is (1 + epsilon) times that of the worst result. `auto` takes the
+    smallest of `audit.epsilons` that reaches `recall`."""
+    recall: float | None = setting(None, gt=0, le=1)
+    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
+    evaluated split if there is none; 0.99 if not set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HnswSearch:
+    """Search of an HNSW index."""
+
+    ef: int | Literal["auto"] = setting(1000, ge=1, le=1_000_000)
+    """Width of the search, the number of candidates it keeps; `depth` or more. `auto` takes the smallest of `audit.efs`
+    that reaches `recall`."""
+    recall: float | None = setting(None, gt=0, le=1)
+    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
+    evaluated split if there is none; 0.99 if not set."""
+
+
+class Dense(System):
+    """Exact search over the vectors of an encoder."""
+
+    rules: ClassVar[tuple[str, ...]] = ("retrieve", "retrieve_part", "merge")
+    noun = "an encoder"
+    divisible = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        retrieve: str
+
+    @classmethod
+    def sound(cls, entry: Config, config: Config) -> Config | None:
+        """Return it if there is such an encoder."""
+        return entry if entry["retrieve"] in config["encoders"] else None
+
+    def models(self) -> list[tuple[str, str]]:
+        """Name the encoder."""
+        name: str = self.entry["retrieve"]
+        return [("encoders", name)] if name in self.config["encoders"] else []
+
+    def check(self) -> Iterator[str]:
+        """Check the name of the encoder; it may have been meant for another section."""
+        known = [*self.config["lexical"], *self.config["encoders"], *token_encoders(self.config)]
+        return check_name(f"{self.place}.retrieve", self.entry["retrieve"], known)
+
+    def describe(self) -> str:
+        """Name the encoder."""
+        return f"encoder {self.entry['retrieve']}, exact search"
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Vectors of the queries and of all passages."""
+        encoder = self.entry["retrieve"]
+        queries = results.at(paths.QUERY_VECTORS, encoder=encoder, split=split)
+        return {"queries": queries, "passages": list(results.shards("encoders", encoder))}
+
+    def opened(self, results: Results) -> Config:
+        """Name the encoder."""
+        return {"kind": "exact", "encoder": self.entry["retrieve"]}
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield the encoder and the vectors."""
+        yield results.weights("encoders", self.entry["retrieve"])
+        yield from results.shards("encoders", self.entry["retrieve"])
+
+
+class Graph(ApproximateSearch, Dense):
+    """Approximate search over the vectors of an encoder, through a graph index."""
+
+    rules: ClassVar[tuple[str, ...]] = ("retrieve_graph",)
+    divisible = False
+    indexes = tuple(GRAPHS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Dense.Settings):
+        """Keys of this kind."""
+
+        onng: OnngSearch | None = None
+        """With an encoder, search its graph index instead of all vectors."""
+        hnsw: HnswSearch | None = None
+        """With an encoder, search its HNSW index instead of all vectors."""
+
+    @classmethod
+    def takes(cls, entry: Config, config: Config) -> bool:
+        """Tell it by the index."""
+        return "retrieve" in entry and any(name in entry for name in GRAPHS)
+
+    def check(self) -> Iterator[str]:
+        """Check that the index is one, of angles, and searched widely enough."""
+        yield from Dense.check(self)
+        indexes = [name for name in self.indexes if name in self.entry]
+        if len(indexes) > 1:
+            yield f"{self.place}: found {listed(indexes)}, expected one of them; make two systems"
+        encoder = self.config["encoders"].get(self.entry["retrieve"]) or {}
+        for name in indexes:
+            if encoder.get("similarity") == "inner_product":
+                yield f"{self.place}.{name}: found an encoder of inner products, expected one of angles; remove {name}"
+        if "hnsw" in self.entry:
+            yield from self._check_ef()
+
+    def _check_ef(self) -> Iterator[str]:
+        """Check that a search keeps as many candidates as a run has results."""
+        config, ef = self.config, self.entry["hnsw"]["ef"]
+        is_source = any(self.name in sources for sources in sources_of_examples(config))
+        key = "training_depth" if is_source and config["training_depth"] > config["depth"] else "depth"
+        if isinstance(ef, int) and ef < config[key]:
+            place, expected = f"{self.place}.hnsw.ef", f"{config[key]} ({key}) or more"
+            yield f"{place}: found {ef}, expected {expected}; raise it or lower {key}"
+        if config["audit"] is not None and (largest := max(config["audit"]["efs"])) < config["depth"]:
+            yield f"audit.efs: found {largest} at most, expected one of {config['depth']} (depth) or more; add it"
+
+    def describe(self) -> str:
+        """Name the encoder and the index."""
+        return f"encoder {self.entry['retrieve']}, {self.index.upper()} with {self.describe_width()}"
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Vectors of the queries, the index, an audit."""
+        queries = Dense.inputs(self, split, results)["queries"]
+        return {"queries": queries, **super().inputs(split, results)}
+
+    def opened(self, results: Results) -> Config:
+        """Name the encoder and the index."""
+        return Dense.opened(self, results) | super().opened(results)
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield the encoder, its vectors, which scores are taken from, and the index."""
+        yield from Dense.files(self, results)
+        yield from super().files(results)
+
+
+def sources_of_examples(config: Config) -> Iterator[list[str]]:
+    """Yield the systems that provide the negatives of each model that is trained."""
+    for section, key in (("encoders", "triples"), ("rerankers", "pairs")):
+        for _, model in entries(config, section):
+            if "training" in model:
+                system = model[key]["system"]
+                yield [system] if isinstance(system, str) else system

@@ -1,0 +1,219 @@
+"""Systems that merge the rankings of others: interleaving and other methods of fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from cort.formats.schemas import check_name
+from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.normalization import NORMALIZATIONS
+from cort.settings import paths
+from cort.settings.config import Config, flat
+from cort.settings.fields import setting
+from cort.systems.base import Option, Results, System
+from cort.systems.mistakes import check_once, check_tuning
+
+
+class Interleave(System):
+    """Rankings merged position by position, the first-named first (CoRT, section 3.4)."""
+
+    rules: ClassVar[tuple[str, ...]] = ("fuse",)
+    merges = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        interleave: tuple[str, ...] = setting(least=2)
+        """Systems whose rankings are merged position by position, the first-named first."""
+
+    @classmethod
+    def sound(cls, entry: Config, config: Config) -> Config | None:
+        """Leave out systems that are not there."""
+        return {"interleave": [part for part in entry["interleave"] if part in config["systems"]]}
+
+    @property
+    def parts_place(self) -> str:
+        """Where the config names the systems."""
+        return f"{self.place}.interleave"
+
+    @property
+    def fusion(self) -> Config:
+        """Method, and its settings but for what weights are tuned for."""
+        return {"method": "interleave"}
+
+    def parts(self) -> list[str]:
+        """Name the merged systems."""
+        return list(self.entry["interleave"])
+
+    def check(self) -> Iterator[str]:
+        """Check the names of the systems."""
+        for part in self.parts():
+            yield from check_name(self.parts_place, part, self.config["systems"])
+        yield from check_once(self.parts_place, self.parts(), "system")
+
+    def describe(self) -> str:
+        """Name the systems."""
+        return f"{' and '.join(self.parts())} interleaved"
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Name the runs of the systems, in order, and tuned weights."""
+        runs = [results.run(split, part) for part in self.parts()]
+        return {"runs": runs, "weights": results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
+
+    def options(self, split: str, results: Results) -> list[Option]:
+        """Give the method and its settings; the order of the systems counts, too."""
+        options = [Option(key, value) for key, value in self.fusion.items()]
+        if self.tuned_for():
+            options.append(Option("tuned", results.at(paths.WEIGHTS, system=self.name)))
+        # What weights were tuned for is in their file.
+        return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
+
+    def recorded(self) -> dict[str, Any]:
+        """List what the config says of the merged runs, by its place."""
+        return {self.parts_place: self.entry["interleave"]}
+
+    def opened(self, results: Results) -> Config:
+        """Name the systems, the method and its settings."""
+        own = {key: value for key, value in self.fusion.items() if key != "method"}
+        found: Config = {"kind": self.fusion["method"], "parts": self.parts(), **own}
+        if self.tuned_for():
+            return found | {"tuned": results.at(paths.WEIGHTS, system=self.name)}
+        if "weights" in FUSIONS[found["kind"]].settings and "weights" not in found:
+            # Equal ones.
+            return found | {"weights": [1 / len(self.parts())] * len(self.parts())}
+        return found
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield tuned weights."""
+        if self.tuned_for():
+            yield results.at(paths.WEIGHTS, system=self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fusion:
+    """How the rankings of several systems are merged."""
+
+    systems: tuple[str, ...] = setting(least=2)
+    """Names of the systems, in order."""
+    method: str = "interleave"
+    """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
+    that have them; or `linear`: by the weighted sum of their normalised scores."""
+    k: int = setting(60, ge=1, le=100_000)
+    """With `rrf`, what keeps the first ranks from deciding all."""
+    normalization: str = "min-max"
+    """With `linear`, how the scores of a query come to one scale: `min-max`, from 0 to 1 over the results of each
+    system, or `z-score`, to mean 0 and standard deviation 1. A document that a system did not find counts as its lowest
+    result."""
+    weights: tuple[float, ...] | None = setting(None, ge=0, le=1000, least=2)
+    """With `linear`, a number per system, in their order; equal ones without it and without `tune`."""
+    tune: str | None = None
+    """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
+    than two systems 0.1); runs of `validation` then have `depth` results."""
+
+
+class Fuse(Interleave):
+    """Rankings merged by a method of choice."""
+
+    rules: ClassVar[tuple[str, ...]] = ("fuse", "fuse_tune")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        fuse: Fusion
+        """Systems whose rankings are merged by a method of choice."""
+
+    @classmethod
+    def sound(cls, entry: Config, config: Config) -> Config | None:
+        """Leave out systems that are not there."""
+        known = [part for part in entry["fuse"]["systems"] if part in config["systems"]]
+        return {"fuse": entry["fuse"] | {"systems": known}}
+
+    @property
+    def parts_place(self) -> str:
+        """Where the config names the systems."""
+        return f"{self.place}.fuse.systems"
+
+    @property
+    def fusion(self) -> Config:
+        """Method, and its settings but for what weights are tuned for."""
+        return {key: value for key, value in self.entry["fuse"].items() if key not in ("systems", "tune")}
+
+    def parts(self) -> list[str]:
+        """Name the merged systems."""
+        return list(self.entry["fuse"]["systems"])
+
+    def tuned_for(self) -> str | None:
+        """Name the measure."""
+        measure: str | None = self.entry["fuse"].get("tune")
+        return measure
+
+    def fill(self) -> None:
+        """Drop the defaults of other methods, so that they decide nothing."""
+        fusion = self.entry["fuse"]
+        for key in fusion.keys() - {"systems", "method", *FUSIONS[fusion["method"]].settings}:
+            del fusion[key]
+
+    def check(self) -> Iterator[str]:
+        """Check the names of systems, method and normalization, and that weights fit."""
+        yield from super().check()
+        place, fusion, parts = f"{self.place}.fuse", self.entry["fuse"], len(self.parts())
+        yield from check_name(f"{place}.method", fusion["method"], FUSIONS)
+        yield from check_name(f"{place}.normalization", fusion["normalization"], NORMALIZATIONS)
+        weights = fusion.get("weights")
+        if weights is not None and len(weights) != parts:
+            yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
+        elif weights is not None and not any(weights):
+            yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
+        if measure := self.tuned_for():
+            yield from check_tuning(f"{place}.tune", measure, self.config)
+
+    def check_void(self) -> Iterator[str]:
+        """Find settings that the method does not take, and weights beside what chooses them."""
+        place, fusion = f"{self.place}.fuse", self.entry["fuse"]
+        if not isinstance(fusion, dict):
+            return
+        method = fusion.get("method", "interleave")
+        known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
+        for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
+            methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)
+            found = f"found {key} with the method {method}"
+            yield f"{place}.{key}: {found}, expected it with {methods}; remove it or change the method"
+        if {"weights", "tune"} <= fusion.keys():
+            found = "found weights beside tune"
+            yield f"{place}.weights: {found}, expected one of them, as tune chooses the weights; remove one"
+
+    def describe(self) -> str:
+        """Name the systems, the method and its settings."""
+        fusion = self.entry["fuse"]
+        method, keys = str(fusion["method"]), FUSIONS[fusion["method"]].settings
+        if "k" in keys:
+            method = f"{method}, k = {fusion['k']}"
+        elif "weights" in keys:
+            method = f"{method} combination of {fusion['normalization']} scores, {self._describe_weights()}"
+        return f"{' and '.join(self.parts())} merged by {method}"
+
+    def _describe_weights(self) -> str:
+        fusion = self.entry["fuse"]
+        if "tune" in fusion:
+            return f"weights tuned for {fusion['tune']} on validation"
+        if "weights" in fusion:
+            return f"weights {', '.join(f'{weight:g}' for weight in fusion['weights'])}"
+        return "equal weights"
+
+    def tuning(self) -> list[Option]:
+        """Name the systems, and give normalization, depth and measure."""
+        place = f"{self.place}.fuse"
+        return [
+            Option("parts", self.parts(), self.parts_place),
+            Option("normalization", self.entry["fuse"]["normalization"], f"{place}.normalization"),
+            Option("depth", self.config["depth"], "depth"),
+            Option("measure", self.tuned_for(), f"{place}.tune"),
+        ]
+
+    def recorded(self) -> dict[str, Any]:
+        """List all settings but what weights are tuned for."""
+        return flat({key: value for key, value in self.entry["fuse"].items() if key != "tune"}, f"{self.place}.fuse")

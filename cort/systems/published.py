@@ -1,0 +1,59 @@
+"""Runs that were made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cort.settings import paths
+from cort.settings.config import listed, ranked_splits
+from cort.systems.base import Results, System
+
+
+class Published(System):
+    """A run file per split, as somebody published it."""
+
+    rules: ClassVar[tuple[str, ...]] = ("import_run",)
+    searchable = False
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        run: str | dict[str, str]
+        """A run file made elsewhere: a path, with `{split}` if there are several splits, or paths by split."""
+
+    def splits(self) -> list[str]:
+        """List those that there are files for."""
+        run = self.entry["run"]
+        return [split for split in ranked_splits(self.config) if not isinstance(run, dict) or split in run]
+
+    def published(self, split: str) -> tuple[str, str] | None:
+        """Return the file for a split, if there is one, and where the config names it."""
+        run = self.entry["run"]
+        if not isinstance(run, dict):
+            return run.replace("{split}", split), f"{self.place}.run"
+        return (run[split], f"{self.place}.run.{split}") if split in run else None
+
+    def check(self) -> Iterator[str]:
+        """Check which splits there are files for."""
+        run, splits, place = self.entry["run"], ranked_splits(self.config), f"{self.place}.run"
+        if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
+            yield f"{place}: found one path for the splits {listed(splits)}, expected {{split}} in it; add it"
+        for split in run if isinstance(run, dict) else []:
+            if split not in splits:
+                yield f"{place}: found the split {split!r}, expected one of {listed(splits)}; fix the name"
+
+    def describe(self) -> str:
+        """Say that it is one."""
+        return "published run"
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Name the file, and what its ids are checked by."""
+        file, _ = self.published(split) or ("", "")
+        return {
+            "run": file,
+            "queries": results.at(paths.QUERIES, split=split),
+            "passages": results.at(paths.PASSAGES),
+        }

@@ -1,0 +1,75 @@
+"""All kinds of systems. Whoever needs to know something of a system asks its class; nobody else asks for its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Union
+
+from cort.settings.config import Config, any_of, listed
+from cort.systems.base import System
+from cort.systems.bm25 import Bm25
+from cort.systems.dense import Dense, Graph
+from cort.systems.fusion import Fuse, Interleave
+from cort.systems.late_interaction import IvfPq, LateInteraction
+from cort.systems.published import Published
+from cort.systems.rerank import Rerank
+
+#: in the order in which an entry of the config is matched
+KINDS: tuple[type[System], ...] = (
+    Bm25,
+    IvfPq,
+    LateInteraction,
+    Graph,
+    Dense,
+    Interleave,
+    Fuse,
+    Rerank,
+    Published,
+)
+#: the keys that an entry has one of
+KEYS = list(dict.fromkeys(kind.key() for kind in KINDS))
+#: what an entry under `systems` can say, of which kind it may ever be
+AnySystem: Any = Union[tuple(kind.Settings for kind in KINDS)]  # noqa: UP007
+
+
+def kind_of(entry: Config, config: Config) -> type[System]:
+    """Find the kind of an entry under `systems`, which has one key of `KEYS`."""
+    return next(kind for kind in KINDS if kind.takes(entry, config))
+
+
+def system_of(config: Config, name: str) -> System:
+    """Return a system of a config."""
+    return kind_of(config["systems"][name], config)(config, name)
+
+
+def all_systems(config: Config) -> dict[str, System]:
+    """Return the systems of a config by name."""
+    return {name: system_of(config, name) for name in config["systems"]}
+
+
+def made_by(config: Config, rule: str) -> str:
+    """Return a regular expression that matches the names of the systems that a rule makes files for."""
+    return any_of(name for name, system in all_systems(config).items() if rule in system.rules)
+
+
+def check_entry(config: Config, name: str) -> Iterator[str]:
+    """Yield a line for each mistake in an entry of the right shape."""
+    entry = config["systems"][name]
+    keys = [key for key in KEYS if key in entry]
+    if len(keys) != 1:
+        yield f"systems.{name}: found {listed(keys)}, expected exactly one of {listed(KEYS)}; keep one"
+        return
+    system = system_of(config, name)
+    for key in sorted(entry.keys() - set(system.key_names())):
+        nouns = dict.fromkeys(kind.noun or kind.key() for kind in KINDS if key in kind.key_names())
+        found = f"found {key} with {system.noun or system.key()}"
+        yield f"{system.place}.{key}: {found}, expected it with {' or '.join(nouns)}; remove it"
+    yield from system.check()
+
+
+def check_void(config: Config, name: str) -> Iterator[str]:
+    """Yield a line for each setting of an entry that another one makes void; the entry may have any shape."""
+    entry = config["systems"][name]
+    for kind in KINDS:
+        if set(kind.key_names()) & entry.keys() and kind.key() in entry:
+            yield from kind(config, name).check_void()

@@ -1,0 +1,150 @@
+"""Systems that re-rank the top candidates of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cort.formats.schemas import check_name
+from cort.settings import paths
+from cort.settings.config import Config, listed
+from cort.settings.fields import setting
+from cort.systems.base import Option, Results, System
+from cort.systems.mistakes import check_once, check_tuning
+
+
+class Rerank(System):
+    """The top candidates of a system in the order of a re-ranker's scores, or of a mix of these and its own."""
+
+    rules: ClassVar[tuple[str, ...]] = ("rerank", "rerank_tune")
+    batches = False
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        rerank: str
+        """System whose top candidates are re-ranked."""
+        reranker: str | None = None
+        """Name under `rerankers`, with `rerank`."""
+        depth: int | None = setting(None, ge=1, le=100_000)
+        """Candidates that are re-ranked, with `rerank`; the others follow in their order."""
+        weight: float | None = setting(None, ge=0, le=1)
+        """With `rerank`, the weight of the re-ranker's scores; 1 minus it is that of the scores of the system that is
+        re-ranked. Both go from 0 to 1 over the candidates of a query. 1 without it and without `tune`; 0 leaves the
+        order as it is."""
+        tune: str | None = None
+        """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
+        `validation` then have `depth` results."""
+
+    @classmethod
+    def sound(cls, entry: Config, config: Config) -> Config | None:
+        """Return it, or only the system of the candidates if there is no such re-ranker."""
+        known = [part for part in [entry["rerank"]] if part in config["systems"]]
+        return entry if known and entry.get("reranker") in config["rerankers"] else {"interleave": known}
+
+    def parts(self) -> list[str]:
+        """Name the system of the candidates."""
+        return [self.entry["rerank"]]
+
+    def models(self) -> list[tuple[str, str]]:
+        """Name the re-ranker."""
+        name = self.reranker()
+        return [("rerankers", name)] if name and name in self.config["rerankers"] else []
+
+    def reranker(self) -> str | None:
+        """Name the re-ranker."""
+        name: str | None = self.entry.get("reranker")
+        return name
+
+    def tuned_for(self) -> str | None:
+        """Name the measure."""
+        measure: str | None = self.entry.get("tune")
+        return measure
+
+    def most_candidates(self) -> int:
+        """Count the candidates that are retrieved and scored."""
+        scored: int = self.config["rerankers"][self.entry["reranker"]]["depth"]
+        retrieved: int = self.config["depth"]
+        return min(scored, retrieved)
+
+    def fill(self) -> None:
+        """Set depth and weight."""
+        if "tune" not in self.entry:
+            self.entry.setdefault("weight", 1)
+        self.entry.setdefault("depth", self.most_candidates())
+
+    def check(self) -> Iterator[str]:
+        """Check the names of the system and the re-ranker, the depth, the tuning."""
+        yield from check_name(f"{self.place}.rerank", self.entry["rerank"], self.config["systems"])
+        yield from check_once(f"{self.place}.rerank", self.parts(), "system")
+        if measure := self.tuned_for():
+            yield from check_tuning(f"{self.place}.tune", measure, self.config)
+        rerankers, name = self.config["rerankers"], self.reranker()
+        if name is None:
+            yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"
+            return
+        yield from check_name(f"{self.place}.reranker", name, rerankers)
+        if rerankers.get(name) and self.entry.get("depth", 1) > (most := self.most_candidates()):
+            yield (
+                f"{self.place}.depth: found {self.entry['depth']}, expected at most {most}, the candidates that are "
+                f"retrieved (depth) and scored (rerankers.{name}.depth); lower it or raise these"
+            )
+
+    def check_void(self) -> Iterator[str]:
+        """Find a weight beside what chooses it."""
+        if {"weight", "tune"} <= self.entry.keys():
+            found = "found weight beside tune"
+            yield f"{self.place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
+
+    def describe(self) -> str:
+        """Name system, re-ranker and depth, and the weight if it is another than 1."""
+        how = f"top {self.entry['depth']} of {self.entry['rerank']} re-ranked by {self.entry['reranker']}"
+        if measure := self.tuned_for():
+            return f"{how}, its weight tuned for {measure} on validation"
+        return how if self.entry["weight"] == 1 else f"{how}, its weight {self.entry['weight']:g}"
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Run of the candidates, scores, and a tuned weight."""
+        return {
+            "candidates": results.run(split, self.entry["rerank"]),
+            "scores": results.at(paths.SCORES, reranker=self.entry["reranker"], split=split),
+            "weights": results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else [],
+        }
+
+    def options(self, split: str, results: Results) -> list[Option]:
+        """Give depth and weight."""
+        return [Option("depth", self.entry["depth"], f"{self.place}.depth"), self.weight(results)]
+
+    def tuning(self) -> list[Option]:
+        """Name candidates and scores, and give depth and measure."""
+        candidates, reranker = self.entry["rerank"], self.entry["reranker"]
+        scores = f"{reranker} (re-ranker)" if reranker == candidates else reranker
+        return [
+            Option("parts", [candidates, scores]),
+            Option("depth", self.entry["depth"], f"{self.place}.depth"),
+            Option("measure", self.tuned_for(), f"{self.place}.tune"),
+        ]
+
+    def weight(self, results: Results) -> Option:
+        """Give the weight, or the file of a tuned one."""
+        if self.tuned_for():
+            return Option("tuned", results.at(paths.WEIGHTS, system=self.name))
+        return Option("weight", self.entry["weight"], f"{self.place}.weight")
+
+    def opened(self, results: Results) -> Config:
+        """Name the system, the re-ranker, depth and weight."""
+        # A run has no more candidates.
+        depth = min(self.entry["depth"], self.config["depth"])
+        found = {"kind": "rerank", "candidates": self.entry["rerank"], "reranker": self.reranker(), "depth": depth}
+        weight = self.weight(results)
+        return found if weight.value == 1 else found | {str(weight.name): weight.value}
+
+    def files(self, results: Results) -> Iterator[str]:
+        """Yield the re-ranker, a tuned weight, the token cache of the passages."""
+        name = self.entry["reranker"]
+        yield results.weights("rerankers", name)
+        if self.tuned_for():
+            yield results.at(paths.WEIGHTS, system=self.name)
+        yield results.tokens("rerankers", name, "passages")
