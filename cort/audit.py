@@ -1,77 +1,236 @@
-"""Measure a graph index against exact search: what it finds of the exact results, how fast, and what that costs.
+"""Measure an approximate index against exact search: recall, time per query, and loss of effectiveness.
 
-For each width of the search (epsilon of an ONNG, ef of an HNSW index) and each depth: which part of the exact first
-results is found, the time of one query, and how much lower the experiment's measures are than those of the exact
-ranking. Everything is timed one query at a time in one thread, with index and vectors in memory, after a round that
-warms them. Of queries with judgements a sample is taken. An ef below the depth is left out, as hnswlib cannot have it.
+For each width of the search (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the
+share of the exact results that is found, the time of one query, and by how much the experiment's measures are below
+those of the exact ranking. Everything is timed one query at a time in one thread, with index and vectors in memory,
+after a warm-up. Of queries with judgements a sample is taken. An ef below the depth is left out: hnswlib refuses it.
 
-Reads:  embedding shards of passages and queries, the folder that `onng` or `hnsw` wrote, qrels.parquet
-Writes: audit.json (see cort/retrieval/audits.py)
-Usage:  python -m cort.audit --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
-            --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500
-            --seed 42 --encoder cort --split dev --output audit.json
+Usage: python -m cort.audit graph --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
+           --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500
+           --seed 42 --encoder cort --split dev --output audit.json
+       python -m cort.audit tokens --model rerankers/late/best --queries queries.dev.arrow
+           --passages 1-of-2.arrow 2-of-2.arrow --qrels qrels.parquet --index ivfpq --widths 8 16 32 --candidates 1024
+           --depths 10 100 1000 --measures RR@10 --sample 500 --seed 42 --encoder late --split dev --output audit.json
 """
 
 from __future__ import annotations
 
 import logging
+import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from cort.evaluation.measures import Qrels
+from cort.evaluation.judged import JudgedRanks
+from cort.evaluation.measures import Qrels, evaluate_ranks, means, read_qrels
+from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
-from cort.formats.embeddings import Shard, all_vectors, open_shards
+from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.records import Ranking
-from cort.retrieval.auditing import (
-    Truth,
-    audit_exact,
-    audit_searches,
-    check_options,
-    cut,
-    read_judgements,
-    sample_judged,
-)
-from cort.retrieval.audits import Audit
+from cort.formats.token_embeddings import open_token_shards
+from cort.formats.tokens import Tokens
+from cort.models.tokenizer import fingerprint
+from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import Found, open_index, to_ranking
-from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import AuditOptions, GraphOptions
+from cort.retrieval.graphs import INDEXES, IndexKind
+from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions, check_positive
 from cort.system import cli
+from cort.system.commands import Commands, main_of_commands
+from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.options import required
+from cort.system.progress import track
+
+if TYPE_CHECKING:
+    from cort.models.late_interaction import LateInteraction
+    from cort.models.tokenizer import Template
+    from cort.retrieval.max_similarity import QueryVectors
+    from cort.retrieval.vectors import Rows, Vectors
 
 log = logging.getLogger(__name__)
 
+Query = TypeVar("Query")
+AnyQuery = TypeVar("AnyQuery", contravariant=True)
+Result = TypeVar("Result")
+AnyResult = TypeVar("AnyResult", covariant=True)
 
-def sample_queries(shards: Sequence[Shard], qrels: Qrels | None, number: int | None, seed: int) -> Shard:
-    """Draw queries that have judgements, and keep their order; all of them where there are no more than `number`.
-
-    :raises InputError: there are none.
-    """
-    table = pa.concat_tables([shard.table for shard in shards])
-    judged = sample_judged(table["id"].to_pylist(), qrels, number, seed, str(shards[0].path))
-    return replace(shards[0], table=table.take(pa.array(judged)).combine_chunks())
+# Queries that are searched once before time is taken.
+WARMING = 20
+# Exact search is timed on so many queries at most: its time hardly depends on the query.
+TIMED_EXACTLY = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(GraphOptions, AuditOptions):
-    """Options of this stage."""
+class GraphAuditOptions(GraphOptions, AuditOptions):
+    """A graph index against exact search over the same vectors.
+
+    Reads:  embedding shards of passages and queries, the index, qrels.parquet
+    Writes: audit.json (see cort/retrieval/audits.py)
+    """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
 
 
-def stage(options: Options) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TokenAuditOptions(IvfPqOptions, AuditOptions):
+    """An IVF-PQ index of token vectors against exact search by late interaction.
+
+    The time to encode a query does not count.
+
+    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, their index, qrels.parquet
+    Writes: audit.json (see cort/retrieval/audits.py)
+    """
+
+
+class Searching(Protocol[AnyQuery, AnyResult]):
+    """A search of one query."""
+
+    def __call__(self, query: AnyQuery, *, width: float, depth: int) -> AnyResult:
+        """Search with a width; `depth` results at most."""
+
+
+@dataclass(frozen=True)
+class Truth(Generic[Query]):
+    """Queries, their exact rankings at each depth, and what is needed to measure rankings."""
+
+    queries: Sequence[Query]
+    rankings: Mapping[int, list[Ranking]]
+    qrels: Qrels
+    measures: Sequence[str]
+    relevance_level: int
+
+    def values(self, rankings: Iterable[Ranking]) -> dict[str, float]:
+        """Mean measures of rankings of these queries."""
+        if not self.measures:
+            return {}
+        ranks = {}
+        for query_id, doc_ids, _ in rankings:
+            judged = self.qrels[query_id]
+            places = {doc_id: place for place, doc_id in enumerate(doc_ids) if doc_id in judged}
+            ranks[query_id] = JudgedRanks(places, len(doc_ids))
+        return means(evaluate_ranks(ranks, self.qrels, self.measures, self.relevance_level), self.measures)
+
+
+def make_truth(
+    options: AuditOptions, queries: Sequence[Query], rankings: Sequence[Ranking], qrels: Qrels | None
+) -> Truth[Query]:
+    """Cut the exact rankings of the queries, of the largest depth, at each depth.
+
+    :param qrels: None if there are no judgements.
+    """
+    cut = {
+        n: [Ranking(ranking.query_id, ranking.doc_ids[:n], ranking.scores[:n]) for ranking in rankings]
+        for n in options.depths
+    }
+    judged = {ranking.query_id: (qrels or {}).get(ranking.query_id, {}) for ranking in rankings}
+    return Truth(queries, cut, judged, sorted(options.measures), options.relevance_level)
+
+
+def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
+    """Check the options, and return the widths in order.
+
+    :raises InputError: names the first option that is wrong.
+    """
+    cli.check_depths(options.depths)
+    widths = sorted(set(kind.check("--widths", options.widths, options.depths[-1])))
+    if options.sample is not None:
+        check_positive(options, "sample")
+    if options.measures:
+        parse_measures(options.measures)
+        if not options.qrels:
+            raise input_error("--measures", "no --qrels", "judgements to measure by", "name these or no measures")
+    return widths
+
+
+def _read_judgements(options: AuditOptions) -> Qrels | None:
+    return read_qrels(options.qrels, options.relevance_level) if options.qrels else None
+
+
+def sample_judged(
+    ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: object
+) -> npt.NDArray[np.int64]:
+    """Draw rows of queries that have judgements, in order; all of them if there are no more than `number`.
+
+    :param qrels: None for any queries.
+    :raises InputError: there are none; names `source`.
+    """
+    judged = np.flatnonzero([qrels is None or query_id in qrels for query_id in ids])
+    if len(judged) == 0:
+        raise input_error(str(source), "no query with judgements", "some", "name queries and qrels of one split")
+    if number is not None and number < len(judged):
+        judged = np.sort(np.random.default_rng(seed).choice(judged, number, replace=False))
+    return judged
+
+
+def audit_searches(
+    kind: IndexKind,
+    search: Searching[Query, Result],
+    name: Callable[[str, Result], Ranking],
+    truth: Truth[Query],
+    widths: Sequence[float],
+) -> Iterator[Search]:
+    """Measure an index with each width at each depth that it allows.
+
+    :param name: makes a ranking of a query_id and the result of its search.
+    """
+    pairs = [(width, depth) for width in widths for depth in truth.rankings if kind.allows(width, depth)]
+    exact_values = {depth: truth.values(rankings) for depth, rankings in truth.rankings.items()}
+    for width, depth in track(pairs, len(pairs), "searches of all queries"):
+        results, milliseconds = timed(partial(search, width=width, depth=depth), truth.queries)
+        exact = truth.rankings[depth]
+        rankings = [name(best.query_id, result) for best, result in zip(exact, results, strict=True)]
+        values = truth.values(rankings)
+        loss = {measure: value - values[measure] for measure, value in exact_values[depth].items()}
+        recalls = [
+            len({*ranking.doc_ids} & {*best.doc_ids}) / len(best.doc_ids)
+            for ranking, best in zip(rankings, exact, strict=True)
+        ]
+        yield Search(depth, loss, milliseconds, sum(recalls) / len(recalls), width)
+
+
+def audit_exact(search: Callable[..., object], truth: Truth[Query]) -> Iterator[Exact]:
+    """Time exact search, one query at a time, at each depth."""
+    for depth, rankings in truth.rankings.items():
+        _, milliseconds = timed(partial(search, depth=depth), truth.queries[:TIMED_EXACTLY])
+        yield Exact(depth, truth.values(rankings), milliseconds)
+
+
+def timed(search: Callable[[Query], Result], queries: Sequence[Query]) -> tuple[list[Result], Milliseconds]:
+    """Search each query alone, after a warm-up; return the results, and the time of one query."""
+    for query in queries[:WARMING]:
+        search(query)
+    results, milliseconds = [], []
+    for query in queries:
+        started = time.perf_counter()
+        results.append(search(query))
+        milliseconds.append(1000 * (time.perf_counter() - started))
+    return results, Milliseconds(statistics.fmean(milliseconds), statistics.median(milliseconds))
+
+
+def _write(audit: Audit, path: str) -> None:
+    write_artifact(path, audit)
+    for search in audit.searches:
+        words = (audit.parameter, search.width, search.depth, search.recall, search.milliseconds.mean)
+        log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
+
+
+def audit_graph(options: GraphAuditOptions) -> None:
     """Open all, search exactly, search the index, write."""
     import torch
 
     from cort.retrieval.exact import ExactIndex, retrieve
 
-    depths, kind = options.depths, GRAPHS[options.kind]
-    widths = check_options(options, kind)
+    kind = INDEXES[options.kind]
+    widths = _check_options(options, kind)
     graph = open_index(options.kind, options.index)
     model = graph.meta.model
     passages = open_shards(options.passages, model=model)
@@ -81,13 +240,13 @@ def stage(options: Options) -> None:
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     shards = open_shards(options.queries, model=model)
     refuse_other_queries(shards, graph.meta, options.index)
-    judged = read_judgements(options)
-    queries = sample_queries(shards, judged, options.sample, options.seed)
-    asked = {query_id: (judged or {}).get(query_id, {}) for query_id in queries.table["id"].to_pylist()}
+    qrels = _read_judgements(options)
+    table = pa.concat_tables([shard.table for shard in shards])
+    rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
+    queries = replace(shards[0], table=table.take(pa.array(rows)).combine_chunks())
     torch.set_num_threads(options.threads)
-    deepest = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], depths[-1]))
-    vectors, measures = all_vectors([queries]), sorted(options.measures)
-    truth = Truth(list(vectors), cut(deepest, depths), asked, measures, options.relevance_level)
+    best = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], options.depths[-1]))
+    truth = make_truth(options, list(all_vectors([queries])), best, qrels)
     torch.set_num_threads(1)
     index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
     exact = list(audit_exact(lambda query, depth: index.search(query[None], depth), truth))
@@ -95,26 +254,89 @@ def stage(options: Options) -> None:
     def name(query_id: str, found: Found) -> Ranking:
         return to_ranking(query_id, graph.ids, found)
 
-    searches = list(audit_searches(kind, graph.search, name, truth, widths))
-    found = Audit(
+    audit = Audit(
         encoder=options.encoder,
         exact=exact,
         index=options.kind,
         model=model,
         parameter=kind.parameter,
         passages=count,
-        queries=len(asked),
-        searches=searches,
+        queries=len(rows),
+        searches=list(audit_searches(kind, graph.search, name, truth, widths)),
         split=options.split,
         storage_bytes=sum(graph.meta.bytes.values()),
     )
-    write_artifact(options.output, found)
-    for one in searches:
-        words = (kind.parameter, one.width, one.depth, one.recall, one.milliseconds.mean)
-        log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
+    _write(audit, options.output)
 
 
-main = cli.main_of(Options, stage)
+def _encode(
+    options: TokenAuditOptions, model: LateInteraction, template: Template, qrels: Qrels | None
+) -> tuple[list[str], list[QueryVectors]]:
+    """Draw queries with judgements and encode them: their ids and vectors."""
+    from cort.models.late_interaction import QUERY
+    from cort.models.transformer import choose_device
+    from cort.retrieval.max_similarity import encoded
+
+    queries = Tokens(options.queries, fingerprint(options.model))
+    ids = queries.ids.to_pylist()
+    rows = sample_judged(ids, qrels, options.sample, options.seed, queries.path)
+    with lease() as leased:
+        device = choose_device(options.threads, leased)
+        model.place(device, options.precision)
+        texts = model.texts(queries, template, QUERY)
+        parts = encoded(lambda rows: texts.vectors(model, rows, device), queries, rows)
+        return [ids[row] for row in rows], [query for _, vectors in parts for query in vectors]
+
+
+def audit_tokens(options: TokenAuditOptions) -> None:
+    """Open all, search exactly, search the index, write."""
+    import torch
+
+    from cort.models.late_interaction import load_token_encoder, origin_of
+    from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
+    from cort.retrieval.max_similarity import TokenIndex
+
+    kind = INDEXES[options.kind]
+    widths = _check_options(options, kind)
+    check_positive(options, "candidates")
+    model, template = load_token_encoder(options.model)
+    shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
+    passages = TokenIndex(shards, model.settings.similarity)
+    index = open_ivfpq(options.index, shards, passages)
+    qrels = _read_judgements(options)
+    ids, queries = _encode(options, model, template, qrels)
+
+    def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
+        return index.search(query, int(width), options.candidates, depth)
+
+    def name(query_id: str, found: tuple[Vectors, Rows]) -> Ranking:
+        return Ranking(query_id, passages.ids(found[1]), found[0].astype(np.float64))
+
+    torch.set_num_threads(options.threads)
+    best = list(map(name, ids, passages.search(queries, options.depths[-1])))
+    truth = make_truth(options, queries, best, qrels)
+    with one_thread_each():
+        single_threaded()
+        exact = list(audit_exact(lambda query, depth: passages.search([query], depth), truth))
+        searches = list(audit_searches(kind, search, name, truth, widths))
+    audit = Audit(
+        encoder=options.encoder,
+        exact=exact,
+        index=options.kind,
+        model=index.meta.model,
+        parameter=kind.parameter,
+        passages=len(passages),
+        queries=len(ids),
+        searches=searches,
+        split=options.split,
+        storage_bytes=sum(index.meta.bytes.values()),
+        vectors_per_token=options.candidates,
+    )
+    _write(audit, options.output)
+
+
+COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "tokens": (TokenAuditOptions, audit_tokens)}
+main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,8 +1,8 @@
 """Rank the passages for every query by BM25, with Anserini's batch search over a Lucene index.
 
-Anserini orders by (-score, doc_id), rounds scores to four decimals and prints documents that this ties .000001 apart;
-the run written here is in the order of the printed scores, then doc ids, which can differ from Lucene's own order only
-where two scores above 32 agree to four decimals. A query without any word that the analyser keeps has no results.
+Anserini orders by (-score, doc_id), rounds scores to four decimals, and lowers scores that this makes equal by 0.000001
+each. The run has the order of the printed scores, then of doc_ids, which differs from Lucene's own only where two
+scores above 32 agree to four decimals. A query with no word left after analysis has no results.
 
 Reads: the index, the queries (parquet). Writes: a run, in the order of the queries.
 Usage: python -m cort.bm25 --index lucene --queries queries.dev.parquet --k1 0.9 --b 0.4 --depth 1000 --threads 2
@@ -35,11 +35,11 @@ class Options(BM25Options, RunOptions):
 
     k1: float | None = optional(None, f"default {K1}", "X")
     b: float | None = optional(None, f"default {B}", "X")
-    parameters: str | None = optional(None, "k1 and b as bm25_tune wrote them, instead of --k1 and --b", "JSON")
+    parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
 
 
 def stage(options: Options) -> None:
-    """Search the queries, rewrite the runs as one."""
+    """Search for the queries in several commands if need be, and write one run."""
     k1, b = options.k1, options.b
     if options.parameters is None:
         [parameters] = make_grid([K1 if k1 is None else k1], [B if b is None else b])

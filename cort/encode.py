@@ -1,34 +1,34 @@
-"""Encode passages or queries to unit vectors, one shard of the blocks at a time (CoRT, section 3.4).
+"""Encode texts: to one unit vector each (CoRT, section 3.4), or to a vector per token (ColBERT).
 
-The texts are cut into blocks of fixed size and a shard is a run of whole blocks, so the vectors do not depend on the
-number of shards. Normalised in single precision, so that an inner product ranks as the angular similarity does. With a
-folder of checkpoints, finished blocks are kept there until the shard is whole: a shard that was ended goes on after its
-last one, also if the blocks are now divided into another number of shards.
+Texts are cut into blocks of fixed size, and a shard is a range of complete blocks, so vectors do not depend on the
+number of shards. With a folder of checkpoints, finished blocks are kept there until the shard is complete: an
+interrupted shard resumes after its last finished block, even if the number of shards has changed since.
 
-Reads an encoder folder and a token cache; writes an embedding shard (Arrow IPC).
-
-Usage: python -m cort.encode --model encoders/cort/best --tokens passages.arrow --kind passage --shard 1-of-4
-              --output passages.1-of-4.arrow
+Usage: python -m cort.encode vectors --model encoders/cort/best --tokens passages.arrow --kind passage --shard 1-of-4
+           --output passages.1-of-4.arrow
+       python -m cort.encode tokens --model rerankers/late/best --tokens passages.arrow --shard 1-of-4
+           --output passages.1-of-4.arrow
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from cort.formats import embeddings, token_embeddings
 from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
-from cort.formats.embeddings import Storage, from_batch, to_batch, write_shard
 from cort.formats.tokens import Tokens
 from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
-from cort.system import cli
+from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required, thread_count
@@ -38,21 +38,60 @@ if TYPE_CHECKING:
     import torch
 
     from cort.models.encoder import Encoder, Texts
+    from cort.models.late_interaction import InteractingTexts, LateInteraction
 
 log = logging.getLogger(__name__)
 
 BLOCK = 4_096
-# Vectors of unit length are that far from it at most; half precision would move them by 0.0005.
+# Fewer, as the vectors of all tokens of a block are in memory at once. Part of the result: padding changes last bits.
+TOKEN_BLOCK = 1_024
+# Allowed deviation from unit length; half precision would move a vector by 0.0005.
 TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(ShardOptions):
+    """Options of both commands."""
+
+    model: str = required("FOLDER")
+    tokens: str = required("ARROW")
+    precision: Precision = optional("fp32", "of the transformer")
+    threads: int = thread_count()
+    output: str = required("ARROW")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(EncodeOptions):
+    """One vector per passage or query, by an encoder.
+
+    Vectors are normalised in single precision, so the inner product ranks as the angular similarity does.
+
+    Reads:  an encoder folder, a token cache
+    Writes: an embedding shard (Arrow IPC)
+    """
+
+    kind: Literal["passage", "query"] = required()
+    storage: embeddings.Storage = optional("fp32", "of the vectors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenOptions(EncodeOptions):
+    """One vector per token of each passage, by a late-interaction model.
+
+    Vectors are stored in half precision, without those of masked tokens.
+
+    Reads:  a re-ranker folder of the kind late_interaction, a token cache
+    Writes: a shard of token vectors (Arrow IPC)
+    """
 
 
 def encode_block(
     rows: tuple[int, int], encoder: Encoder, texts: Texts, device: torch.device, precision: str, storage: str
 ) -> pa.RecordBatch:
-    """Encode rows from the first to before the second: ids and vectors, of length 1 if their angles are what counts.
+    """Encode the rows [start, end): ids and vectors, of length 1 if the encoder normalises.
 
     :param precision: of the encoder, for messages.
-    :raises InputError: a vector that is not finite, or that has no length.
+    :raises InputError: for NaN or infinite values, or a vector of length 0.
     """
     start, end = rows
     vectors = texts.vectors(encoder, np.arange(start, end), device)  # (rows, e)
@@ -64,54 +103,108 @@ def encode_block(
         found = f"in {precision} a vector of length {float(lengths[row]):.4g} of the text {shorten(ids[row].as_py())}"
         expected = "length 1" if encoder.settings.unit_length else "finite numbers"
         raise input_error(texts.tokens.path, found, expected, "use precision fp32 or train the encoder again")
-    return to_batch(ids, vectors.cpu().numpy(), storage)
+    return embeddings.to_batch(ids, vectors.cpu().numpy(), storage)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options(ShardOptions):
-    """Options of this stage."""
+def encode_token_block(
+    rows: tuple[int, int], model: LateInteraction, texts: InteractingTexts, device: torch.device, precision: str
+) -> pa.RecordBatch:
+    """Encode the rows [start, end): ids, and the vectors of their tokens.
 
-    model: str = required("FOLDER")
-    tokens: str = required("ARROW")
-    kind: Literal["passage", "query"] = required()
-    precision: Precision = optional("fp32", "of the transformer")
-    storage: Storage = optional("fp32", "of the vectors")
-    threads: int = thread_count()
-    output: str = required("ARROW")
+    :param precision: of the model, for messages.
+    :raises InputError: for NaN or infinite values, also in half precision.
+    """
+    start, end = rows
+    vectors, _, counts = texts.vectors(model, np.arange(start, end), device)
+    ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
+    with np.errstate(over="ignore"):
+        stored = vectors.astype(np.float16)  # (tokens, dimension)
+    finite = np.isfinite(stored).all(axis=1)  # (tokens,)
+    if not finite.all():
+        token = int((~finite).argmax())
+        passage = shorten(ids[int(np.searchsorted(np.cumsum(counts), token, side="right"))].as_py())
+        found = f"in {precision} a token vector of the text {passage} with {float(np.abs(vectors[token]).max()):.4g}"
+        fix = "use precision fp32 and similarity cosine, or train the model again"
+        raise input_error(texts.tokens.path, found, "finite numbers up to 65504", fix)
+    return token_embeddings.to_batch(ids, stored, counts)
 
 
-def stage(options: Options) -> None:
-    """Encode and write."""
+def _encode_shard(
+    options: EncodeOptions,
+    command: str,
+    settings: tuple[str, ...],
+    model: Any,
+    texts: Texts | InteractingTexts,
+    size: int,
+    encode: Callable[[tuple[int, int], torch.device], pa.RecordBatch],
+    write: Callable[[Iterator[pa.RecordBatch], int], None],
+) -> None:
+    """Encode the blocks of a shard, or take finished ones, and write them.
+
+    :param settings: names of the options that change vectors.
+    :param size: texts per block.
+    :param write: gets the batches and the number of texts.
+    """
+    from cort.models.transformer import choose_device, identity, resume
+
+    tokens = texts.tokens
+    blocks = shard_blocks(len(tokens), options.shard, size)
+    count = sum(end - start for start, end in blocks)
+    with lease() as leased:
+        device = choose_device(options.threads, leased)
+        decisive = {name: getattr(options, name) for name in settings} | {"device": device.type}
+        identify = partial(identity, f"cort.encode {command}", decisive, [options.tokens], options.model)
+        finished = FinishedBlocks(options.checkpoints, identify)
+        model.place(device, options.precision)
+        numbered = [(start // size, (start, end)) for start, end in blocks]
+        with Counter(count, "texts") as counter:
+            resume(model, finished, device, counter)
+            write(finished.each(numbered, lambda rows: encode(rows, device), counter), count)
+    finished.remove(number for number, _ in numbered)
+    log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)
+
+
+def encode_vectors(options: VectorOptions) -> None:
+    """Encode to a vector per text."""
     from cort.models.encoder import load_encoder, texts_of
-    from cort.models.transformer import choose_device, identity, model_fingerprint, resume
+    from cort.models.transformer import model_fingerprint
 
     encoder, template = load_encoder(options.model)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     texts = texts_of(tokens, template, encoder.settings, options.kind)
     log_truncation(log, options.tokens, tokens.lengths, texts.max_length - template.extra)
-    blocks = shard_blocks(len(tokens), options.shard, BLOCK)
-    count = sum(end - start for start, end in blocks)
-    with lease() as leased:
-        device = choose_device(options.threads, leased)
-        decisive = {name: getattr(options, name) for name in ("kind", "precision", "storage")} | {"device": device.type}
-        identify = partial(identity, "cort.encode", decisive, [options.tokens], options.model)
-        finished = FinishedBlocks(options.checkpoints, identify)
-        encoder.place(device, options.precision)
+    model, dimension = model_fingerprint(options.model), encoder.settings.dimension
 
-        def make(rows: tuple[int, int]) -> pa.RecordBatch:
-            return encode_block(rows, encoder, texts, device, options.precision, options.storage)
+    def encode(rows: tuple[int, int], device: torch.device) -> pa.RecordBatch:
+        return encode_block(rows, encoder, texts, device, options.precision, options.storage)
 
-        numbered = [(start // BLOCK, (start, end)) for start, end in blocks]
-        model, dimension = model_fingerprint(options.model), encoder.settings.dimension
-        with Counter(count, "texts") as counter:
-            resume(encoder, finished, device, counter)
-            vectors = map(from_batch, finished.each(numbered, make, counter))
-            write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=options.storage)
-    finished.remove(number for number, _ in numbered)
-    log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)
+    def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
+        vectors, stored = map(embeddings.from_batch, batches), options.storage
+        embeddings.write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=stored)
+
+    _encode_shard(options, "vectors", ("kind", "precision", "storage"), encoder, texts, BLOCK, encode, write)
 
 
-main = cli.main_of(Options, stage)
+def encode_tokens(options: TokenOptions) -> None:
+    """Encode to a vector per token."""
+    from cort.models.late_interaction import PASSAGE, load_token_encoder, origin_of
+
+    model, template = load_token_encoder(options.model)
+    tokens = Tokens(options.tokens, fingerprint(options.model))
+    texts = model.texts(tokens, template, PASSAGE)
+    log_truncation(log, options.tokens, tokens.lengths, model.settings.max_length - template.extra)
+
+    def encode(rows: tuple[int, int], device: torch.device) -> pa.RecordBatch:
+        return encode_token_block(rows, model, texts, device, options.precision)
+
+    def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
+        token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model.settings), count)
+
+    _encode_shard(options, "tokens", ("precision",), model, texts, TOKEN_BLOCK, encode, write)
+
+
+COMMANDS: Commands = {"vectors": (VectorOptions, encode_vectors), "tokens": (TokenOptions, encode_tokens)}
+main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

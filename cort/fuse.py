@@ -1,10 +1,10 @@
-"""Merge runs: by turns (the CoRT paper, section 3.4), by reciprocal ranks, or by weighted scores; each document once.
+"""Merge runs: interleaved (CoRT paper, section 3.4), by reciprocal ranks, or by weighted scores; each document once.
 
-By turns, the best of each run in turn, the run named first gives the first document. A query that only some of the runs
-answer is kept from those. Scores are put on one scale query by query, over all results of each run.
+Interleaving takes the best remaining document of each run in turn, beginning with the first run. A query that only some
+runs answer is merged from those. Scores are normalised query by query, over all results of each run.
 
-Reads:  two or more run.trec; if given, weights that `fuse_tune` chose for the systems that the runs' tags name
-Writes: run.trec, queries in the order in which the runs first name them
+Reads:  two or more run.trec; if given, weights that `tune weights` chose for the systems that the runs' tags name
+Writes: run.trec, queries in the order in which they first occur in the runs
 Usage:  python -m cort.fuse --method linear --runs cort.trec bm25.trec --weights 0.6 0.4 --depth 1000 --tag cort+bm25
             --output run.trec
 """
@@ -16,8 +16,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.formats.runs import tag_of, write_run
-from cort.retrieval.fusion import FUSIONS, Settings, fuse_runs
-from cort.retrieval.normalization import NORMALIZATIONS
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse_runs
 from cort.retrieval.options import RunOptions, check_positive, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights
@@ -33,27 +32,27 @@ class Options(RunOptions):
 
     method: str = choice(FUSIONS, "interleave", "how the rankings are merged")
     runs: tuple[str, ...] = required("TREC", "two or more runs, in order")
-    k: int = optional(60, "of rrf, which adds 1 / (k + rank)", "N")
-    normalization: str = choice(NORMALIZATIONS, "min-max", "of linear: how scores come to one scale")
-    weights: tuple[float, ...] = optional((), "of linear, one per run (default: equal)", "X")
-    tuned: str | None = optional(None, "of linear, weights that `fuse_tune` chose", "JSON")
+    k: int = optional(60, "constant of rrf, which adds 1 / (k + rank)", "N")
+    normalization: str = choice(NORMALIZATIONS, "min-max", "of linear: how scores are normalised")
+    weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
+    tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
 
 
 def stage(options: Options) -> None:
     """Read the runs, merge, write."""
     check_positive(options, "depth", "k")
-    taken = FUSIONS[options.method].settings
-    of_methods = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
-    idle = [name for name, key in of_methods.items() if key not in taken]
+    settings = FUSIONS[options.method].settings
+    keys = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
+    idle = [name for name, key in keys.items() if key not in settings]
     refuse_without_effect(options, f"with --method {options.method}", *idle)
     if options.tuned:
         refuse_without_effect(options, "beside --tuned", "weights")
     weights = read_weights(options.tuned, [*map(tag_of, options.runs)]) if options.tuned else options.weights
     check_weights("--weights", weights, len(options.runs))
-    runs = read_parts(options.runs, by_scores="weights" in taken)
-    settings = Settings(options.k, options.normalization, weights)
+    runs = read_parts(options.runs, by_scores="weights" in settings)
     log.info("%s%s", options.method, f", weights {' '.join(f'{weight:g}' for weight in weights)}" if weights else "")
-    lines = write_run(options.output, fuse_runs(options.method, runs, options.depth, settings), options.tag)
+    merged = fuse_runs(options.method, runs, options.depth, Settings(options.k, options.normalization, weights))
+    lines = write_run(options.output, merged, options.tag)
     log.info("%d results written", lines)
 
 

@@ -33,7 +33,7 @@ class Options:
     dataset: str = required("NAME")
     depth: int = required("N", "results per query in runs")
     passages: str = required("PARQUET", "the collection")
-    lexical: str = optional("{}", "index (what `bm25_index` writes) and cleaning of its texts and of queries", "JSON")
+    lexical: str = optional("{}", "index (what `index bm25` writes) and cleaning of its texts and of queries", "JSON")
     encoders: str = optional("{}", "model, cleaning, precision, files (shards of the passages)", "JSON")
     rerankers: str = optional("{}", "model, cleaning, precision, files (tokens of the passages)", "JSON")
     token_encoders: str = optional("{}", "the same of late interaction, with shards of token vectors", "JSON")

@@ -1,4 +1,4 @@
-"""Merge what `retrieve` found in parts of a collection to the run of all of it, by (-score, doc_id).
+"""Merge the rankings of parts of a collection to one run, by (-score, doc_id).
 
 The run has the same bytes for any number of parts.
 
@@ -33,31 +33,31 @@ log = logging.getLogger(__name__)
 class Options(RunOptions):
     """Options of this stage."""
 
-    parts: tuple[str, ...] = required("PARQUET", "what `retrieve` wrote of every part")
+    parts: tuple[str, ...] = required("PARQUET", "rankings of every part, as from `retrieve exact`")
 
 
 def merge(paths: Sequence[str], depth: int) -> Iterator[Ranking]:
     """Merge rankings query by query; yield the first `depth` results.
 
-    :raises InputError: parts of other queries, and a passage in two parts.
+    :raises InputError: if parts have different queries, or two parts the same passage.
     """
     for parts in itertools.zip_longest(*map(iter_rankings, paths)):
-        query_id = next(one.query_id for one in parts if one is not None)
-        for path, one in zip(paths, parts, strict=True):
-            if one is None or one.query_id != query_id:
-                found = f"query {one.query_id}" if one else "no more queries"
+        query_id = next(ranking.query_id for ranking in parts if ranking is not None)
+        for path, ranking in zip(paths, parts, strict=True):
+            if ranking is None or ranking.query_id != query_id:
+                found = f"query {ranking.query_id}" if ranking else "no more queries"
                 raise input_error(path, found, f"query {query_id}, as in the other parts", "retrieve every part again")
         yield _best(paths, query_id, parts, depth)
 
 
 def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: int) -> Ranking:
-    doc_ids = np.array([doc_id for one in parts for doc_id in one.doc_ids], dtype=object)
-    scores = np.concatenate([one.scores for one in parts])
+    doc_ids = np.array([doc_id for ranking in parts for doc_id in ranking.doc_ids], dtype=object)
+    scores = np.concatenate([ranking.scores for ranking in parts])
     if len(set(doc_ids)) < len(doc_ids):
         found = f"a passage twice for query {query_id}"
         raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
     if depth < len(scores):
-        # To sort by ids takes long: what is below the last score that counts need not be.
+        # Sorting by ids is slow: drop what is below the last score first.
         kept = scores >= -np.partition(-scores, depth - 1)[depth - 1]
         doc_ids, scores = doc_ids[kept], scores[kept]
     best = order(doc_ids, scores)[:depth]

@@ -1,10 +1,10 @@
-"""Re-rank the first candidates of every query by the scores of a re-ranker; the others keep their order below.
+"""Re-rank the first candidates of every query by the scores of a re-ranker; the others stay below, in their order.
 
-Candidates are in the order of their run; the first `depth` of them are ordered by (-re-ranker's score, doc_id). With a
-weight below 1 their score is the weighted sum of the re-ranker's and the run's, both from 0 to 1 over these candidates:
-with 0 the order stays as it is.
+The first `depth` candidates of a run are ordered by (-re-ranker's score, doc_id). With a weight below 1 their score is
+the weighted sum of the re-ranker's and the run's, both scaled from 0 to 1 over these candidates; with 0 the order does
+not change.
 
-Reads:  run.trec (candidates), scores.parquet (every candidate pair scored once); if given, weights of `fuse_tune`
+Reads:  run.trec (candidates), scores.parquet (every candidate scored once); if given, weights of `tune weights`
 Writes: run.trec
 Usage:  python -m cort.rerank --candidates run.trec --scores scores.parquet --depth 1000 --tag NAME
             --output reranked.trec
@@ -38,7 +38,7 @@ class Options(RunOptions):
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depth: int = required("N", "candidates re-ranked per query")
     weight: float = optional(1.0, "of the re-ranker's scores against the run's own, 0 to 1", "X")
-    tuned: str | None = optional(None, "instead of --weight, what `fuse_tune` chose", "JSON")
+    tuned: str | None = optional(None, "instead of --weight: what `tune weights` chose", "JSON")
 
 
 def stage(options: Options) -> None:

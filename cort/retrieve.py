@@ -1,12 +1,18 @@
-"""Exact retrieval: for each query the passages with the largest inner product, by (-score, doc_id).
+"""Rank passages for every query: exactly or through an index, by vectors of texts or of tokens (late interaction).
 
-The result depends neither on the shards nor on the devices (see `cort/retrieval/exact.py`). Of a part of the
-passages it is a table; `merge` makes the run.
+A result depends neither on the shards nor on threads, and of exact retrieval not on the device. Passages are ordered by
+(-score, doc_id). The width of an approximate search decides how many of the exact results it finds, and how long it
+takes. With --audit it is the smallest one there with at least the --recall of exact retrieval at the audit's depth.
 
-Reads:  embedding shards of the queries and of the passages, of one model
-Writes: run.trec; with --part rankings.parquet
-Usage:  python -m cort.retrieve --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000 --threads 4
-            --tag NAME --output run.trec
+Usage: python -m cort.retrieve exact --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000
+           --threads 4 --tag NAME --output run.trec
+       python -m cort.retrieve graph --kind onng --index onng --width 0.1 --queries queries.arrow --depth 1000
+           --threads 4 --tag NAME --output run.trec
+       python -m cort.retrieve tokens --model rerankers/late/best --queries queries.test.arrow
+           --passages 1-of-2.arrow 2-of-2.arrow --depth 1000 --threads 4 --tag NAME --output run.trec
+       python -m cort.retrieve ivfpq --model rerankers/late/best --queries queries.test.arrow
+           --passages 1-of-2.arrow 2-of-2.arrow --index ivfpq --width 32 --candidates 1024 --depth 1000 --threads 4
+           --tag NAME --output run.trec
 """
 
 from __future__ import annotations
@@ -15,27 +21,55 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 
-from cort.formats.embeddings import open_shards, part_of
+from cort.formats.embeddings import Shard, open_shards, part_of
 from cort.formats.rankings import write_rankings
+from cort.formats.records import Ranking
 from cort.formats.runs import write_run
-from cort.retrieval.options import RunOptions, check_positive
-from cort.system import cli
+from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
+from cort.formats.tokens import Tokens
+from cort.models.tokenizer import fingerprint
+from cort.models.truncation import log_truncation
+from cort.retrieval.audits import audited_width
+from cort.retrieval.graph import refuse_other_queries
+from cort.retrieval.graph_search import open_index, rank
+from cort.retrieval.graphs import GRAPHS, INDEXES
+from cort.retrieval.options import (
+    GraphOptions,
+    IvfPqOptions,
+    RunOptions,
+    TokenOptions,
+    check_positive,
+    refuse_without_effect,
+)
+from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
+if TYPE_CHECKING:
+    from cort.retrieval.max_similarity import Search
+
 log = logging.getLogger(__name__)
+
+WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.values())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RunOptions):
-    """Options of this stage."""
+class ExactOptions(RunOptions):
+    """Exactly, the passages with the largest inner product.
+
+    With --part, of a part of the passages; `merge` makes the run.
+
+    Reads:  embedding shards of the queries and of the passages, of one model
+    Writes: run.trec; with --part rankings.parquet
+    """
 
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
@@ -46,10 +80,77 @@ class Options(RunOptions):
     memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
 
 
-def stage(options: Options) -> None:
+@dataclass(frozen=True, kw_only=True)
+class WidthOptions(RunOptions):
+    """Options of commands that search an index."""
+
+    width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
+    audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
+    recall: float = optional(0.99, "with --audit: of exact retrieval", "R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphRunOptions(GraphOptions, WidthOptions):
+    """Through a graph index, ONNG or HNSW.
+
+    The width of an ONNG is epsilon (CoRT paper, section 4.5.3): a search follows edges to passages within (1 + epsilon)
+    times the distance of the last result so far. That of an HNSW index is ef: a search keeps the best `ef` passages
+    found so far, so ef must be at least the depth. Scores are the inner products of exact retrieval, up to rounding.
+
+    Reads:  embedding shards of the queries, the index; with --audit, what `audit` wrote
+    Writes: run.trec
+    """
+
+    queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
+    threads: int = thread_count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRunOptions(TokenOptions, RunOptions):
+    """Exactly, by late interaction: the passages whose tokens match the query's best (ColBERT).
+
+    A score is that of the re-ranker for the same pair, up to the half precision of the passages' vectors.
+
+    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages
+    Writes: run.trec
+    """
+
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfPqRunOptions(IvfPqOptions, WidthOptions):
+    """By late interaction: candidates from an IVF-PQ index, scored exactly (ColBERT, end to end).
+
+    For each token of a query the index gives the `candidates` nearest vectors in the nearest lists; the width is the
+    number of these lists, probes. The passages of all these vectors get the scores that `retrieve tokens` gives them.
+
+    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, their index; with --audit,
+            what `audit` wrote
+    Writes: run.trec
+    """
+
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
+
+
+def _write(
+    options: RunOptions,
+    rankings: Iterable[Ranking],
+    queries: int,
+    how: str,
+    write: Callable[[Iterator[Ranking]], int] | None = None,
+) -> None:
+    """Write the rankings, as a run if nothing else is said, and log how long a query took."""
+    started = time.perf_counter()
+    tracked = track(rankings, queries, "queries")
+    lines = write(tracked) if write else write_run(options.output, tracked, options.tag)
+    milliseconds = (time.perf_counter() - started) * 1000 / max(queries, 1)
+    log.info("%d queries %s, %d results, %.2f ms per query", queries, how, lines, milliseconds)
+
+
+def retrieve_exactly(options: ExactOptions) -> None:
     """Open the shards, retrieve, write."""
     from cort.models import transformer
-    from cort.retrieval.exact import ExactIndex, retrieve
 
     check_positive(options, "depth", "gpus")
     passages = open_shards(options.passages)
@@ -59,27 +160,121 @@ def stage(options: Options) -> None:
         raise input_error(queries[0].path, found, f"{passages[0].dimension} as in the passages", "encode again")
     if options.part:
         passages = part_of(passages, options.part)
-    asked = sum(shard.table.num_rows for shard in queries)
     with lease(0 if options.device == "cpu" else options.gpus) as leased:
-        found = transformer.choose_device(options.threads, leased).type
-        if options.device == "cuda" != found:
+        device = transformer.choose_device(options.threads, leased).type
+        if options.device == "cuda" != device:
             raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
-        on_cpu = "cpu" in (options.device, found)
+        on_cpu = "cpu" in (options.device, device)
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
-        started = time.perf_counter()
-        # Half, for the rest needs some as well, and others may be at work.
-        memory_mb = min(options.memory_mb, psutil.virtual_memory().available >> 20) // 2
-        index = ExactIndex(passages, devices, options.threads, memory_mb)
-        rankings = track(retrieve(index, queries, options.depth), asked, "queries")
-        if options.part:
-            lines = write_rankings(options.output, rankings)
-        else:
-            lines = write_run(options.output, rankings, options.tag)
-        milliseconds = (time.perf_counter() - started) * 1000 / max(asked, 1)
-    log.info("%d queries on %s, %d results, %.2f ms per query", asked, ", ".join(devices), lines, milliseconds)
+        rankings = _rank_exactly(options, passages, queries, devices)
+        write = (lambda rankings: write_rankings(options.output, rankings)) if options.part else None
+        _write(options, rankings, _count(queries), f"on {', '.join(devices)}", write)
 
 
-main = cli.main_of(Options, stage)
+def _rank_exactly(
+    options: ExactOptions, passages: Sequence[Shard], queries: Sequence[Shard], devices: Sequence[str]
+) -> Iterator[Ranking]:
+    from cort.retrieval.exact import ExactIndex, retrieve
+
+    # Half: other arrays need memory as well, and so may other processes.
+    memory_mb = min(options.memory_mb, psutil.virtual_memory().available >> 20) // 2
+    yield from retrieve(ExactIndex(passages, devices, options.threads, memory_mb), queries, options.depth)
+
+
+def _count(shards: Sequence[Shard]) -> int:
+    return sum(shard.table.num_rows for shard in shards)
+
+
+def _check_width(options: WidthOptions) -> None:
+    check_positive(options, "depth")
+    if not 0 < options.recall <= 1:
+        raise input_error("--recall", f"{options.recall:g}", "more than 0, at most 1", "fix the option")
+    refuse_without_effect(options, *(("beside --audit", "width") if options.audit else ("without --audit", "recall")))
+
+
+def _choose_width(options: WidthOptions, index: str, model: str) -> float:
+    """Return the width that is given, the one that an audit shows to be enough, or the default of the kind of index.
+
+    :param model: fingerprint of what made the vectors.
+    """
+    kind = INDEXES[index]
+    width = kind.default if options.width is None else options.width
+    if options.audit is not None:
+        width = audited_width(options.audit, index, model, options.recall)
+    (width,) = kind.check("--width", [width], options.depth)
+    return width
+
+
+def retrieve_by_graph(options: GraphRunOptions) -> None:
+    """Open index and queries, search, write."""
+    _check_width(options)
+    index = open_index(options.kind, options.index)
+    width = _choose_width(options, options.kind, index.meta.model)
+    queries = open_shards(options.queries, model=index.meta.model)
+    refuse_other_queries(queries, index.meta, options.index)
+    rankings = rank(index, queries, width, options.depth, options.threads)
+    _write(options, rankings, _count(queries), f"at {GRAPHS[options.kind].parameter} {width:g}")
+
+
+def retrieve_by_tokens(options: TokenRunOptions) -> None:
+    """Score the tokens of all passages."""
+    from cort.retrieval.max_similarity import TokenIndex
+
+    check_positive(options, "depth")
+    _late_interaction(options, lambda shards, origin: lambda device: TokenIndex(shards, origin.similarity, device))
+
+
+def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
+    """Score the candidates that the index finds."""
+    from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
+    from cort.retrieval.max_similarity import TokenIndex
+
+    check_positive(options, "candidates")
+    _check_width(options)
+
+    def prepare(shards: Sequence[TokenShard], origin: Origin) -> Callable[[str], Search]:
+        index = open_ivfpq(options.index, shards, TokenIndex(shards, origin.similarity))
+        probes = int(_choose_width(options, options.kind, origin.model))
+        log.info("probes %d, candidates %d", probes, options.candidates)
+        search = IvfPqSearch(index, probes, options.candidates, options.threads)
+        return lambda device: search
+
+    _late_interaction(options, prepare)
+
+
+def _late_interaction(
+    options: TokenRunOptions | IvfPqRunOptions,
+    prepare: Callable[[Sequence[TokenShard], Origin], Callable[[str], Search]],
+) -> None:
+    """Open the shards, encode the queries, search, write.
+
+    :param prepare: takes the passages; returns what opens a search on a type of device.
+    """
+    from cort.models.late_interaction import QUERY, load_token_encoder, origin_of
+    from cort.models.transformer import choose_device
+    from cort.retrieval.max_similarity import retrieve
+
+    model, template = load_token_encoder(options.model)
+    origin = origin_of(options.model, model.settings)
+    open_search = prepare(open_token_shards(options.passages, origin), origin)
+    queries = Tokens(options.queries, fingerprint(options.model))
+    log_truncation(log, options.queries, queries.lengths, model.settings.query_length - template.extra)
+    with lease() as leased:
+        device = choose_device(options.threads, leased)
+        model.place(device, options.precision)
+        texts = model.texts(queries, template, QUERY)
+        search = open_search(device.type)
+        rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.depth)
+        _write(options, rankings, len(queries), f"on {device}")
+
+
+COMMANDS: Commands = {
+    "exact": (ExactOptions, retrieve_exactly),
+    "graph": (GraphRunOptions, retrieve_by_graph),
+    "tokens": (TokenRunOptions, retrieve_by_tokens),
+    "ivfpq": (IvfPqRunOptions, retrieve_by_ivfpq),
+}
+main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -59,6 +59,9 @@ DEV, DEPTH, SEARCHED, CHANGED, LATE = 6_980, 1_000, 3_159, 1_000, 16
 IN_GRAPH, WITH_TOKENS, TOKENS, DIMENSION = 256, 16, 70, 128
 # Queries predicted for a passage, and words of one.
 PREDICTED, PREDICTED_WORDS = 40, 7
+# Steps are named after rules; these run a command of a stage.
+COMMANDS = {"bm25_index": "index bm25", "hnsw": "index hnsw", "onng": "index onng", "retrieve": "retrieve exact"}
+COMMANDS |= {"retrieve_graph": "retrieve graph", "retrieve_tokens": "retrieve tokens"}
 ARCHITECTURE = {"model_type": "bert", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
 ARCHITECTURE |= {"intermediate_size": 256}
 
@@ -140,14 +143,14 @@ def unit(generator: np.random.Generator, count: int) -> Any:
 
 
 def write_vectors(path: Path, count: int, seed: int) -> None:
-    """Write vectors as `encode` does."""
+    """Write vectors as `encode vectors` does."""
     parts = (np.arange(at, min(at + BLOCK, count)) for at in range(0, count, BLOCK))
     blocks = ((strings(rows), unit(np.random.default_rng([seed, rows[0]]), len(rows))) for rows in parts)
     write_shard(path, blocks, model="drawn at random", dimension=DIMENSION, count=count)
 
 
 def write_token_vectors(path: Path, count: int, base: Path, model: Path) -> None:
-    """Write vectors as `encode_tokens` does, and the late-interaction model of random weights that could have."""
+    """Write vectors as `encode tokens` does, and the late-interaction model of random weights that could have."""
     # Not above, as torch takes seconds.
     from cort.models.late_interaction import load_token_encoder, origin_of
     from cort.models.rerankers import new_reranker, save_reranker
@@ -357,7 +360,9 @@ def rehearse(folder: Path, size: Fraction, threads: int, wanted: Sequence[str] =
             continue
         if step.prepare:
             step.prepare()
-        found = measure([sys.executable, "-m", f"cort.{stage}", *words(step.options)], place)
+        found = measure(
+            [sys.executable, "-m", *f"cort.{COMMANDS.get(stage, stage)}".split(), *words(step.options)], place
+        )
         kept = sum(size_of(file) for option, file in step.options.items() if option.startswith("output"))
         known.append({**found, **named, "n": step.n, "unit": step.unit, "note": step.note, "kept": kept / 1e9})
         path.write_text("".join(json.dumps(one) + "\n" for one in known), "utf-8")

@@ -105,14 +105,14 @@ def join(*parts: str | Part, **renamed: str) -> Part:
 
 @functools.cache
 def code_of(stage: str) -> dict[str, str]:
-    """Hash each file that `stage` (``"encode"``) imports, by path.
+    """Hash each file that `stage` (``"fuse"``, or with a command ``"encode tokens"``) imports, by path.
 
     :raises ValueError: when there is no such stage.
     """
     # Snakemake makes this folder too, but later.
     (ROOT / CACHE).parent.mkdir(exist_ok=True)
     found = program_of(f"cort.{stage}")
-    if f"cort/{stage}.py" not in found:
+    if f"cort/{stage.split()[0]}.py" not in found:
         raise ValueError(f"workflow/rules: found code_of({stage!r}), expected a stage; name a module of cort/")
     return found
 

@@ -15,6 +15,7 @@ import sys
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,9 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
     for rule in workflow.rules:
         # The target rule has no command.
         if rule.shellcmd:
-            _, _, module, *_ = rule.shellcmd.split()
-            rule.set_params(code=code_of(module.removeprefix("cort.")))
+            # As in "python -m cort.fuse --runs ..." or "python -m cort.encode tokens --model ...".
+            _, _, *command = takewhile(lambda word: not word.startswith("--"), rule.shellcmd.split())
+            rule.set_params(code=code_of(" ".join(command).removeprefix("cort.")))
             rule.conda_env = ENVIRONMENT
             rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
             wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))

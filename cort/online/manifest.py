@@ -28,9 +28,8 @@ from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS
 from cort.models.settings import Precision
 from cort.retrieval.bm25 import LARGEST_K1
-from cort.retrieval.fusion import FUSIONS
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
-from cort.retrieval.normalization import NORMALIZATIONS
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 

@@ -15,9 +15,7 @@ from cort.models.late_interaction import QUERY, InteractingPairs, load_token_enc
 from cort.online.manifest import Model
 from cort.online.tokenizer import TokenIds, Tokenizer
 from cort.retrieval.ivfpq import IvfPqSearch
-from cort.retrieval.max_similarity import TokenIndex
-from cort.retrieval.token_runs import Search
-from cort.retrieval.token_scores import QueryVectors, by_query
+from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 
 
 class TokenSearch:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
-from cort.retrieval.fusion import FUSIONS, Settings
+from cort.retrieval.fusion import FUSIONS, Settings, normalize
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
-from cort.retrieval.normalization import normalize
 
 if TYPE_CHECKING:
     from cort.online.alignment import Match

@@ -44,7 +44,7 @@ class ReportOptions:
     measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
     overlaps: tuple[str, ...] = optional((), "what `cort.overlap` wrote, a file per split without judgements", "JSON")
     description_of_systems: tuple[str, ...] = optional((), "how each system is made", "NAME=TEXT")
-    tuned: tuple[str, ...] = optional((), "weights that `cort.fuse_tune` chose for a system", "NAME=JSON")
+    tuned: tuple[str, ...] = optional((), "weights that `cort.tune` chose for a system", "NAME=JSON")
     baseline: str | None = optional(None, "system to which the differences are shown", "NAME")
     comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")

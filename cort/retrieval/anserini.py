@@ -1,7 +1,7 @@
 """Anserini's own Java commands, run from the jar inside the installed pyserini package (pyserini is not imported).
 
-Anserini ends with exit status 0 after many failures: a query or a file that raised an exception is only missing from
-the output. So the output of Java is read along, and any stack trace or error line in it fails the command.
+Anserini exits with status 0 after many failures: a query or a file that raised an exception is merely missing from the
+output. So Java's log is read, and a stack trace or error line in it fails the command.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from cort.system.machine import java_home
 
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a command while the block lasts, and kill it if the block is left by an exception.
+    """Run a command during the block, and kill it if an exception leaves the block.
 
-    A signal that arrives while it is being started is held back until then: raised inside `Popen`, it would leave the
-    command running, with nobody to end it.
+    A signal that arrives while the command starts is held back until it has started: raised inside `Popen`, it would
+    leave the command running with nothing to end it.
 
     :param options: those of `subprocess.Popen`.
     """
@@ -55,10 +55,10 @@ PROGRESS = re.compile(r"queries processed in|documents indexed|files completed")
 FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
-# Lucene's limit of different words in a query, and its complaint.
+# Lucene's limit of distinct words in a query, and its complaint.
 MOST_WORDS, TOO_MANY = 1024, "TooManyClauses"
 REBUILD = "delete the index and build it again"
-# What a user can fix: words in Java's output -> the remedy.
+# Failures that a user can fix: pattern in Java's output -> remedy.
 REMEDIES = (
     (re.compile(r"OutOfMemoryError|Too small maximum heap|GC overhead"), "raise mem_mb (--memory-mb)"),
     (re.compile(r"reserve enough space|Invalid maximum heap"), "lower mem_mb (--memory-mb) to what the machine has"),
@@ -72,9 +72,9 @@ REMEDIES = (
 
 
 def fat_jar() -> Path:
-    """Find the jar with Anserini and all it needs in the installed pyserini.
+    """Find the jar of Anserini and its dependencies in the installed pyserini.
 
-    :raises InputError: if pyserini is not installed, or brings no jar.
+    :raises InputError: if pyserini is not installed, or has no such jar.
     """
     spec = importlib.util.find_spec("pyserini")
     folders = [Path(place) for place in spec.submodule_search_locations or []] if spec else []
@@ -90,10 +90,10 @@ def run_java(
 ) -> list[str]:
     """Run a main class of Anserini, log its progress and return the last lines it wrote.
 
-    :param memory_mb: the heap, MB; the process as a whole takes more.
-    :param threads: processors that Java sees; it sizes its garbage collection by them.
-    :param folder: where it runs; Anserini cuts some paths at blanks, but not a file's name.
-    :raises InputError: for failures whose remedy is known, out of memory first of all.
+    :param memory_mb: the heap in MB; the process takes more.
+    :param threads: processors that Java sees, which also set the number of threads of its garbage collector.
+    :param folder: working directory; Anserini splits some paths at blanks, but not file names.
+    :raises InputError: for failures with a known remedy, such as out of memory.
     :raises RuntimeError: for any other.
     """
     if memory_mb < 1 or threads < 1:
@@ -101,10 +101,10 @@ def run_java(
     command = [
         str(java_home().absolute() / "bin" / "java"),
         f"-Xmx{memory_mb}m",
-        # 1,000 queries at depth 1,000: 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
+        # 1,000 queries at depth 1,000 take 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
         "-XX:+UseParallelGC",
         f"-XX:ActiveProcessorCount={threads}",
-        # Otherwise only the thread dies, and with it silently a query or a file.
+        # Otherwise only a thread dies, and its query or file is lost silently.
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         *("-cp", str(fat_jar().absolute()), main_class, *arguments),
@@ -112,7 +112,7 @@ def run_java(
     with running(
         command,
         cwd=folder,
-        # In this locale Java opens paths that are not ASCII and writes numbers as "20,958".
+        # With this locale Java opens non-ASCII paths and writes numbers as "20,958".
         env={**os.environ, "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -130,7 +130,7 @@ def run_java(
 
 
 def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Log the progress in Java's output; its last lines, and the first that tell of a failure."""
+    """Log the progress in Java's output; return its last lines, and the first ones that report failures."""
     lines: deque[str] = deque(maxlen=KEPT_LINES)
     failures: list[str] = []
     for line in map(str.rstrip, stream):
@@ -157,7 +157,7 @@ def _failure(main_class: str, status: int, words: Sequence[str], memory_mb: int)
 
 
 def unreadable(index: str | Path, words: str) -> InputError:
-    """Say what Lucene said of an index, or of this machine, when it opened or searched it."""
+    """Make an error of Lucene's message about an index, or this machine, when it opened or searched the index."""
     fix = _remedy(words) or REBUILD
     return input_error(index, f"what Lucene cannot read ({shorten(words, 200)})", "the index that was built", fix)
 
@@ -167,7 +167,7 @@ def _remedy(words: str) -> str | None:
 
 
 def write_manifest(index: Path, passages: int, form: str) -> None:
-    """List the files of a new index and their sizes, so that a damaged copy is noticed, and what queries have to be.
+    """Record the files of a new index with their sizes, to detect damaged copies, and how queries must be cleaned.
 
     :param form: form of the texts (`cort.formats.cleaning`).
     """
@@ -177,13 +177,13 @@ def write_manifest(index: Path, passages: int, form: str) -> None:
 
 
 def check_manifest(index: str | Path) -> str:
-    """Refuse a folder that is no index of `bm25_index`, or lacks some of it; the form of its texts."""
+    """Refuse a folder that is not a complete index of `index bm25`; return the form of its texts."""
     path = Path(index) / MANIFEST
-    fix = "build it with `bm25_index`"
+    fix = "build it with `python -m cort.index bm25`"
     try:
         manifest = read_json(path)
     except OSError:
-        raise input_error(index, f"no whole {MANIFEST}", "the folder of an index", fix) from None
+        raise input_error(index, f"no complete {MANIFEST}", "the folder of an index", fix) from None
     sizes = manifest["files"].read(dict[str, int])
     form: str = manifest["text"].read(str)
     if not sizes or form not in FORMS:

@@ -1,7 +1,7 @@
-"""What audits measure of an index, as JSON: recall, time and loss for each width of the search and each depth.
+"""The file of an audit of an index: recall, time and loss for each width of the search and each depth, as JSON.
 
-`recall` is the part of the exact first `depth` that was found, `loss` what a measure of the exact ranking loses.
-All but `milliseconds` is the same whenever it is measured.
+`recall` is the share of the exact top `depth` that was found, `loss` the drop of a measure from the exact ranking.
+All but `milliseconds` is reproducible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Search:
-    """The search of an index with one width at one depth; `loss` is below 0 where a measure gained by chance."""
+    """A search of an index with one width at one depth; `loss` is negative where a measure rose by chance."""
 
     depth: int
     loss: dict[str, float]
@@ -46,9 +46,9 @@ class Search:
 
 @dataclass(frozen=True)
 class Audit:
-    """One index on the queries of one split; `model` is the fingerprint of the encoder, or of a re-ranker in its place.
+    """One index on the queries of one split; `model` is the fingerprint of the encoder, or of the re-ranker.
 
-    `storage_bytes` are those of the index's files, `vectors_per_token` the candidates of a query's token, if there are.
+    `storage_bytes` is the size of the index's files, `vectors_per_token` the candidates of a query's token, if any.
     """
 
     encoder: str
@@ -64,13 +64,13 @@ class Audit:
     vectors_per_token: int | None = None
 
     def check(self, node: Node) -> None:
-        """Refuse an unknown index, and one with the parameter of another."""
+        """Refuse an unknown kind of index, and one with the parameter of another."""
         if self.index not in INDEXES or INDEXES[self.index].parameter != self.parameter:
             raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
         for search in node["searches"].items():
             search["recall"].within(float, 0, 1)
         if self.searches:
-            INDEXES[self.index].check(str(node.source), [one.width for one in self.searches], 0)
+            INDEXES[self.index].check(str(node.source), [search.width for search in self.searches], 0)
 
 
 def width_of(system: Mapping[str, Any], model: str) -> float:
@@ -85,20 +85,20 @@ def width_of(system: Mapping[str, Any], model: str) -> float:
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:
-    """Smallest width with which the recall of an audit's largest depth is high enough.
+    """Smallest width that reaches a recall at an audit's largest depth.
 
     :param model: fingerprint of the encoder whose vectors are searched.
-    :raises InputError: for the audit of another index, or when no width reaches the recall.
+    :raises InputError: if the audit is of another index, or no width reaches the recall.
     """
     audit = read_artifact(path, Audit)
     if (audit.index, audit.model) != (index, model):
         found = f"the audit of an {audit.index} index of model {audit.model}"
         raise input_error(path, found, f"of an {index} index of model {model}", "make the audit again")
-    depth = max((one.depth for one in audit.searches), default=0)
-    deepest = [one for one in audit.searches if one.depth == depth]
-    wide_enough = [one.width for one in deepest if one.recall >= recall]
+    depth = max((search.depth for search in audit.searches), default=0)
+    deepest = [search for search in audit.searches if search.depth == depth]
+    wide_enough = [search.width for search in deepest if search.recall >= recall]
     if not wide_enough:
-        best = max(deepest, key=lambda one: (one.recall, -one.width), default=None)
+        best = max(deepest, key=lambda search: (search.recall, -search.width), default=None)
         reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
         found = f"as the best {reached} of the exact first {depth}"
         fix = f"add larger values to audit.{INDEXES[audit.index].audited} or ask for less"

@@ -25,8 +25,8 @@ MAIN_CLASS = "io.anserini.search.SearchCollection"
 # Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
 K1, B = 0.9, 0.4
 LARGEST_K1 = 1000
-# Of the heap: Anserini holds all results of one command in memory, about 100 bytes each and twice that at little loss
-# to the garbage collector. Each command takes seconds to start and to reach full speed.
+# Anserini holds all results of one command in the heap, about 100 bytes each; with twice that, garbage collection takes
+# little time. Each command takes seconds to start and to reach full speed.
 BYTES_PER_RESULT = 200
 
 
@@ -38,10 +38,10 @@ class Parameters(NamedTuple):
 
 
 class Searcher:
-    """An index, and the options that every search of it shares."""
+    """An index, and the options that its searches share."""
 
     def __init__(self, options: BM25Options) -> None:
-        # Anserini would take a name that is no folder for that of an index to download.
+        # Anserini takes a name that is not a folder for an index to download.
         self._form = anserini.check_manifest(options.index)
         if options.depth < 1:
             raise input_error("--depth", str(options.depth), "1 or more", "give the number of documents to keep")
@@ -52,14 +52,14 @@ class Searcher:
     ) -> Iterator[tuple[Parameters, Run]]:
         """Search all `texts` with each parameter pair in one Java process; one run per pair.
 
-        The query ids of the runs are the positions in `texts`, as decimal numbers. Files in `folder` are deleted again.
+        The query_ids of the runs are the positions in `texts`, as decimal numbers. Files in `folder` are deleted.
 
-        :param grid: all pairs of some values of k1 and some of b, as `make_grid` gives them.
+        :param grid: all pairs of some values of k1 and b, as from `make_grid`.
         """
         topics, output, options = folder / "topics.jsonl", folder / "run", self.options
         with open(topics, "w", encoding="ascii", newline="\n") as handle:
             for position, text in enumerate(convert(pa.array(texts, pa.string()), self._form).to_pylist()):
-                # Numbers of one width, because Anserini writes the queries in the order of their ids.
+                # With leading zeros, because Anserini writes the queries in alphabetical order of their ids.
                 handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
         arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
@@ -82,9 +82,9 @@ class Searcher:
 
 
 def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
-    """All pairs, checked, in ascending order.
+    """List all pairs, in ascending order.
 
-    :raises InputError: for a value that BM25 does not allow.
+    :raises InputError: for a value out of bounds.
     """
     for name, values, highest in (("k1", k1s, LARGEST_K1), ("b", bs, 1)):
         for value in values:
@@ -94,13 +94,13 @@ def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
 
 
 def read_parameters(path: str | Path) -> Parameters:
-    """Read ``{"k1": ..., "b": ...}``; other keys are left alone."""
+    """Read ``{"k1": ..., "b": ...}``; other keys are ignored."""
     content = read_json(path)
     return Parameters(content["k1"].within(float, 0, LARGEST_K1), content["b"].within(float, 0, 1))
 
 
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
-    """Yield the ranking of each query that has one, in the order of `queries`; as many per Java process as it holds."""
+    """Yield the ranking of each query with results, in the order of `queries`, with few Java processes."""
     size = queries_per_command(queries.num_rows, searcher.options.depth, searcher.options.memory_mb)
     chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
     for chunk in track(chunks, queries.num_rows, "queries", size=len):
@@ -111,14 +111,14 @@ def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: 
 
 
 def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
-    """Share `queries` out evenly among the fewest commands whose results fit into the heap; 1 or more."""
+    """Divide queries evenly among the fewest commands whose results fit into the heap; return 1 or more."""
     most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
     queries = max(1, queries)
     return math.ceil(queries / math.ceil(queries / most))
 
 
 def _too_many_words(queries: str, texts: Sequence[str]) -> InputError:
-    """Name the query with the most different words, counted without Lucene's stemming and stop words."""
+    """Name the query with the most distinct words, counted without Lucene's stemming and stop words."""
     counts = [len(set(re.findall(r"\w+", text.lower()))) for text in texts]
     table = tables.read_table(queries, tables.QUERIES)
     row = table["text"].to_pylist().index(texts[counts.index(max(counts))])
@@ -131,4 +131,4 @@ def _refuse_truncated(path: Path) -> None:
     with open(path, "rb") as handle:
         handle.seek(max(path.stat().st_size - 1, 0))
         if handle.read() not in (b"", b"\n"):
-            raise input_error(path, "a line cut short", "whole lines", "free disk space, or write to another disk")
+            raise input_error(path, "a truncated line", "complete lines", "free disk space, or write to another disk")

@@ -1,8 +1,8 @@
-"""The first pass of exact search over codes of 8 bits: a quarter of the bytes, and multiplied several times as fast.
+"""The first pass of exact search over int8 codes: a quarter of the bytes, multiplied several times as fast.
 
-A vector d is s c + r, where c has whole numbers from -127 to 127 and s is a scale; so is a query. A product of codes is
-exact. How far it can be from the product of the vectors is bounded by the lengths of what the rounding left
-(Cauchy-Schwarz), so that no passage is lost that may be among the best::
+A vector d is quantized as s c + r: a scale s, a code c of integers from -127 to 127, and the rounding residual r.
+Queries are quantized alike. Products of codes are exact; their distance from the products of the vectors is bounded by
+the lengths of the residuals (Cauchy-Schwarz), so that no passage that may be among the top k is lost::
 
     |q.d - q'.d'| <= |q| |d - d'| + |q - q'| |d'|
 """
@@ -25,120 +25,120 @@ from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import as_tensor
 
 LARGEST = 127
-# Passages of a block, in whole groups; on a GPU numbers of these, since each block has some kernels to start.
+# Passages per block, a multiple of GROUP; on a GPU, numbers per block, since each block starts several kernels.
 BLOCK, NUMBERS_ON_GPU = 131_072, 1 << 28
-# Queries of one pass on a CPU: their products with a block, of two codes each, take 16 MB; more is slow, as new memory.
+# Queries per pass on a CPU: their products with a block, of two codes each, take 16 MB. More is slow: it is new memory.
 QUERIES_ON_CPU = 16
-# Codes of a vector come in multiples of this many, the last ones perhaps 0.
+# The number of codes of a vector is padded with zeros to a multiple of this.
 WORD = 16
-# On a GPU `_int_mm` wants more than 16 rows, and columns in multiples of 8.
+# `_int_mm` on a GPU requires more than 16 rows, and a multiple of 8 columns.
 ROWS, COLUMNS = 32, 8
-# The largest number that a scale is made for at least: the product of two scales, and a step of fine codes in it, then
-# have all digits of single precision. Rounding leaves shorter vectors as they are.
+# Scales are made for a largest number of at least this: the product of two scales, and a step of fine codes in it, then
+# have full single precision. Vectors with smaller numbers become their own residuals.
 SMALLEST = 1e-15
-# Fine codes count the halves that coarse ones leave, in as many steps.
+# Fine codes divide the residual, at most half a step of a coarse code, into as many steps.
 FINER = 2 * LARGEST
-# Without AMX oneDNN multiplies codes of queries that have a sign 400 times as slowly as such from 0, where this is 0.
+# Without AMX, oneDNN multiplies signed codes of queries 400 times slower than unsigned ones, with this zero point.
 ZERO = 128
-# What fills the last group up.
+# Padding of the last group.
 NOTHING = -(2**31)
 
 
 class Coded(NamedTuple):
-    """Vectors as whole numbers of the shape (rows, e); what one counts, and lengths: (rows, 1), or one scale for all.
+    """Codes of vectors, (rows, e), and their scale: (rows, 1), or one for all.
 
-    `norms` are the lengths of the vectors, `rests` those of what rounding left.
+    `norms` are the lengths of the vectors, `residuals` those of the rounding residuals; (rows, 1).
     """
 
     codes: Tensor
     scale: Tensor
     norms: Tensor
-    rests: Tensor
+    residuals: Tensor
 
 
 def encode(vectors: Tensor, source: str, *, together: bool = False) -> Coded:
-    """Round vectors of shape (rows, e) to codes: with a scale each, or one for all."""
+    """Quantize vectors of shape (rows, e), with a scale for each or, `together`, one for all."""
     norms = vector_norms(vectors, source)  # (rows, 1)
     largest = vectors.abs().amax(dim=1, keepdim=True)
     scale = (largest.amax() if together else largest).clamp(min=SMALLEST) / LARGEST
     codes = (vectors / scale).round_().clamp_(-LARGEST, LARGEST)
-    rests = norms_of(torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1))
-    # `_int_mm` writes nothing where the dimension is 1; and whole words are faster.
+    residuals = norms_of(torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1))
+    # `_int_mm` writes nothing if the dimension is 1; and full words are faster.
     padded = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
-    return Coded(padded, scale, norms, rests)
+    return Coded(padded, scale, norms, residuals)
 
 
 def encode_finely(vectors: Tensor, source: str) -> Coded:
-    """Round vectors of shape (rows, e) to codes of 16 bits, (2 rows, e): the coarse ones, and then the fine."""
+    """Quantize vectors of shape (rows, e) to 16 bits: the coarse codes, then the fine ones; (2 rows, e)."""
     coarse = encode(vectors, source)
     left = vectors - coarse.scale * coarse.codes[:, : vectors.shape[1]]
     codes = (left / (coarse.scale / FINER)).round_().clamp_(-LARGEST, LARGEST)
-    rests = norms_of(left.sub_(codes * (coarse.scale / FINER)))
+    residuals = norms_of(left.sub_(codes * (coarse.scale / FINER)))
     fine = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
-    return coarse._replace(codes=torch.cat([coarse.codes, fine]), rests=rests)
+    return coarse._replace(codes=torch.cat([coarse.codes, fine]), residuals=residuals)
 
 
 class _Block:
-    """Codes of consecutive passages, laid out to be multiplied; `count` passages.
+    """Codes of `count` consecutive passages, in a layout for multiplication.
 
-    `longest` and `rest` bound the lengths of the vectors, and of what rounding left of them.
+    `longest` and `residual` bound the lengths of the vectors and of their residuals.
     """
 
     def __init__(self, coded: Coded) -> None:
         self.count = len(coded.codes)
-        self.longest, self.rest = float(coded.norms.amax()), float(coded.rests.amax())
+        self.longest, self.residual = float(coded.norms.amax()), float(coded.residuals.amax())
 
 
 class BlockOnCpu(_Block):
-    """Laid out for oneDNN, with a scale for each passage; queries have 16 bits, which costs a single one nothing."""
+    """A block in the layout of oneDNN, with a scale per passage. Queries have 16 bits, at no cost for a single one."""
 
     @staticmethod
     def encode_queries(vectors: Tensor, source: str) -> Coded:
-        """Round vectors of shape (queries, e) to codes of 16 bits, as `encode_finely` does."""
-        asked = encode_finely(vectors, source)
+        """Quantize vectors of shape (queries, e) to 16 bits, as `encode_finely` does."""
+        queries = encode_finely(vectors, source)
         if torch.cpu._is_amx_tile_supported():
-            return asked
-        return asked._replace(codes=asked.codes.view(torch.uint8) ^ ZERO)
+            return queries
+        return queries._replace(codes=queries.codes.view(torch.uint8) ^ ZERO)
 
     def __init__(self, vectors: Tensor, source: str) -> None:
         coded = encode(vectors, source)
         super().__init__(coded)
-        filling = -self.count % GROUP
-        codes = functional.pad(coded.codes, (0, 0, 0, filling))
-        scales = functional.pad(coded.scale[:, 0], (0, filling))
+        padding = -self.count % GROUP
+        codes = functional.pad(coded.codes, (0, 0, 0, padding))
+        scales = functional.pad(coded.scale[:, 0], (0, padding))
         self._packed = torch.ops.onednn.qlinear_prepack(codes, None), scales, torch.zeros(1, dtype=torch.int64)
 
-    def products(self, asked: Coded) -> Tensor:
-        """Multiply with some queries; returns (queries, passages)."""
-        return self._multiply(asked)[:, : self.count] * asked.scale
+    def products(self, queries: Coded) -> Tensor:
+        """Multiply with queries; returns (queries, passages)."""
+        return self._multiply(queries)[:, : self.count] * queries.scale
 
     @staticmethod
-    def scores(blocks: Sequence[tuple[int, BlockOnCpu]], asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries).
+    def scores(blocks: Sequence[tuple[int, BlockOnCpu]], queries: Coded) -> Iterator[Scores]:
+        """Multiply blocks with queries.
 
-        Few queries have the values of several blocks at once, as selecting has many steps to start.
+        With few queries several blocks are yielded at once, as each selection starts many operations.
         """
-        queries = len(asked.scale)
-        at_once = max(IN_CACHE // (queries * BLOCK), 1)
+        count = len(queries.scale)
+        at_once = max(IN_CACHE // (count * BLOCK), 1)
         for start in range(0, len(blocks), at_once):
-            some = [block for _, block in blocks[start : start + at_once]]
-            parts = [block._multiply(asked) for block in some]
+            together = [block for _, block in blocks[start : start + at_once]]
+            parts = [block._multiply(queries) for block in together]
             values = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
-            values[:, sum(block.count for block in some) :] = -torch.inf
-            yield blocks[start][0], values.view(queries, GROUP, -1).permute(1, 2, 0), asked.scale.T
+            values[:, sum(block.count for block in together) :] = -torch.inf
+            yield Scores(blocks[start][0], values.view(count, GROUP, -1).permute(1, 2, 0), queries.scale.T)
 
-    def _multiply(self, asked: Coded) -> Tensor:
-        """Multiply with some queries; returns (queries, passages in whole groups)."""
+    def _multiply(self, queries: Coded) -> Tensor:
+        """Multiply with queries; returns (queries, passages and padding)."""
         multiply = torch.ops.onednn.qlinear_pointwise
-        zero = ZERO if asked.codes.dtype == torch.uint8 else 0
-        products = multiply(asked.codes, 1.0, zero, *self._packed, None, 1.0, 0, torch.float32, "none", [], "")
-        coarse, fine = products.chunk(2)  # (queries, passages in whole groups)
-        found: Tensor = coarse.add_(fine, alpha=1 / FINER)
-        return found
+        zero = ZERO if queries.codes.dtype == torch.uint8 else 0
+        products = multiply(queries.codes, 1.0, zero, *self._packed, None, 1.0, 0, torch.float32, "none", [], "")
+        coarse, fine = products.chunk(2)  # (queries, passages and padding)
+        total: Tensor = coarse.add_(fine, alpha=1 / FINER)
+        return total
 
 
 class BlockOnGpu(_Block):
-    """Laid out for `_int_mm`, with one scale, as its products are whole numbers."""
+    """A block in the layout of `_int_mm`, with one scale, as its products are integers."""
 
     encode_queries = staticmethod(encode)
 
@@ -149,23 +149,24 @@ class BlockOnGpu(_Block):
         self._scale = coded.scale
         self._codes = functional.pad(coded.codes, (0, 0, 0, -self.count % self._step))
 
-    def products(self, asked: Coded) -> Tensor:
-        """Multiply with some queries; returns (queries, passages)."""
-        products = torch._int_mm(self._codes, _columns(asked.codes))
-        found = products[: self.count, : len(asked.codes)].T.contiguous()  # for what comes next, in order
-        return found * (asked.scale * self._scale)
+    def products(self, queries: Coded) -> Tensor:
+        """Multiply with queries; returns (queries, passages)."""
+        products = torch._int_mm(self._codes, _columns(queries.codes))
+        # Contiguous for the operations that follow.
+        by_query = products[: self.count, : len(queries.codes)].T.contiguous()
+        return by_query * (queries.scale * self._scale)
 
     @staticmethod
-    def scores(blocks: Sequence[tuple[int, BlockOnGpu]], asked: Coded) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield a first passage, values in groups, (group size, groups, queries), and their units, (1, queries)."""
-        columns = _columns(asked.codes)  # (e, queries or more)
+    def scores(blocks: Sequence[tuple[int, BlockOnGpu]], queries: Coded) -> Iterator[Scores]:
+        """Multiply blocks with queries."""
+        columns = _columns(queries.codes)  # (e, queries or more)
         for first, block in blocks:
             rows = max(SCORES_ON_GPU // columns.shape[1] // block._step, 1) * block._step
             for start, codes in zip(range(0, block.count, rows), torch.split(block._codes, rows), strict=True):
                 products = torch._int_mm(codes, columns)
                 products[block.count - start :] = NOTHING
-                values = products.view(GROUP, -1, columns.shape[1])[..., : len(asked.codes)]
-                yield first + start, values, (asked.scale * block._scale).T
+                values = products.view(GROUP, -1, columns.shape[1])[..., : len(queries.codes)]
+                yield Scores(first + start, values, (queries.scale * block._scale).T)
 
 
 def _columns(codes: Tensor) -> Tensor:
@@ -195,12 +196,12 @@ def is_right(device: str) -> bool:
 
 
 def is_fast() -> bool:
-    """Whether this processor multiplies codes faster than numbers of single precision, and rightly."""
+    """Whether this processor multiplies codes faster than single precision, and correctly."""
     return torch.cpu._is_vnni_supported() and is_right("cpu")
 
 
 def needed(devices: Sequence[str], numbers: int) -> bool:
-    """Whether GPUs have room for codes of vectors with so many numbers, but not for the vectors themselves."""
+    """Whether GPUs have room for the codes of that many numbers, but not for the numbers themselves."""
     free = min(torch.cuda.mem_get_info(device)[0] for device in devices)
     share = -(-numbers // len(devices))
     return 2 * share <= free < 2 * 4 * share and is_right(devices[0])
@@ -209,7 +210,7 @@ def needed(devices: Sequence[str], numbers: int) -> bool:
 class Codes:
     """Codes of consecutive blocks of passages, in the memory of one device.
 
-    :param blocks: of single precision on the CPU, with the rows they begin at; `count` passages in all.
+    :param blocks: in single precision on the CPU, with the row of their first; `count` passages in all.
     """
 
     def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, device: str, source: str) -> None:
@@ -221,43 +222,39 @@ class Codes:
             sample.append(vectors[-first % step :: step].clone())
         self._sample = self._kind(torch.cat(sample).to(device), source)
         self._longest = max(block.longest for _, block in self._blocks)
-        self._rest = max(block.rest for _, block in self._blocks)
+        self._residual = max(block.residual for _, block in self._blocks)
 
     def ask(self, queries: Tensor) -> FirstPass:
-        """Multiply queries, (queries, e), with a sample of the passages, and then with all."""
-        asked = self._kind.encode_queries(queries, QUERIES)
-        margins = self._margins(asked, queries.shape[1])
-        return FirstPass(self._sample.products(asked), margins, partial(self._scores, asked))
+        """Multiply queries, (queries, e), with a sample of the passages, and later with all."""
+        coded = self._kind.encode_queries(queries, QUERIES)
+        margins = self._margins(coded, queries.shape[1])
+        return FirstPass(self._sample.products(coded), margins, partial(self._kind.scores, self._blocks, coded))
 
-    def _scores(self, asked: Coded) -> Iterator[Scores]:
-        for first, values, units in self._kind.scores(self._blocks, asked):
-            yield Scores(first, values, units)
-
-    def _margins(self, asked: Coded, dimension: int) -> Tensor:
-        """Bound the error of scores, twice; (1, queries)."""
-        longest, rest = self._longest, self._rest
-        errors = asked.norms * rest + asked.rests * (longest + rest)  # (queries, 1)
-        margins: Tensor = 2 * (1.01 * errors + bound_errors(asked.norms * longest, dimension + WORD)).T
+    def _margins(self, queries: Coded, dimension: int) -> Tensor:
+        """Twice the bound of a score's error; (1, queries)."""
+        longest, residual = self._longest, self._residual
+        errors = queries.norms * residual + queries.residuals * (longest + residual)  # (queries, 1)
+        margins: Tensor = 2 * (1.01 * errors + bound_errors(queries.norms * longest, dimension + WORD)).T
         return margins
 
 
 def rows_of_block(dimension: int, device: str) -> int:
-    """Tell how many passages are a block."""
+    """Return the number of passages in a block."""
     return BLOCK if device == "cpu" else NUMBERS_ON_GPU // dimension
 
 
 def blocks_of(passages: Sequence[Shard], rows: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the vectors of all passages in single precision, in blocks of one size, with their first rows."""
-    room, filled, first = np.empty((rows, passages[0].dimension), dtype=np.float32), 0, 0
+    """Yield the vectors of all passages in single precision, in blocks of one size, with the row of their first."""
+    buffer, filled, first = np.empty((rows, passages[0].dimension), dtype=np.float32), 0, 0
     for shard in passages:
         for batch in shard.table.to_batches():
             _, vectors = from_batch(batch)
             while len(vectors):
                 taken = min(len(vectors), rows - filled)
-                as_tensor(room[filled : filled + taken]).copy_(as_tensor(vectors[:taken]))
+                as_tensor(buffer[filled : filled + taken]).copy_(as_tensor(vectors[:taken]))
                 filled, vectors = filled + taken, vectors[taken:]
                 if filled == rows:
-                    yield first, torch.from_numpy(room)
+                    yield first, torch.from_numpy(buffer)
                     filled, first = 0, first + rows
     if filled:
-        yield first, torch.from_numpy(room[:filled])
+        yield first, torch.from_numpy(buffer[:filled])

@@ -1,11 +1,11 @@
-"""Exact search by inner product: a fast first pass, then the few that matter in double precision.
+"""Exact search by inner product: a fast first pass finds candidates, which are scored again in double precision.
 
-The first pass multiplies in single precision (`products`) or codes of 8 bits (`codes`), and keeps every passage that
-can be among the best, with a margin for its errors. How high the best are is guessed from a sample, and seen in the
-end; scores are looked at in groups, as selecting takes longer than computing them. What is left is scored again in
-double precision from the stored vectors, each pair by itself and on the CPU, and rounded to single precision. The
-result therefore depends neither on the first pass, nor on how the passages are divided into shards, nor on block sizes,
-threads or devices; ties go by document id.
+The first pass multiplies in single precision (`products`) or int8 codes (`codes`), and keeps every passage that can be
+among the top k, with a margin for its errors. The score threshold is estimated from a sample and verified afterwards;
+scores are compared in groups, as selecting takes longer than computing them. Candidates are scored again in double
+precision from the stored vectors, each pair alone and on the CPU, and rounded to single precision. The result therefore
+depends neither on the first pass, nor on how the passages are divided into shards, nor on block sizes, threads or
+devices. Ties are broken by doc_id.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ QUERIES_AT_ONCE = 512
 
 
 class ExactIndex:
-    """All passages: in main memory as far as it goes, else memory-mapped; on GPUs as well, if there are some.
+    """All passages: in main memory if they fit, otherwise memory-mapped; on GPUs, too, if devices name some.
 
     :param devices: torch devices; each ranks an equal part of the blocks.
-    :param memory_mb: how much memory vectors may take; from there they are read faster than from a mapped file.
-    :param one_by_one: hold them as is best for single queries on a CPU, twice as fast; batches take a third longer.
-    :param coded: hold codes of 8 bits instead, a quarter of the memory; by default on CPUs that are fast with these,
-        for single queries or where the vectors do not fit, and on GPUs where they do not. Large batches take longer.
+    :param memory_mb: limit for vectors in main memory, which is read faster than a mapped file.
+    :param one_by_one: use the layout for single queries on a CPU: they are twice as fast, batches a third slower.
+    :param coded: hold int8 codes instead, a quarter of the memory. Default: on CPUs that are fast with them, for single
+        queries or if the vectors do not fit; on GPUs, if the vectors do not fit. Large batches take longer.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ExactIndex:
         one_by_one: bool = False,
         coded: bool | None = None,
     ) -> None:
-        # Other settings multiply with fewer bits than the margin allows for.
+        # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
         self._order = Alphabet(all_ids(passages))
         numbers = len(self._order) * passages[0].dimension
@@ -87,16 +87,16 @@ class ExactIndex:
         """Rank all passages for queries of shape (queries, dimension).
 
         :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
-        :raises InputError: vectors with numbers that are not finite.
+        :raises InputError: for NaN or infinite values.
         """
         if not len(self) or not len(queries):
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-        asked = torch.from_numpy(np.ascontiguousarray(queries))
-        rows = [found for some in torch.split(asked, self._at_once) for found in self._candidates(some, depth)]
+        batches = torch.split(torch.from_numpy(np.ascontiguousarray(queries)), self._at_once)
+        candidates = [rows for batch in batches for rows in self._candidates(batch, depth)]
         if self._threads == 1 or len(queries) == 1:
-            return [self._rank(query, some, depth) for query, some in zip(queries, rows, strict=True)]
+            return [self._rank(query, rows, depth) for query, rows in zip(queries, candidates, strict=True)]
         with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(lambda query, some: self._rank(query, some, depth), queries, rows))
+            return list(pool.map(lambda query, rows: self._rank(query, rows, depth), queries, candidates))
 
     def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
         """Find the rows of all passages that may be among the first `depth` results of each query."""
@@ -105,14 +105,14 @@ class ExactIndex:
         else:
             with ThreadPoolExecutor(len(self._parts)) as pool:
                 parts = list(pool.map(lambda part: part.candidates(queries, depth), self._parts))
-        # Rows of passages per query; -1 fills rows up where there are fewer.
-        found = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
-        return [some[some >= 0] for some in found]
+        # Rows of passages per query, padded with -1.
+        table = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
+        return [rows[rows >= 0] for rows in table]
 
     def _rank(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
-        """Score some rows in double precision, rounded to single precision, and order them.
+        """Score the passages of these rows in double precision, round to single precision, and order them.
 
-        `vecdot` computes each pair alone, so that the order of its additions depends on nothing but the dimension.
+        `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
         """
         rows = np.sort(rows)
         scores = np.empty(len(rows), dtype=np.float32)
@@ -149,7 +149,7 @@ class _Part:
     def candidates(self, queries: Tensor, depth: int) -> Tensor:
         """Find all passages that may be among the first `depth` results of queries of shape (queries, e).
 
-        :returns: their rows, and -1 where there are fewer; shape (queries, candidates).
+        :returns: their rows, padded with -1; shape (queries, candidates).
         """
         count, slack = self._held.count, 1
         first = self._held.ask(queries.to(self._device))
@@ -157,22 +157,22 @@ class _Part:
             sieve = Sieve(guess(first.sampled, count, min(depth, count), slack), first.margins, min(depth, count))
             for scores in first.scores():
                 sieve.add(scores)
-            found, right = sieve.left()
+            rows, right = sieve.left()
             if right:
-                return found
+                return rows
             slack *= 4
 
 
 def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
     """Rank all passages for each query by inner product; yield the first `depth`, in the order of the queries.
 
-    :raises InputError: for vectors with numbers that are not finite.
+    :raises InputError: for NaN or infinite values.
     """
     for shard in queries:
         for batch in shard.table.to_batches(QUERIES_AT_ONCE):
             query_ids, vectors = from_batch(batch)
             if not np.isfinite(vectors).all():
-                raise input_error(shard.path, "a vector with numbers that are not finite", "numbers", "encode again")
-            found = index.search(np.asarray(vectors, dtype=np.float32), depth)
-            for query_id, (scores, places) in zip(query_ids.to_pylist(), found, strict=True):
+                raise input_error(shard.path, "a vector with NaN or infinite values", "finite values", "encode again")
+            results = index.search(np.asarray(vectors, dtype=np.float32), depth)
+            for query_id, (scores, places) in zip(query_ids.to_pylist(), results, strict=True):
                 yield Ranking(query_id, index.ids(places), scores)

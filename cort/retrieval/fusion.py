@@ -1,4 +1,6 @@
-"""Ways of merging rankings of one query into one. An entry in `FUSIONS` adds one.
+"""Methods that merge rankings of one query into one (`FUSIONS`), and that normalise scores (`NORMALIZATIONS`).
+
+An entry in either adds a method.
 
 The workflow reads this module as well: it imports nothing that is slow to import.
 """
@@ -11,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from cort.retrieval.normalization import Scores, normalize, weigh
-
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -20,15 +20,59 @@ if TYPE_CHECKING:
     from cort.formats.records import Ranking
     from cort.formats.runs import Run
 
-Merged: TypeAlias = "tuple[list[str], npt.NDArray[np.float64]]"
+Scores: TypeAlias = "npt.NDArray[np.float64]"
+Merged: TypeAlias = "tuple[list[str], Scores]"
+# The normalised scores of one ranking, and the score of documents that it lacks.
+Normalized: TypeAlias = "tuple[Scores, float]"
+
+
+def min_max(scores: Scores) -> Normalized:
+    """Scale scores from 0 (the lowest) to 1 (the highest); equal ones are all 1. Documents that are missing get 0."""
+    import numpy as np
+
+    low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
+    return ((scores - low) / (high - low) if high > low else np.ones(len(scores))), 0.0
+
+
+def z_score(scores: Scores) -> Normalized:
+    """Scale scores to mean 0 and standard deviation 1; equal ones are all 0. Missing documents get the lowest."""
+    import numpy as np
+
+    if not len(scores) or scores.max() == scores.min():
+        return np.zeros(len(scores)), 0.0
+    scaled = (scores - scores.mean()) / scores.std()
+    return scaled, float(scaled.min())
+
+
+NORMALIZATIONS: Mapping[str, Callable[[Scores], Normalized]] = {"min-max": min_max, "z-score": z_score}
+
+
+def normalize(scores: npt.NDArray[np.floating], method: str) -> Normalized:
+    """Normalise the scores of one ranking by a method of `NORMALIZATIONS`.
+
+    They are rounded to single precision, as in run files, so that a search and a run agree.
+    """
+    import numpy as np
+
+    return NORMALIZATIONS[method](np.asarray(scores, dtype=np.float32).astype(np.float64))
+
+
+def weigh(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
+    """Add up several rankers' normalised scores of the same documents, each times its weight, in order."""
+    import numpy as np
+
+    total = np.zeros(len(parts[0]))
+    for weight, scores in zip(weights, parts, strict=True):
+        total += weight * scores
+    return total
 
 
 class Settings(NamedTuple):
-    """What the methods can be told.
+    """Parameters of the methods.
 
-    :ivar k: of reciprocal ranks; keeps the first ranks from deciding all.
+    :ivar k: of reciprocal ranks; dampens the first ranks.
     :ivar normalization: of the scores that are added, one of `NORMALIZATIONS`.
-    :ivar weights: of the rankings, in their order; without any all have the same.
+    :ivar weights: of the rankings, in order; empty for equal weights.
     """
 
     k: int = 60
@@ -37,21 +81,21 @@ class Settings(NamedTuple):
 
 
 def interleave(rankings: Sequence[Sequence[str]], depth: int) -> Merged:
-    """Merge rankings position by position, the first-named first, leaving out documents already taken.
+    """Merge rankings position by position, in their order, omitting documents that are already merged.
 
-    A ranking that ends is skipped from there on. Scores are 1/rank (CoRT paper, section 3.4).
+    A ranking that has ended is skipped. Scores are 1/rank (CoRT paper, section 3.4).
     """
     import numpy as np
 
     count, longest = len(rankings), max(map(len, rankings), default=0)
-    # Enough where not too many documents are in several rankings; if not, more.
+    # Enough unless many documents are in several rankings; otherwise more positions are merged.
     places = min(longest, 3 * depth // (2 * max(count, 1)) + 1)
     while True:
         turns: list[Any] = [None] * (count * places)
         for number, ranking in enumerate(rankings):
             part = ranking[:places]
             turns[number : count * len(part) : count] = part
-        # A dictionary keeps the order in which its keys first came.
+        # A dictionary keeps the order in which keys were inserted first.
         merged = dict.fromkeys(turns)
         merged.pop(None, None)
         if len(merged) >= depth or places == longest:
@@ -61,7 +105,7 @@ def interleave(rankings: Sequence[Sequence[str]], depth: int) -> Merged:
 
 
 def reciprocal_ranks(rankings: Sequence[Sequence[str]], depth: int, k: int = 60) -> Merged:
-    """Order documents by the sum of 1 / (k + rank) over the rankings that have them (Cormack et al. 2009), then id."""
+    """Order documents by the sum of 1 / (k + rank) over their rankings (Cormack et al. 2009), then doc_id."""
     import numpy as np
 
     terms: dict[str, list[float]] = {}
@@ -74,9 +118,9 @@ def reciprocal_ranks(rankings: Sequence[Sequence[str]], depth: int, k: int = 60)
 
 
 def on_one_scale(rankings: Sequence[Ranking], normalization: str) -> tuple[list[str], list[Scores]]:
-    """List all documents of several rankings by id, and for each ranking the normalised scores of all of them.
+    """List all documents of the rankings by doc_id, and for each ranking the normalised scores of all of them.
 
-    Documents that a ranking does not have count as its lowest: with `min-max` 0, as a term that is left out.
+    Documents that a ranking lacks get its lowest score: with `min-max` 0, as if the term were omitted.
     """
     import numpy as np
 
@@ -92,7 +136,7 @@ def on_one_scale(rankings: Sequence[Ranking], normalization: str) -> tuple[list[
 
 
 def linear(rankings: Sequence[Ranking], depth: int, settings: Settings) -> Merged:
-    """Order documents by the weighted sum of their normalised scores (Bruch et al. 2023), then id."""
+    """Order documents by the weighted sum of their normalised scores (Bruch et al. 2023), then doc_id."""
     import numpy as np
 
     doc_ids, parts = on_one_scale(rankings, settings.normalization)
@@ -104,10 +148,10 @@ def linear(rankings: Sequence[Ranking], depth: int, settings: Settings) -> Merge
 
 @dataclass(frozen=True)
 class Fusion:
-    """A way of merging rankings.
+    """A method that merges rankings.
 
-    :ivar merge: merges several rankings of one query, to so many documents at most, with scores that do not increase.
-    :ivar needs_all: whether the first results depend on more than as many first ones of each ranking.
+    :ivar merge: merges the rankings of one query, to at most `depth` documents, with scores that do not increase.
+    :ivar needs_all: whether the first k results depend on more than the first k of each ranking.
     :ivar settings: keys of the config that it takes.
     """
 

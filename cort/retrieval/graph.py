@@ -1,7 +1,7 @@
-"""What all kinds of graph index are built of, and the files of an index and their checks.
+"""Input and files of all kinds of graph index, and their checks.
 
-An index is a folder with the library's files, ids.arrow (id of each vector, in order) and meta.json, which says how it
-was built and how large each file is.
+An index is a folder with the library's files, ids.arrow (id of each vector, in order) and meta.json, which records how
+it was built and how large each file is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Meta:
-    """What an index was built of, and the sizes of its files; `model` is the encoder's fingerprint."""
+    """What an index was built from, and the sizes of its files; `model` is the encoder's fingerprint."""
 
     model: str
     count: int
@@ -49,9 +49,9 @@ class Meta:
 
 
 def open_passages(paths: Sequence[str]) -> list[Shard]:
-    """Open the vectors that an index is to be built of.
+    """Open the vectors to build an index from.
 
-    :raises InputError: there are none; one is not of length 1.
+    :raises InputError: if there are none, or one is not of length 1.
     """
     passages = open_shards(paths)
     if not any(len(shard.table) for shard in passages):
@@ -61,7 +61,7 @@ def open_passages(paths: Sequence[str]) -> list[Shard]:
 
 
 def blocks_of(passages: Sequence[Shard], rows: int, start: int = 0) -> Iterator[Vectors]:
-    """Yield the vectors from row `start` on in blocks of `rows`, wherever the shards end; the last may be smaller."""
+    """Yield the vectors from row `start` on in blocks of `rows`, across shards; the last block may be smaller."""
     table = pa.concat_tables([shard.table for shard in passages])
     for at in range(start, len(table), rows):
         yield all_vectors([replace(passages[0], table=table.slice(at, rows))])
@@ -72,7 +72,7 @@ def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path
 
     :raises InputError: names the shard.
     """
-    # Shards of one set have the same dimension.
+    # All shards of a set have the same dimension.
     if queries[0].dimension != meta.dimension:
         found, expected = f"{queries[0].dimension} dimensions", f"{meta.dimension} as in {index}"
         raise input_error(queries[0].path, found, expected, "encode the queries again")
@@ -80,9 +80,9 @@ def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path
 
 
 def _refuse_other_lengths(shards: Sequence[Shard]) -> None:
-    """Check that all vectors have length 1, without which the angle does not order as the inner product does."""
+    """Check that all vectors have length 1; otherwise angle and inner product rank differently."""
     for shard in shards:
-        # Piece by piece: a shard may be one batch of millions.
+        # In parts: a shard may be one batch of millions.
         for batch in shard.table.to_batches(ROWS_CHECKED_AT_ONCE):
             lengths = np.linalg.norm(from_batch(batch)[1].astype(np.float32), axis=1)
             wrong = lengths[~(np.abs(lengths - 1) <= UNIT_TOLERANCE)]
@@ -92,9 +92,9 @@ def _refuse_other_lengths(shards: Sequence[Shard]) -> None:
 
 
 def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapping[str, object]) -> None:
-    """Write the id of each row beside the library's files, and what the index was built of.
+    """Write ids.arrow and meta.json beside the library's files.
 
-    :param how: the settings it was built with.
+    :param how: the settings of the index.
     """
     ids = pa.table([all_ids(passages)], schema=IDS)
     with pa.OSFile(str(folder / IDS_FILE), "wb") as sink, pa.ipc.new_file(sink, IDS) as file:
@@ -107,9 +107,9 @@ def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapp
 
 
 def read_meta(folder: Path, kind: str) -> Meta:
-    """Read what an index was built of, and check that its files are as they were written.
+    """Read meta.json, and check the sizes of the other files.
 
-    :raises InputError: when a file is missing or not as it was written, or the index is of another kind.
+    :raises InputError: if a file is missing or has another size, or the index is of another kind.
     """
     path = folder / META_FILE
     node = read_json(path)
@@ -118,17 +118,21 @@ def read_meta(folder: Path, kind: str) -> Meta:
     meta: Meta = node.read(Meta)
     sizes = {name: node["bytes"][name].read(int) for name in (*GRAPHS[kind].files, IDS_FILE)}
     for name, size in sizes.items():
-        file = folder / name
-        if not file.exists() or file.stat().st_size != size:
-            found = f"{file.stat().st_size} bytes" if file.exists() else "no such file"
-            raise input_error(file, found, f"{size} bytes", FIX)
+        check_size(folder / name, size)
     return meta
+
+
+def check_size(file: Path, size: int | None) -> None:
+    """Refuse a file of an index that is missing or has another size than its meta.json says."""
+    found = file.stat().st_size if file.exists() else None
+    if found is None or found != size:
+        raise input_error(file, "no such file" if found is None else f"{found} bytes", f"{size} bytes", FIX)
 
 
 def library() -> Any:
     """Import hnswlib, the one dependency that must be compiled.
 
-    :raises InputError: it is not there.
+    :raises InputError: if it is not installed.
     """
     try:
         import hnswlib

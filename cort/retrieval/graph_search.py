@@ -1,6 +1,6 @@
 """Searches in graph indexes: ONNG (Iwasaki & Miyazaki 2018) with NGT, HNSW (Malkov & Yashunin 2018) with hnswlib.
 
-A search has a width: epsilon of an ONNG, ef of an HNSW index; a larger one finds more and takes longer.
+The width of a search is epsilon of an ONNG, ef of an HNSW index; a larger one finds more and takes longer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUERIES_PER_BLOCK = 64
 
 
 class Found(NamedTuple):
-    """What one search found: rows of the index, and their inner products with the query."""
+    """Results of one search: rows of the index, and their inner products with the query."""
 
     rows: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float64]
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph(ABC):
-    """An index that is open for searching: the library's own, the id of each row, and what it was built of."""
+    """An index that is open for searching: the library's own index, the id of each row, and meta.json."""
 
     index: Any
     ids: pa.Array
@@ -47,11 +47,11 @@ class Graph(ABC):
     @staticmethod
     @abstractmethod
     def load(folder: Path, dimension: int) -> tuple[Any, int]:
-        """Open the library's own index; it, and the number of its vectors."""
+        """Open the library's own index; return it and its number of vectors."""
 
     @abstractmethod
     def search(self, query: Vectors, width: float, depth: int) -> Found:
-        """Search one query in one thread; `depth` results at most, fewer where the graph leads to no more."""
+        """Search one query in one thread for at most `depth` results; fewer if no more can be reached."""
 
 
 class Onng(Graph):
@@ -76,7 +76,7 @@ class Onng(Graph):
 
 
 class Hnsw(Graph):
-    """The width of a search is ef, the results it keeps while it goes on."""
+    """The width of a search is ef, the number of results it keeps."""
 
     @staticmethod
     def load(folder: Path, dimension: int) -> tuple[Any, int]:
@@ -87,20 +87,20 @@ class Hnsw(Graph):
         return index, index.get_current_count()
 
     def search(self, query: Vectors, width: float, depth: int) -> Found:
-        """Keep the best `width` passages found so far, and end when none of them leads to a better one."""
+        """Keep the best `width` passages found so far, and stop when none of them has a better neighbour."""
         self.index.set_ef(int(width))
-        found = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
+        results = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
         least, most = 0, min(depth, self.meta.count)
-        asked = most
-        # hnswlib refuses to return fewer than asked, where the graph does not lead the query to so many.
+        k = most
+        # hnswlib fails if it can reach fewer than k passages: bisect for the most it can.
         while least < most:
             try:
-                found = self.index.knn_query(query, k=asked, num_threads=1)
-                least = asked
+                results = self.index.knn_query(query, k=k, num_threads=1)
+                least = k
             except RuntimeError:
-                most = asked - 1
-            asked = (least + most + 1) // 2
-        (rows,), (distances,) = found
+                most = k - 1
+            k = (least + most + 1) // 2
+        (rows,), (distances,) = results
         return Found(rows.astype(np.int64), 1.0 - distances.astype(np.float64))
 
 
@@ -110,7 +110,7 @@ KINDS: Mapping[str, type[Graph]] = {"onng": Onng, "hnsw": Hnsw}
 def open_index(kind: str, folder: str | Path) -> Graph:
     """Open an index for searching.
 
-    :raises InputError: a file that is missing or not as it was written, a library that is not installed.
+    :raises InputError: if a file is missing or damaged, or the library is not installed.
     """
     folder = Path(folder)
     meta = read_meta(folder, kind)
@@ -119,7 +119,7 @@ def open_index(kind: str, folder: str | Path) -> Graph:
     except (RuntimeError, TypeError, MemoryError) as error:
         files = GRAPHS[kind].files
         place = folder / files[0] if len(files) == 1 else folder
-        raise input_error(place, f"an index that cannot be read ({error})", "a whole one", FIX) from error
+        raise input_error(place, f"an index that cannot be read ({error})", "a complete index", FIX) from error
     ids = _read_ids(folder / IDS_FILE)
     if not len(ids) == vectors == meta.count:
         raise input_error(folder, f"{len(ids)} ids and {vectors} vectors", f"{meta.count} of each", FIX)
@@ -136,19 +136,19 @@ def _read_ids(path: Path) -> pa.Array:
 
 
 def rank(index: Graph, queries: Sequence[Shard], width: float, depth: int, threads: int) -> Iterator[Ranking]:
-    """Rank passages for each query, in the order of the queries; the results do not depend on `threads`."""
+    """Rank passages for each query, in the order of the queries; results do not depend on `threads`."""
     batches = [from_batch(batch) for shard in queries for batch in shard.table.to_batches(QUERIES_PER_BLOCK)]
     blocks = [vectors for _, vectors in batches]
     processes = max(1, min(threads, len(blocks)))
-    # NGT holds Python's lock while it searches. Forked processes share the index's memory.
+    # NGT holds Python's lock while it searches, hence processes. Forked ones share the index's memory.
     global _shared
     _shared = index
     work = partial(_search_block, width=width, depth=depth)
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork")) as pool:
         results = pool.map(work, blocks) if processes > 1 else map(work, blocks)
-        for (query_ids, _), found in zip(batches, results, strict=True):
-            for query_id, one in zip(query_ids.to_pylist(), found, strict=True):
-                yield to_ranking(query_id, index.ids, one)
+        for (query_ids, _), block in zip(batches, results, strict=True):
+            for query_id, found in zip(query_ids.to_pylist(), block, strict=True):
+                yield to_ranking(query_id, index.ids, found)
 
 
 _shared: Graph
@@ -159,7 +159,7 @@ def _search_block(block: npt.NDArray[np.floating], width: float, depth: int) -> 
 
 
 def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
-    """Name the results of one search and order them by (-inner product, doc_id)."""
+    """Look up the doc_ids of a search's results and order them by (-inner product, doc_id)."""
     doc_ids = ids.take(pa.array(found.rows)).to_pylist()
     by = order(doc_ids, found.scores)
     return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])

@@ -1,4 +1,4 @@
-"""The kinds of approximate index: an entry here, a class that opens and searches it, and a stage that builds it.
+"""The kinds of approximate index: each has an entry here, a class that searches it, and a command that builds it.
 
 The workflow reads this module as well: it imports no library of indexes or vectors.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cort.system.errors import input_error
 
-#: how to get what only indexes of token vectors need
+#: how to install the library of indexes of token vectors
 INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
 
 
@@ -19,11 +19,11 @@ class IndexKind:
     """A kind of approximate index, and the width of its searches.
 
     :ivar files: what the library writes into the folder of an index.
-    :ivar settings: what an index is built with, as its meta.json says.
+    :ivar settings: what an index is built with, as in its meta.json.
     :ivar parameter: name of the width.
-    :ivar default: width of a search for which none is given.
-    :ivar whole: whether the width is a whole number from 1; otherwise it is a number above -1.
-    :ivar counts: whether it is the number of results that a search keeps, so the depth at least.
+    :ivar default: width of a search if none is given.
+    :ivar whole: whether the width is a positive integer; otherwise it is a number above -1.
+    :ivar counts: whether it is the number of results that a search keeps, so at least the depth.
     """
 
     files: tuple[str, ...]
@@ -39,13 +39,13 @@ class IndexKind:
         return f"{self.parameter.removesuffix('s')}s"
 
     def allows(self, width: float, depth: int) -> bool:
-        """Tell whether a search of this width can find so many results."""
+        """Tell whether a search of this width can find `depth` results."""
         return width >= depth or not self.counts
 
     def check(self, option: str, widths: Sequence[float], depth: int) -> list[float]:
-        """Return the widths that `option` gives, as numbers of their kind.
+        """Return the widths that `option` gives, as numbers of their type.
 
-        :raises InputError: names the first one that no search can have, or the depth that none of them allows.
+        :raises InputError: names the first invalid one, or the depth that none of them allows.
         """
         expected = "a whole number from 1" if self.whole else "a number above -1"
         for width in widths:
@@ -75,7 +75,7 @@ GRAPHS: Mapping[str, IndexKind] = {
         counts=True,
     ),
 }
-#: of token vectors, which late interaction compares
+#: of token vectors, for late interaction
 TOKEN_INDEXES: Mapping[str, IndexKind] = {
     "ivfpq": IndexKind(
         files=("lists.faiss",),

@@ -1,9 +1,8 @@
-"""IVF-PQ indexes of token vectors with faiss: where late interaction takes its candidates from (ColBERT, section 3.6).
+"""IVF-PQ indexes of token vectors with faiss, which give late interaction its candidates (ColBERT, section 3.6).
 
-k-means divides the vectors into lists; of each, its list is stored, and a byte for each part of what its list does not
-say (Jégou et al. 2011, IVFADC). A search reads the `probes` lists nearest to each token of a query and takes the
-`candidates` vectors nearest to it. The passages of all these are scored exactly, so that what is found has the scores
-of exact search.
+k-means divides the vectors into lists. Each vector is stored as its list and as product-quantized residual (Jégou et
+al. 2011, IVFADC). A search reads the `probes` lists nearest to each token of a query and takes the `candidates` vectors
+nearest to it. The passages of all these vectors are scored exactly, so results have the scores of exact search.
 
 An index is a folder with faiss' own file and meta.json.
 """
@@ -26,26 +25,26 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from cort.formats.artifacts import read_artifact
-from cort.formats.token_embeddings import TokenShard
+from cort.formats.token_embeddings import TokenBlock, TokenShard
 from cort.formats.vector_files import all_ids
-from cort.retrieval.graph import FIX, META_FILE
+from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
-from cort.retrieval.max_similarity import Extent, Rows, TokenIndex, Vectors
-from cort.retrieval.token_scores import QueryVectors
+from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
+from cort.retrieval.vectors import Rows, Vectors
 from cort.system.errors import input_error
 
 (FILE,) = TOKEN_INDEXES["ivfpq"].files
-# Codewords of a byte; vectors that are drawn per list, and at least, so that these have as many as faiss looks at.
+# Codewords of a byte; vectors sampled per list, and at least: as many as faiss uses for training.
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
-# Part of the result, as the last bits of a product depend on how many there are.
+# Part of the result: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
-# Of each so many passages, the vectors are in the fingerprint.
+# The vectors of one passage in so many are in the fingerprint.
 SPACING = 1_000
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What an index was built of, and how; `vectors` is a fingerprint, `longest` and `greatest` are the extent."""
+    """What an index was built from, and how; `vectors` is a fingerprint, `longest` and `greatest` are the extent."""
 
     model: str
     similarity: str
@@ -65,9 +64,9 @@ class Meta:
 def library() -> Any:
     """Import faiss, an extra of this project.
 
-    :raises InputError: it is not there.
+    :raises InputError: if it is not installed.
     """
-    # Of the builds for other processors that it looks for.
+    # Without its messages about builds for other processors.
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
         import faiss
@@ -77,53 +76,58 @@ def library() -> Any:
 
 
 def default_lists(tokens: int) -> int:
-    """Return the power of 2 from the square root of the tokens on: ColBERT's 32,768 for those of MS MARCO."""
+    """Return the square root of the tokens, rounded up to a power of 2: 32,768 for MS MARCO, as in ColBERT."""
     return 1 << max(math.ceil(math.log2(max(tokens, 1)) / 2), 0)
 
 
 def default_sample(tokens: int, lists: int) -> int:
-    """Vectors that lists and codes are made from."""
+    """Return the number of vectors to train lists and codes on."""
     return min(tokens, max(DRAWN_PER_LIST * lists, DRAWN))
 
 
 def count_tokens(passages: Sequence[TokenShard]) -> int:
-    """Count the vectors of all passages."""
-    return sum(len(block.vectors) for shard in passages for block in shard.blocks())
+    """Count the token vectors of all passages."""
+    return sum(len(block.vectors) for block in _blocks_of(passages))
+
+
+def _blocks_of(passages: Sequence[TokenShard]) -> Iterator[TokenBlock]:
+    return (block for shard in passages for block in shard.blocks())
 
 
 def fingerprint_of(passages: Sequence[TokenShard]) -> str:
-    """Hash ids, numbers of tokens, and the vectors of some passages, wherever shards and blocks end."""
-    ids, rest = hashlib.blake2b(digest_size=16), [hashlib.blake2b(digest_size=16) for _ in range(2)]
+    """Hash ids, numbers of tokens, and the vectors of a sample of passages; shards and blocks do not matter."""
+    ids, counts, vectors = (hashlib.blake2b(digest_size=16) for _ in range(3))
     for chunk in all_ids(passages).chunks:
-        ids.update("".join(f"{name}\n" for name in chunk.to_pylist()).encode())
+        ids.update("".join(f"{doc_id}\n" for doc_id in chunk.to_pylist()).encode())
     first = 0
-    for block in (block for shard in passages for block in shard.blocks()):
-        rest[0].update(np.diff(block.offsets).tobytes())
+    for block in _blocks_of(passages):
+        counts.update(np.diff(block.offsets).tobytes())
         for row in range(-first % SPACING, len(block), SPACING):
-            rest[1].update(np.ascontiguousarray(block.of(row)).tobytes())
+            vectors.update(np.ascontiguousarray(block.of(row)).tobytes())
         first += len(block)
-    return hashlib.blake2b(b"".join(one.digest() for one in (ids, *rest)), digest_size=8).hexdigest()
+    digests = ids.digest() + counts.digest() + vectors.digest()
+    return hashlib.blake2b(digests, digest_size=8).hexdigest()
 
 
 def draw(passages: Sequence[TokenShard], number: int, seed: int) -> Vectors:
-    """Draw so many vectors, one from each of as many equal parts of all; shape (number, dimension)."""
+    """Draw a stratified sample: one vector from each of `number` equal parts of all; shape (number, dimension)."""
     parts = np.arange(number) + np.random.default_rng(seed).random(number)
     tokens = count_tokens(passages)
     places = np.minimum((parts * (tokens / number)).astype(np.int64), tokens - 1)
-    found, first = [], 0
-    for block in (block for shard in passages for block in shard.blocks()):
+    sample, first = [], 0
+    for block in _blocks_of(passages):
         start, end = np.searchsorted(places, (first, first + len(block.vectors)))
-        found.append(block.vectors[places[start:end] - first].astype(np.float32))
+        sample.append(block.vectors[places[start:end] - first].astype(np.float32))
         first += len(block.vectors)
-    return np.concatenate(found)
+    return np.concatenate(sample)
 
 
 def chunks(passages: Sequence[TokenShard], size: int) -> Iterator[tuple[Vectors, Rows]]:
-    """Yield all vectors and the row of the passage of each, `size` at a time, wherever shards and blocks end."""
+    """Yield all vectors and the row of each one's passage, `size` at a time, across shards and blocks."""
     vectors: list[npt.NDArray[np.float16]] = []
     owners: list[Rows] = []
     first = held = 0
-    for block in (block for shard in passages for block in shard.blocks()):
+    for block in _blocks_of(passages):
         rows = np.repeat(np.arange(first, first + len(block)), np.diff(block.offsets))
         first, at = first + len(block), 0
         while at < len(rows):
@@ -139,17 +143,17 @@ def chunks(passages: Sequence[TokenShard], size: int) -> Iterator[tuple[Vectors,
 
 
 def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, seed: int, threads: int) -> Any:
-    """Make the lists and codewords of an index that has no vectors yet."""
+    """Train the lists and codewords of an index that has no vectors yet."""
     faiss = library()
     faiss.omp_set_num_threads(threads)
     dimension = sample.shape[1]
-    # Of unit vectors, the nearest one and the one with the largest product are the same.
+    # For unit vectors, the nearest one is the one with the largest product.
     metric = faiss.METRIC_INNER_PRODUCT if similarity == "dot" else faiss.METRIC_L2
     flat = faiss.IndexFlat(dimension, metric)
     index = faiss.IndexIVFPQ(flat, dimension, lists, bytes_per_vector, int(math.log2(CODEWORDS)), metric)
     for clustering in (index.cp, index.pq.cp):
         clustering.seed = seed % 2**31
-        # Of fewer it would warn.
+        # With fewer faiss would warn.
         clustering.min_points_per_centroid = 1
     index.train(sample)
     return index
@@ -157,31 +161,31 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
 
 @dataclass(frozen=True)
 class IvfPq:
-    """An index that is open for searching, and the passages whose vectors it was built of."""
+    """An index that is open for searching, and the passages it was built from."""
 
     index: Any
     meta: Meta
     passages: TokenIndex
 
     def search(self, query: QueryVectors, probes: int, candidates: int, depth: int) -> tuple[Vectors, Rows]:
-        """Rank the passages that the tokens of a query lead to, in one thread of faiss.
+        """Rank the passages that the index finds for the tokens of a query, in one thread of faiss.
 
-        :param candidates: nearest vectors of each token of the query.
+        :param candidates: nearest vectors for each token of the query.
         :returns: the first `depth` by (-score, doc_id): scores, and places for `ids` of the passages.
         """
         rows = self.passages.empty
         if len(query.weights):
             parameters = library().SearchParametersIVF(nprobe=min(probes, self.meta.lists))
-            wanted = min(candidates, self.meta.tokens)
-            _, found = self.index.search(query.vectors.astype(np.float32), wanted, params=parameters)
-            rows = np.union1d(rows, found[found >= 0])
+            most = min(candidates, self.meta.tokens)
+            _, nearest = self.index.search(query.vectors.astype(np.float32), most, params=parameters)
+            rows = np.union1d(rows, nearest[nearest >= 0])
         extent = Extent(self.meta.longest, self.meta.greatest)
         return self.passages.best_of(query, rows, depth, extent)
 
 
 @dataclass(frozen=True)
 class IvfPqSearch:
-    """An index and how a system searches it; used as a `TokenIndex` is. Results do not depend on `threads`."""
+    """An index with the parameters of its searches; used like a `TokenIndex`. Results do not depend on `threads`."""
 
     index: IvfPq
     probes: int
@@ -193,18 +197,18 @@ class IvfPqSearch:
         return self.index.passages.ids(places)
 
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank passages for each query, the queries side by side."""
+        """Rank passages for each query, several queries at a time."""
 
-        def one(query: QueryVectors) -> tuple[Vectors, Rows]:
+        def search(query: QueryVectors) -> tuple[Vectors, Rows]:
             return self.index.search(query, self.probes, self.candidates, depth)
 
         with one_thread_each(), ThreadPoolExecutor(self.threads, initializer=single_threaded) as pool:
-            return list(pool.map(one, queries))
+            return list(pool.map(search, queries))
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Have each product computed by the thread that asks for it, if that is `single_threaded`."""
+    """Compute each product in the calling thread, if that is `single_threaded`."""
     threads = torch.get_num_threads()
     try:
         with threadpool_limits(1, user_api="blas"):
@@ -214,37 +218,34 @@ def one_thread_each() -> Iterator[None]:
 
 
 def single_threaded() -> None:
-    """Have this thread search alone."""
+    """Make this thread search without helpers."""
     library().omp_set_num_threads(1)
     torch.set_num_threads(1)
 
 
 def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: TokenIndex) -> IvfPq:
-    """Open an index of the vectors of some passages.
+    """Open an index of the token vectors of these passages.
 
     :param opened: the same passages.
-    :raises InputError: a file that is missing or not as it was written, an index of other vectors, faiss is not there.
+    :raises InputError: if a file is missing or damaged, the index is of other vectors, or faiss is not installed.
     """
     faiss = library()
     folder = Path(folder)
     meta = read_artifact(folder / META_FILE, Meta)
     _refuse_others(folder, meta, passages)
     path = folder / FILE
-    size = path.stat().st_size if path.exists() else None
-    if size != meta.bytes.get(FILE):
-        found = "no such file" if size is None else f"{size} bytes"
-        raise input_error(path, found, f"{meta.bytes.get(FILE)} bytes", FIX)
+    check_size(path, meta.bytes.get(FILE))
     try:
         index = faiss.read_index(str(path))
     except (RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
-        raise input_error(path, f"an index that cannot be read ({reason})", "a whole one", FIX) from error
+        raise input_error(path, f"an index that cannot be read ({reason})", "a complete index", FIX) from error
     shape = (meta.dimension, meta.tokens, meta.lists)
     if not isinstance(index, faiss.IndexIVFPQ) or (index.d, index.ntotal, index.nlist) != shape:
         expected = f"an IVF-PQ index of {meta.tokens} vectors of {meta.dimension} dimensions in {meta.lists} lists"
         raise input_error(path, "another index", expected, FIX)
     for number in range(index.nlist):
-        # As numbers without a sign, those below 0 are large.
+        # As unsigned numbers, negative ones are large.
         rows = faiss.rev_swig_ptr(index.invlists.get_ids(number), index.get_list_size(number)).view(np.uint64)
         if rows.max(initial=0) >= meta.passages:
             raise input_error(path, f"the passage {rows.max()}", f"rows 0 to {meta.passages - 1}", FIX)
@@ -252,7 +253,7 @@ def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: Token
 
 
 def _refuse_others(folder: Path, meta: Meta, passages: Sequence[TokenShard]) -> None:
-    """Refuse an index of other vectors than those of some passages.
+    """Refuse an index of other vectors than those of these passages.
 
     :raises InputError: names the first difference.
     """
@@ -262,11 +263,11 @@ def _refuse_others(folder: Path, meta: Meta, passages: Sequence[TokenShard]) -> 
         "similarity": (meta.similarity, origin.similarity),
         "model": (meta.model, origin.model),
     }
-    for name, (found, wanted) in facts.items():
-        if found != wanted:
-            raise input_error(path, f"an index of {name} {found}", f"{name} {wanted}, as of the token vectors", FIX)
-    if meta.vectors != (wanted := fingerprint_of(passages)):
+    for name, (own, expected) in facts.items():
+        if own != expected:
+            raise input_error(path, f"an index of {name} {own}", f"{name} {expected}, as of the token vectors", FIX)
+    if meta.vectors != (vectors := fingerprint_of(passages)):
         found = f"an index of {meta.tokens} token vectors of {meta.passages} passages ({meta.vectors})"
         number = sum(shard.table.num_rows for shard in passages)
-        expected = f"one of the {count_tokens(passages)} of {number} passages given ({wanted})"
+        expected = f"one of the {count_tokens(passages)} of {number} passages given ({vectors})"
         raise input_error(path, found, expected, FIX)

@@ -1,45 +1,111 @@
-"""Exact search by late interaction: of each query the passages whose tokens match its tokens best (ColBERT's MaxSim).
+"""Exact search by late interaction: for each query the passages whose tokens match its tokens best (ColBERT's MaxSim).
 
-As in `cort/retrieval/exact.py` there are two passes. The first one multiplies all tokens of some queries with those of
-a block of passages in single precision, and keeps every passage that can be among the best, with a margin for its
-rounding errors. What is left is scored again on the CPU, exactly (`cort/retrieval/token_scores.py`). The result
-therefore depends neither on how the passages are divided into shards and blocks, nor on threads or devices; ties go by
-id.
+As in `cort/retrieval/exact.py` there are two passes. The first one multiplies the tokens of a batch of queries with
+those of a block of passages in single precision, and keeps every passage that can be among the top k, with a margin for
+rounding errors. These candidates are scored again on the CPU, exactly (`ExactScores`). The result therefore depends
+neither on how the passages are divided into shards and blocks, nor on threads or devices. Ties are broken by doc_id.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cort.formats.records import Ranking
 from cort.formats.token_embeddings import TokenBlock, TokenShard
+from cort.formats.tokens import Tokens
 from cort.formats.vector_files import all_ids
-from cort.models.late_interaction import LOWEST
+from cort.models.late_interaction import LOWEST, TokenVectors
 from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
-from cort.retrieval.token_scores import ExactScores, QueryVectors
 from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
-from cort.retrieval.vectors import as_tensor
+from cort.retrieval.vectors import Rows, Vectors, as_tensor
+from cort.system.errors import input_error
 
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 Double = npt.NDArray[np.float64]
 
-# Products held at once, by device: those of a CPU stay in its cache.
+# Products held at once, by device; on a CPU they stay in its cache.
 PRODUCTS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 27}
-# Tokens of queries that are multiplied at once, on a CPU.
+# Tokens of queries multiplied at once on a CPU.
 TOKENS_AT_ONCE = 512
-# Candidates whose tokens are compared in double precision at once.
+# Candidates scored in double precision at once.
 CANDIDATES_AT_ONCE = 256
-# Passages of an index's candidates whose tokens are copied and multiplied at once.
+# Candidates from an index whose tokens are copied and multiplied at once.
 SIFTED_AT_ONCE = 256
+# Bits kept of passages, below their largest number, and of queries, below their largest sum: 52 in all.
+PASSAGE_BITS, QUERY_BITS = 24, 28
+# All passages are read once per this many queries of a run; part of the result, as padding changes the last bits.
+QUERIES_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class QueryVectors:
+    """Vectors of the unmasked tokens of one query, (tokens, dimension), and their weights."""
+
+    vectors: Vectors
+    weights: Vectors
+
+
+def by_query(tokens: TokenVectors) -> list[QueryVectors]:
+    """Split the vectors of several queries."""
+    ends = np.cumsum(tokens.counts)[:-1]
+    parts = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
+    return [QueryVectors(np.ascontiguousarray(vectors), np.ascontiguousarray(weights)) for vectors, weights in parts]
+
+
+class ExactScores:
+    """Scores of one query in double precision.
+
+    Sums of products are exact: numbers of queries and passages are rounded to so many bits that no sum needs more than
+    53. So a score does not depend on the order and blocks in which passages are scored, and its error is far below the
+    half precision of what is stored.
+
+    :param greatest: the largest absolute number in any vector of all passages.
+    """
+
+    def __init__(self, query: QueryVectors, greatest: float, similarity: str) -> None:
+        vectors = query.vectors.astype(np.float64)
+        sums = float(np.abs(vectors).sum(1).max(initial=0))
+        # Numbers in half precision are multiples of 2^-24: those up to 1 need no rounding.
+        self._exponent = math.frexp(greatest)[1]
+        self._vectors = _round(vectors, math.frexp(sums)[1] - QUERY_BITS)
+        self._weights, self._distance = query.weights.astype(np.float64), similarity == "l2"
+        self._lowest = LOWEST[similarity] * self._weights.sum()
+
+    def scores(self, passages: Sequence[npt.NDArray[np.float16]]) -> Double:
+        """Score passages by the vectors of their tokens."""
+        counts = np.array([len(vectors) for vectors in passages])
+        scores = np.full(len(passages), self._lowest)
+        if not counts.any() or not len(self._weights):
+            return scores
+        vectors = np.concatenate(passages).astype(np.float64)
+        if self._exponent > 0:
+            vectors = _round(vectors, self._exponent - PASSAGE_BITS)
+        products = vectors @ self._vectors.T  # (tokens, tokens of the query), exact
+        if self._distance:
+            # Each vector's square alone, in an order that depends only on the dimension.
+            own, other = np.vecdot(vectors, vectors), np.vecdot(self._vectors, self._vectors)
+            products = 2 * products - other - own[:, None]
+        filled = np.flatnonzero(counts)
+        starts = np.cumsum(counts[filled]) - counts[filled]
+        best = np.maximum.reduceat(products, starts, axis=0)  # (passages, tokens of the query)
+        scores[filled] = np.vecdot(best, self._weights)
+        return scores
+
+
+def _round(numbers: Double, exponent: int) -> Double:
+    """Round to multiples of a power of 2."""
+    step = math.ldexp(1.0, exponent)
+    rounded: Double = np.rint(numbers / step) * step
+    return rounded
 
 
 class TokenIndex:
@@ -50,16 +116,16 @@ class TokenIndex:
     """
 
     def __init__(self, passages: Sequence[TokenShard], similarity: str, device: str = "cpu") -> None:
-        # Other settings multiply with fewer bits than the margin allows for.
+        # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
         self._order = Alphabet(all_ids(passages))
         self._similarity, self._device = similarity, device
-        stored = [(block, shard) for shard in passages for block in shard.blocks()]
-        first = [0, *itertools.accumulate(len(block) for block, _ in stored)]
-        self._first = np.array(first)
-        self._blocks = [
-            _Block(block, number, str(shard.path)) for (block, shard), number in zip(stored, first, strict=False)
-        ]
+        self._blocks: list[_Block] = []
+        first = 0
+        for block, source in ((block, str(shard.path)) for shard in passages for block in shard.blocks()):
+            self._blocks.append(_Block(block, first, source))
+            first += len(block)
+        self._first = np.array([block.first for block in self._blocks])
 
     def __len__(self) -> int:
         return len(self._order)
@@ -70,71 +136,70 @@ class TokenIndex:
 
     @cached_property
     def empty(self) -> Rows:
-        """Rows of the passages without tokens, which no index of tokens can find."""
+        """Rows of passages without tokens, which no index of token vectors can find."""
         counts = [np.diff(block.offsets) for block in self._blocks]
         return np.flatnonzero(np.concatenate([np.zeros(0, np.int64), *counts]) == 0)
 
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank all passages for some queries.
+        """Rank all passages for queries.
 
         :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
-        :raises InputError: passages with numbers that are not finite.
+        :raises InputError: for passages with NaN or infinite values.
         """
         if not len(self) or not queries:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-        asked = _Asked(queries, self._device, self._similarity)
-        found = self._candidates(asked, depth)
+        candidates = self._candidates(_Batch(queries, self._device, self._similarity), depth)
         return [
-            self._rank(query, rows[rows >= 0], depth, self.extent) for query, rows in zip(queries, found, strict=True)
+            self._rank(query, rows[rows >= 0], depth, self.extent)
+            for query, rows in zip(queries, candidates, strict=True)
         ]
 
     def best_of(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
-        """Rank the passages of some rows for a query, as `search` ranks all: the same scores.
+        """Rank the passages of these rows for a query, with the scores that `search` gives them.
 
-        :param extent: that of all vectors.
+        :param extent: of all vectors.
         """
         if len(rows) > depth:
-            rows = self._sifted(_Asked([query], "cpu", self._similarity), np.sort(rows), depth, extent)
+            rows = self._filtered(_Batch([query], "cpu", self._similarity), np.sort(rows), depth, extent)
         return self._rank(query, rows, depth, extent)
 
     @cached_property
     def extent(self) -> Extent:
-        """Read all vectors once: what rounding depends on must be the same for all passages.
+        """The extent of all vectors, which are read once for it: rounding must be the same for all passages.
 
-        :raises InputError: one with numbers that are not finite.
+        :raises InputError: for NaN or infinite values.
         """
-        found = [block.extent(self._device) for block in self._blocks]
-        return Extent(max(one.longest for one in found), max(one.greatest for one in found))
+        extents = [block.extent(self._device) for block in self._blocks]
+        return Extent(max(extent.longest for extent in extents), max(extent.greatest for extent in extents))
 
-    def _candidates(self, asked: _Asked, depth: int) -> Rows:
-        """Find all passages that may be among the first `depth`: rows, and -1; shape (queries, candidates)."""
-        margins, one = asked.margins(self.extent.longest), torch.ones(1, len(asked), device=self._device)
+    def _candidates(self, batch: _Batch, depth: int) -> Rows:
+        """Find the rows of all passages that may be among the first `depth`, padded with -1; (queries, candidates)."""
+        margins, one = batch.margins(self.extent.longest), torch.ones(1, len(batch), device=self._device)
         sieve = Sieve(-math.inf * one, margins, min(depth, len(self)))
         for block in self._blocks:
-            scores = torch.full((-(-len(block) // GROUP) * GROUP, len(asked)), -math.inf, device=self._device)
-            block.score(asked, scores)
-            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(asked)), one))
+            scores = torch.full((-(-len(block) // GROUP) * GROUP, len(batch)), -math.inf, device=self._device)
+            block.score(batch, scores)
+            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(batch)), one))
         rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
-    def _sifted(self, asked: _Asked, rows: Rows, depth: int, extent: Extent) -> Rows:
-        """Leave out of some rows, in order, those that cannot be among the first `depth`, as the first pass does."""
+    def _filtered(self, batch: _Batch, rows: Rows, depth: int, extent: Extent) -> Rows:
+        """Drop the rows, which are in order, that cannot be among the first `depth`, as the first pass does."""
         scores = torch.empty(len(rows))
         for start in range(0, len(rows), SIFTED_AT_ONCE):
             part = slice(start, start + SIFTED_AT_ONCE)
-            scores[part] = _scores_of_ragged(asked, self._vectors_of(rows[part]))
+            scores[part] = _scores_of_ragged(batch, self._vectors_of(rows[part]))
         reached = scores.topk(depth, sorted=False).values.amin()
-        kept: Rows = rows[(scores >= reached - asked.margins(extent.longest)[0, 0]).numpy()]
+        kept: Rows = rows[(scores >= reached - batch.margins(extent.longest)[0, 0]).numpy()]
         return kept
 
     def _vectors_of(self, rows: Rows) -> list[npt.NDArray[np.float16]]:
-        """Vectors of the passages of some rows."""
+        """Vectors of the passages of these rows."""
         blocks = np.searchsorted(self._first, rows, side="right") - 1
-        found = zip(rows.tolist(), blocks.tolist(), strict=True)
-        return [self._blocks[number].of(row) for row, number in found]
+        return [self._blocks[number].of(row) for row, number in zip(rows.tolist(), blocks.tolist(), strict=True)]
 
     def _rank(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
-        """Score some rows exactly, rounded to single precision, and order them."""
+        """Score these rows exactly, round to single precision, and order them."""
         rows = np.sort(rows)
         exact = ExactScores(query, extent.greatest, self._similarity)
         scores = np.empty(len(rows), dtype=np.float32)
@@ -144,11 +209,11 @@ class TokenIndex:
         return self._order.best(scores, rows, depth)
 
 
-class _Asked:
-    """Tokens of some queries, one after the other, in parts that are multiplied at once."""
+class _Batch:
+    """Tokens of queries, one after the other, in parts that are multiplied at once."""
 
     def __init__(self, queries: Sequence[QueryVectors], device: str, similarity: str) -> None:
-        self.distance, self._count, self._device = similarity == "l2", len(queries), device
+        self._distance, self._count, self._device = similarity == "l2", len(queries), device
         self._most = max(len(query.weights) for query in queries)
         self._dimension = queries[0].vectors.shape[1]
         norms = [np.linalg.norm(query.vectors.astype(np.float64), axis=1) for query in queries]
@@ -157,37 +222,47 @@ class _Asked:
         self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(3)])
         #: scores of passages without tokens; shape (queries,)
         self.lowest = self._tensor(LOWEST[similarity] * np.array([query.weights.sum() for query in queries]))
-        #: of each query what its distances have more than its inner products; shape (queries,)
-        self.constants = self._tensor(np.array([(w * n**2).sum() for n, w in weighted]))
+        #: what the distances of each query add to its inner products; shape (queries,)
+        self._constants = self._tensor(np.array([(w * n**2).sum() for n, w in weighted]))
         self.parts = list(self._parts(queries, device))
 
     def __len__(self) -> int:
         return self._count
 
     def _parts(self, queries: Sequence[QueryVectors], device: str) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield queries, the vectors of their tokens (e, tokens), and the weights of these (tokens, queries)."""
+        """Yield a slice of the queries, vectors of their tokens, (e, tokens), and their weights, (tokens, queries)."""
         ends = np.cumsum([len(query.weights) for query in queries])
         cuts = np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1
         for start, end in itertools.pairwise([0, *(cuts.tolist() if device == "cpu" else ()), self._count]):
-            some = queries[start:end]
-            vectors = torch.from_numpy(np.concatenate([query.vectors for query in some])).to(device)
-            counts = [len(query.weights) for query in some]
-            weights = np.zeros((sum(counts), len(some)), dtype=np.float32)
-            weights[np.arange(sum(counts)), np.repeat(np.arange(len(some)), counts)] = np.concatenate(
-                [query.weights for query in some]
-            )
+            part = queries[start:end]
+            vectors = torch.from_numpy(np.concatenate([query.vectors for query in part])).to(device)
+            counts = [len(query.weights) for query in part]
+            weights = np.zeros((sum(counts), len(part)), dtype=np.float32)
+            columns = np.repeat(np.arange(len(part)), counts)
+            weights[np.arange(sum(counts)), columns] = np.concatenate([query.weights for query in part])
             yield slice(start, end), vectors.T.contiguous(), torch.from_numpy(weights).to(device)
 
+    def products(self, vectors: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Multiply vectors of passages, (rows, e); yield queries, products, (rows, tokens), and weights of a part."""
+        squares = -vectors.square().sum(1, keepdim=True) if self._distance else None  # (rows, 1)
+        for queries, tokens, weights in self.parts:
+            products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
+            yield queries, products, weights
+
+    def completed(self, scores: Tensor) -> Tensor:
+        """Turn sums of the best products into scores."""
+        return scores - self._constants if self._distance else scores
+
     def margins(self, longest: float) -> Tensor:
-        """Twice the largest error of a score, so that both sides of a comparison may err; shape (1, queries).
+        """Twice the largest error of a score, as both sides of a comparison may err; shape (1, queries).
 
-        A product errs as in `products.bound_errors`; m weighted ones are summed, and the exact pass rounds the query's
-        and the passage's numbers by less than e + 8 of the same units in all.
+        Errors of products are bounded as in `products.bound_errors`; m weighted ones are summed, and the exact pass
+        rounds the numbers of query and passage by less than e + 8 of the same units in all.
 
-        :param longest: length of any vector of a passage.
+        :param longest: the length of the longest vector of a passage.
         """
         zero, one, two = self._sums
-        greatest = two + 2 * longest * one + longest**2 * zero if self.distance else longest * one
+        greatest = two + 2 * longest * one + longest**2 * zero if self._distance else longest * one
         errors = UNIT_ROUNDOFF * greatest + SMALLEST * (zero + 1)
         return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * errors)[None]
 
@@ -196,14 +271,14 @@ class _Asked:
 
 
 class Extent(NamedTuple):
-    """The length of the longest of some vectors, and the greatest number in any."""
+    """The length of the longest vector, and the largest absolute number in any."""
 
     longest: float
     greatest: float
 
 
 class _Block:
-    """Some passages."""
+    """A block of passages."""
 
     def __init__(self, block: TokenBlock, first: int, source: str) -> None:
         self._block, self._source, self.first = block, source, first
@@ -213,31 +288,31 @@ class _Block:
 
     @property
     def offsets(self) -> Rows:
-        """Where the tokens of each passage begin, and where the last ones end."""
+        """Where the tokens of each passage begin, and where those of the last one end."""
         return self._block.offsets
 
     def of(self, row: int) -> npt.NDArray[np.float16]:
         """Vectors of the passage of a row of the collection."""
         return self._block.of(row - self.first)
 
-    def score(self, asked: _Asked, scores: Tensor) -> None:
+    def score(self, batch: _Batch, scores: Tensor) -> None:
         """Write the scores of all passages for all queries to scores of shape (passages or more, queries)."""
         device, counts = scores.device, np.diff(self._block.offsets)
         stored = as_tensor(self._block.vectors).to(device)
-        most = max(1, *(len(weights) for _, _, weights in asked.parts))
+        most = max(1, *(len(weights) for _, _, weights in batch.parts))
         for places in _by_count(counts, PRODUCTS_AT_ONCE[device.type] // most):
             count, where = int(counts[places[0]]), torch.from_numpy(places).to(device)
             if not count:
-                scores[where] = asked.lowest
+                scores[where] = batch.lowest
                 continue
             tokens = self._block.offsets[places][:, None] + np.arange(count)  # (passages, count)
             vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
-            scores[where] = _sums_of_best(asked, vectors, count)
+            scores[where] = _sums_of_best(batch, vectors, count)
 
     def extent(self, device: str) -> Extent:
         """Measure the vectors.
 
-        :raises InputError: one with numbers that are not finite.
+        :raises InputError: for NaN or infinite values.
         """
         vectors = as_tensor(self._block.vectors).to(device).float()
         if not len(vectors):
@@ -245,33 +320,65 @@ class _Block:
         return Extent(float(vector_norms(vectors, self._source).max()), float(vectors.abs().max()))
 
 
-def _sums_of_best(asked: _Asked, vectors: Tensor, count: int) -> Tensor:
+def _sums_of_best(batch: _Batch, vectors: Tensor, count: int) -> Tensor:
     """Score passages of `count` tokens each, whose vectors are (passages * count, e); shape (passages, queries)."""
-    found = torch.empty(len(vectors) // count, len(asked), device=vectors.device)
-    squares = -vectors.square().sum(1, keepdim=True) if asked.distance else None  # (passages * count, 1)
-    for queries, tokens, weights in asked.parts:
-        products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
+    scores = torch.empty(len(vectors) // count, len(batch), device=vectors.device)
+    for queries, products, weights in batch.products(vectors):
         best = products.view(-1, count, len(weights)).amax(1)  # (passages, tokens of queries)
-        found[:, queries] = best @ weights
-    return found - asked.constants if asked.distance else found
+        scores[:, queries] = best @ weights
+    return batch.completed(scores)
 
 
-def _scores_of_ragged(asked: _Asked, passages: Sequence[npt.NDArray[np.float16]]) -> Tensor:
+def _scores_of_ragged(batch: _Batch, passages: Sequence[npt.NDArray[np.float16]]) -> Tensor:
     """Score passages of any numbers of tokens for one query; shape (passages,)."""
-    counts = torch.tensor([len(one) for one in passages])
-    vectors = as_tensor(np.concatenate(passages)).float()  # (tokens, e)
-    ((_, tokens, weights),) = asked.parts
-    squares = -vectors.square().sum(1, keepdim=True) if asked.distance else None  # (tokens, 1)
-    products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
+    counts = torch.tensor([len(vectors) for vectors in passages])
+    ((_, products, weights),) = batch.products(as_tensor(np.concatenate(passages)).float())
     scores = (torch.segment_reduce(products, "max", lengths=counts, axis=0) @ weights)[:, 0]
-    scores = scores - asked.constants if asked.distance else scores
-    return scores.where(counts > 0, asked.lowest)
+    return batch.completed(scores).where(counts > 0, batch.lowest)
 
 
 def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
-    """Divide passages into batches with the same number of tokens each, of at most so many tokens or one passage."""
+    """Divide passages into batches of equal numbers of tokens per passage, with at most `tokens` or one passage."""
     order = np.argsort(counts, kind="stable")
     edges = np.flatnonzero(np.diff(counts[order])) + 1
-    for some in np.split(order, edges):
-        size = max(tokens // max(int(counts[some[0]]), 1), 1)
-        yield from (some[start : start + size] for start in range(0, len(some), size))
+    for equal in np.split(order, edges):
+        size = max(tokens // max(int(counts[equal[0]]), 1), 1)
+        yield from (equal[start : start + size] for start in range(0, len(equal), size))
+
+
+Encode: TypeAlias = Callable[[Rows], TokenVectors]
+
+
+class Search(Protocol):
+    """A `TokenIndex`, or an index that finds candidates for one."""
+
+    def ids(self, places: Rows) -> list[str]:
+        """Document ids of places."""
+
+    def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
+        """Rank passages; return the first `depth` scores and places of each query."""
+
+
+def encoded(encode: Encode, queries: Tokens, rows: Rows) -> Iterator[tuple[Rows, list[QueryVectors]]]:
+    """Encode the queries of these rows in batches; yield rows and vectors of each batch.
+
+    :param encode: encodes the queries of a batch of rows.
+    :raises InputError: for NaN or infinite values.
+    """
+    for start in range(0, len(rows), QUERIES_AT_ONCE):
+        batch = rows[start : start + QUERIES_AT_ONCE]
+        tokens = encode(batch)
+        if not (np.isfinite(tokens.vectors).all() and np.isfinite(tokens.weights).all()):
+            raise input_error(queries.path, "a query with NaN or infinite values", "finite values", "train again")
+        yield batch, by_query(tokens)
+
+
+def retrieve(search: Search, encode: Encode, queries: Tokens, depth: int) -> Iterator[Ranking]:
+    """Rank passages for each query; yield the first `depth`, in the order of the queries.
+
+    :param encode: as in `encoded`, which says what is raised.
+    """
+    ids = queries.ids.to_pylist()
+    for rows, vectors in encoded(encode, queries, np.arange(len(ids))):
+        for row, (scores, places) in zip(rows, search.search(vectors, depth), strict=True):
+            yield Ranking(ids[row], search.ids(places), scores)

@@ -1,4 +1,4 @@
-"""Options that several stages of retrieval have."""
+"""Options that several stages of retrieval share, and checks of options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAP_MB = 2000
 
 
 def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: str = "") -> Any:
-    """Field of an option with a choice that a registry has."""
+    """Field of an option with the choices of a registry."""
     return dataclasses.field(default=default, metadata={"choices": tuple(choices), "help": help})
 
 
@@ -35,18 +35,26 @@ class GraphOptions:
     """Of stages that search a graph index."""
 
     kind: str = choice(GRAPHS, help="of the index")
-    index: str = required("FOLDER", "the folder that `onng` or `hnsw` wrote")
+    index: str = required("FOLDER", "the folder that `index` wrote")
 
 
 @dataclass(frozen=True, kw_only=True)
-class IvfPqOptions:
+class TokenOptions:
+    """Of stages that search token vectors."""
+
+    model: str = required("FOLDER", "a re-ranker of the kind late_interaction")
+    queries: str = required("ARROW", "token cache")
+    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    precision: Precision = optional("fp32", "of the transformer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfPqOptions(TokenOptions):
     """Of stages that search an IVF-PQ index of token vectors."""
 
     kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
-    index: str = required("FOLDER", "the folder that `ivfpq` wrote")
-    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
     candidates: int = optional(1024, "nearest vectors of each token of a query", "N")
-    precision: Precision = optional("fp32", "of the transformer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +62,12 @@ class AuditOptions:
     """Of stages that measure an approximate index against exact search."""
 
     qrels: str | None = optional(
-        None, "without, all queries count and nothing but what is found is measured", "PARQUET"
+        None, "without judgements all queries count, and only recall and time are measured", "PARQUET"
     )
     widths: tuple[float, ...] = required("W", "epsilons, efs or probes")
     depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
-    measures: tuple[str, ...] = optional((), "whose loss is measured", "NAME")
-    relevance_level: int = optional(1, "lowest grade that is relevant", "N")
+    measures: tuple[str, ...] = optional((), "to measure the loss of", "NAME")
+    relevance_level: int = optional(1, "lowest relevant grade", "N")
     sample: int | None = optional(None, "queries to draw (default: all)", "N")
     seed: int = optional(42, "of the sample", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)), "not timed")
@@ -80,21 +88,21 @@ class JavaOptions:
 class BM25Options(JavaOptions):
     """Of stages that search for many queries by BM25."""
 
-    index: str = required("FOLDER", "what `bm25_index` wrote")
+    index: str = required("FOLDER", "the folder that `index bm25` wrote")
     queries: str = required("PARQUET")
     depth: int = optional(1000, "results per query", "N")
 
 
 def refuse_without_effect(options: Any, why: str, *names: str) -> None:
-    """Refuse options that were given though they have no effect; `why` says beside, or without, which other one.
+    """Refuse options that have no effect beside, or without, another option, which `why` names.
 
-    :raises InputError: names the first one that has not its default.
+    :raises InputError: names the first one that differs from its default.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in names:
         if (value := getattr(options, name)) != defaults[name]:
             values = value if isinstance(value, tuple) else (value,)
-            found = " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in values)
+            found = " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in values)
             raise input_error(f"--{name}", f"{found} {why}", "no value, as it has no effect", "leave it out")
 
 

@@ -1,4 +1,4 @@
-"""Runs that are merged: read, and refused where they do not fit together."""
+"""Reading of runs to merge, and refusal of those that do not fit together."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_parts(paths: Sequence[str], by_scores: bool) -> list[Run]:
-    """Read runs of the same queries; a query that only some of them answer is counted in the log.
+    """Read runs of the same queries; log how many queries only some of them answer.
 
-    :param by_scores: whether their scores are used, not only their order.
-    :raises InputError: a run alone, one without a query of the others, one whose scores say nothing.
+    :param by_scores: whether scores are used, not only the order.
+    :raises InputError: for a single run, one that shares no query with the others, or one of constant scores.
     """
     if len(paths) < 2:
         raise input_error("--runs", f"{len(paths)} run", "two or more", "name the runs to merge")
     if len(set(paths)) < len(paths):
         found = f"{len(set(paths))} different runs of {len(paths)}"
         raise input_error("--runs", found, "each once", "drop one")
-    # Arrow's default pool hands memory back at once and asks for it again, which is a tenth of all time here.
+    # Arrow's default pool frees memory at once and allocates it again, which takes a tenth of the time here.
     pa.set_memory_pool(pa.system_memory_pool())
-    # Reading is work of libraries that let other threads run.
+    # Threads help, as the libraries that read release Python's lock.
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(read_run, paths))
     for path, run in zip(paths, runs, strict=True):
@@ -49,18 +49,20 @@ def _compare_queries(paths: Sequence[str], runs: Sequence[Run]) -> None:
             raise input_error(path, "no query of the other runs", "runs of the same queries", "name runs of one split")
     if partly := sum(times < len(runs) for times in answered.values()):
         log.warning(
-            "%d of %d queries are not answered by all runs and are merged from the others", partly, len(answered)
+            "%d of %d queries are not answered by all runs, and are merged from those that do", partly, len(answered)
         )
 
 
 def refuse_constant_scores(path: str, run: Run) -> None:
-    """Count the rankings whose scores differ by no more than what keeps them in order, and refuse a run of such.
+    """Refuse a run of constant scores, and log how many rankings have them.
 
-    :raises InputError: most are, or a score is beyond single precision.
+    Scores are constant if they differ by no more than the steps that run files use to keep equal scores in order.
+
+    :raises InputError: if most rankings have constant scores, or a score exceeds single precision.
     """
     if (beyond := np.flatnonzero(np.abs(run.scores) > LARGEST)).size:
         found = f"the score {run.scores[beyond[0]]:g}"
-        raise input_error(path, found, f"at most {LARGEST:.3g} either side of 0", "scale the scores")
+        raise input_error(path, found, f"-{LARGEST:.3g} to {LARGEST:.3g}", "scale the scores")
     scores = run.scores.astype(np.float32)
     first, last = scores[run.offsets[:-1]], scores[run.offsets[1:] - 1]
     steps = (np.diff(run.offsets) - 1) * np.spacing(np.maximum(np.abs(first), np.abs(last))).astype(np.float64)

@@ -17,16 +17,16 @@ from cort.retrieval.topk import FEW, GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import Block, Vectors, as_tensor
 from cort.system.errors import input_error
 
-# Scores held at once: 128 MB, or 8 MB for what is looked at again at once, as a processor's caches hold.
+# Scores held at once on a CPU: 128 MB, or 8 MB, which its caches hold, for scores that are read again at once.
 SCORES_AT_ONCE, IN_CACHE = 1 << 25, 1 << 21
-# The same on a GPU, 1 GB: looking through them starts some kernels, and waits for each.
+# The same on a GPU, 1 GB: selecting from them starts several kernels and waits for each.
 SCORES_ON_GPU = 1 << 28
 # Passages in a tensor on a GPU, so that it holds their scores for a run's queries.
 ROWS_ON_GPU = 1 << 19
 # Products of longer vectors could exceed single precision.
 LONGEST = 1e18
 UNIT_ROUNDOFF = 2.0**-24
-# Smaller numbers lose digits in single precision or are taken as 0, terms of a sum as well as the sum of some.
+# Smaller numbers, terms and sums alike, lose digits in single precision or become 0.
 SMALLEST = 2.0**-125
 # The source of queries, in messages.
 QUERIES = "the queries' embeddings"
@@ -53,7 +53,7 @@ class Products:
         return max(float(vector_norms(vectors, self._source).max()) for vectors in parts)
 
     def ask(self, queries: Tensor) -> FirstPass:
-        """Multiply queries, (queries, e), with a sample of the passages, and then with all."""
+        """Multiply queries, (queries, e), with a sample of the passages, and later with all."""
         if self._sample is None:
             parts = [vectors[-first % self._step :: self._step].float() for first, vectors in self._blocks]
             self._sample = torch.cat(parts).to(self._device)
@@ -62,20 +62,20 @@ class Products:
         return FirstPass(queries @ self._sample.T, margins, partial(self._scores, queries))
 
     def _scores(self, queries: Tensor) -> Iterator[Scores]:
-        """Multiply with all passages; room for scores is used again."""
+        """Multiply with all passages; the scores' memory is reused."""
         units = torch.ones(1, len(queries), device=self._device)
         few = self._device == "cpu" and len(queries) <= FEW
         on_cpu = SCORES_AT_ONCE if few else IN_CACHE
         at_once = on_cpu if self._device == "cpu" else SCORES_ON_GPU
         for batch in _batches(self._blocks, at_once // len(queries)):
             count = sum(len(self._blocks[number][1]) for number in batch)
-            scores = self._room(-(-count // GROUP) * GROUP, len(queries))
+            scores = self._buffer(-(-count // GROUP) * GROUP, len(queries))
             scores[count:] = -math.inf
             self._multiply(queries, batch, scores, few=few)
             yield Scores(self._blocks[batch.start][0], scores.view(GROUP, -1, len(queries)), units)
 
     def _multiply(self, queries: Tensor, batch: range, scores: Tensor, *, few: bool) -> None:
-        """Write the products of some blocks with queries of shape (queries, e) to scores of shape (rows, queries)."""
+        """Write the products of a batch of blocks with queries, (queries, e), to scores of shape (rows, queries)."""
         start = 0
         for number in batch:
             vectors = self._blocks[number][1]
@@ -86,8 +86,8 @@ class Products:
         if few:
             self._few.multiply(self._arrays[batch.start : batch.stop], queries.numpy(), scores.numpy())
 
-    def _room(self, rows: int, queries: int) -> Tensor:
-        """Return room for scores of shape (rows, queries), always the same: new memory is slow at first."""
+    def _buffer(self, rows: int, queries: int) -> Tensor:
+        """Return a tensor of shape (rows, queries), always in the same memory: new memory is slow at first."""
         if self._memory is None or len(self._memory) < rows * queries:
             self._memory = torch.empty(rows * queries, device=self._device)
         return self._memory[: rows * queries].view(rows, queries)
@@ -100,13 +100,13 @@ class Few:
         self._threads = threads
         self._product = np.matmul if by_dimension else np.vecdot
         self._libraries = ThreadpoolController()
-        # Kept: to start threads for each query would take longer than to search a small collection.
+        # Kept open: starting threads for each query would take longer than searching a small collection.
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
-        """Write to scores of shape (rows of all blocks, queries), in threads that take block after block."""
+        """Write to scores of shape (rows of all blocks, queries); threads take one block after the other."""
         starts = [0, *itertools.accumulate(len(vectors) for vectors in blocks)]
-        # One for all threads, so that none waits long for another.
+        # All threads share one iterator, so that none waits long for another.
         places = iter(range(len(blocks)))
 
         def work() -> None:
@@ -114,40 +114,40 @@ class Few:
                 for column, query in enumerate(queries):
                     self._product(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
 
-        # Threads of NumPy's library would spin for a while after each product, on the processors the next step needs.
+        # BLAS threads would spin for a while after each product, on the processors that the next step needs.
         with self._libraries.limit(limits=1, user_api="blas"):
             helpers = [self._pool.submit(work) for _ in range(self._threads - 1)] if self._pool else []
             work()
-            for done in helpers:
-                done.result()
+            for helper in helpers:
+                helper.result()
 
 
 def bound_errors(products: Tensor, dimension: int) -> Tensor:
     """Bound the errors of inner products in single precision by the products of the vectors' lengths.
 
-    With e terms they are below e u / (1 - e u) of these, u = 2^-24, in whatever order the terms are summed; 8 more and
-    1 % cover the rounding of exact scores and of the lengths. What is too small for single precision comes on top.
+    With e terms they are below e u / (1 - e u) of these, u = 2^-24, in any order of summation; 8 more terms and 1 %
+    cover the rounding of exact scores and of the lengths. Underflow is added.
     """
     return 1.01 * (dimension + 8) * (products * UNIT_ROUNDOFF + SMALLEST)
 
 
 def norms_of(vectors: Tensor) -> Tensor:
-    """Return the lengths of vectors, (rows, 1), and not less where the squares are too small for single precision."""
+    """Return the lengths of vectors, (rows, 1), rounded up where their squares underflow in single precision."""
     norms: Tensor = vectors.norm(dim=1, keepdim=True) + math.sqrt(vectors.shape[1] * SMALLEST)
     return norms
 
 
 def vector_norms(vectors: Tensor, source: str) -> Tensor:
-    """Return the lengths of vectors, (rows, 1); refuse such as are not finite, or too long."""
+    """Return the lengths of vectors, (rows, 1); refuse NaN, infinite and very large values."""
     norms = norms_of(vectors)
     if not bool((norms < LONGEST).all()):
-        found = "a vector with numbers that are not finite"
-        raise input_error(source, found, f"finite numbers, length below {LONGEST:g}", "train or encode again")
+        found = "a vector with NaN, infinite or very large values"
+        raise input_error(source, found, f"a length below {LONGEST:g}", "train or encode again")
     return norms
 
 
 def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:
-    """Join blocks to large ones, and keep these on the device if they take half of its free memory at most."""
+    """Join blocks to large ones, and move these to the device if they take at most half of its free memory."""
     numbers = sum(vectors.numel() for _, vectors in blocks)
     keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
     for batch in _batches(blocks, ROWS_ON_GPU):
@@ -156,7 +156,7 @@ def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tu
 
 
 def _batches(blocks: Sequence[tuple[int, Tensor]], rows: int) -> Iterator[range]:
-    """Divide blocks into batches of at most so many rows, or of one block; numbers of the blocks of each."""
+    """Divide blocks into batches of at most `rows` rows, or of one block; yield the range of blocks of each."""
     start = count = 0
     for number, (_, vectors) in enumerate(blocks):
         if number > start and count + len(vectors) > rows:

@@ -1,4 +1,4 @@
-"""Candidates of a run in the order of a re-ranker's scores."""
+"""Re-ranking: candidates of a run in the order of a re-ranker's scores."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import pyarrow.compute as pc
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing
-from cort.retrieval.normalization import normalize, weigh
+from cort.retrieval.fusion import normalize, weigh
 from cort.system.errors import input_error, shorten
 
 Scores = npt.NDArray[np.float64]
 
 
 def mix(candidates: Ranking, scores: Scores, depth: int, weight: float) -> Scores:
-    """Weigh a re-ranker's scores of the first `depth` candidates against their own, both from 0 to 1 over these.
+    """Mix a re-ranker's scores of the first `depth` candidates with their own, both scaled from 0 to 1.
 
-    :param weight: of the re-ranker; with 1 its scores are left as they are.
+    :param weight: of the re-ranker; with 1 its scores are unchanged.
     """
     if weight == 1:
         return scores
-    parts = [normalize(one[:depth], "min-max")[0] for one in (candidates.scores, scores)]
+    parts = [normalize(part[:depth], "min-max")[0] for part in (candidates.scores, scores)]
     return weigh(parts, (1 - weight, weight))
 
 
 def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
-    """Order the first `depth` candidates by (-score, doc_id) and leave the rest as they are below them.
+    """Order the first `depth` candidates by (-score, doc_id) and keep the others below them, in their order.
 
-    The result's scores are strictly decreasing: the re-ranker's own as far as it is asked, lower ones after that.
+    The result's scores are strictly decreasing: the re-ranker's for the first `depth`, and lower ones below.
 
     :param scores: the re-ranker's, one per candidate; only the first `depth` are read.
     """
@@ -47,8 +47,8 @@ def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
 def rerank_run(run: Run, scores: Scores, depth: int, weight: float = 1.0) -> Iterator[Ranking]:
     """Re-rank every query.
 
-    :param scores: the re-ranker's, one per result of `run`, as `candidate_scores` gives them.
-    :param weight: of these against the run's own, as in `mix`.
+    :param scores: the re-ranker's, one per result of `run`, as from `candidate_scores`.
+    :param weight: of the re-ranker, as in `mix`.
     """
     for position, ranking in enumerate(run):
         own = scores[int(run.offsets[position]) : int(run.offsets[position + 1])]
@@ -56,7 +56,7 @@ def rerank_run(run: Run, scores: Scores, depth: int, weight: float = 1.0) -> Ite
 
 
 def mix_run(run: Run, scores: Scores, depth: int, weight: float) -> Scores:
-    """Weigh the scores of every query as `mix` does; NaN below `depth`."""
+    """Mix the scores of every query as `mix` does; NaN below `depth`."""
     if weight == 1:
         return scores
     mixed = np.full(len(scores), np.nan)
@@ -67,10 +67,10 @@ def mix_run(run: Run, scores: Scores, depth: int, weight: float) -> Scores:
 
 
 def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) -> Scores:
-    """Look up the re-ranker's score of every result of `run`; NaN below `depth` where there is none.
+    """Look up the re-ranker's score of every result of `run`; NaN below `depth` if there is none.
 
     :param table: pairs and scores (`tables.SCORES`), read from `source`.
-    :raises InputError: a pair scored twice, a score that is no finite number, one of the first `depth` without a score.
+    :raises InputError: if a pair is scored twice, a score is NaN or infinite, or one of the first `depth` has none.
     """
     known_scores, fix = table["score"].to_numpy(), "score the candidates again"
     bad = np.flatnonzero(~np.isfinite(known_scores))
@@ -91,7 +91,7 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
         found = f"document {doc_id} scored again for query {query_id}"
         raise input_error(source, found, "each pair once", fix, row + 1)
     place = np.searchsorted(ordered, wanted)
-    # Beyond the last one there is none.
+    # The appended -1 matches no pair.
     is_known = np.append(ordered, -1)[place] == wanted
     scores = np.where(is_known, np.append(known_scores[by], np.nan)[place], np.nan).astype(np.float64)
     missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))

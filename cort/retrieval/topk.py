@@ -1,4 +1,4 @@
-"""The passages that can be among the best of a query, out of scores that come in batches; and the best of them."""
+"""Selection of the top k: from batches of approximate scores, every passage that may be among them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 Numbers: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = npt.NDArray[np.int64]
 
-# With so few queries at once a processor waits for memory: each product by itself, in threads, is the fastest.
+# With so few queries at once a processor waits for memory: it is fastest to compute each product alone, in threads.
 FEW = 3
-# Passages whose scores are looked at together.
+# Passages whose scores are compared as a group.
 GROUP = 16
-# Passages whose scores tell how high the best ones are: one of so many, between these numbers.
+# Sample from which the score threshold is estimated: one passage in SAMPLED, but FEWEST to MOST passages.
 SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
-# Candidates are looked through when there are this many times `depth` of a query.
+# Candidates are filtered when there are this many times `depth` of them per query.
 SIFTED_AT = 4
-# How much lower than guessed the best may be, in standard deviations of what the sample holds of them.
+# Safety of the estimated threshold, in standard deviations of the number of top results in the sample.
 DEVIATIONS = 4
 
 
 class Alphabet:
-    """Ids of all passages by their places in alphabetical order, which decides between equal scores."""
+    """Doc_ids of all passages in alphabetical order, which breaks ties."""
 
     def __init__(self, ids: pa.ChunkedArray) -> None:
         by_id = pc.sort_indices(ids).to_numpy()
@@ -44,12 +44,12 @@ class Alphabet:
 
     def ids(self, places: Places) -> list[str]:
         """Document ids by their places."""
-        found: list[str] = self._sorted.take(pa.array(places)).to_pylist()
-        return found
+        doc_ids: list[str] = self._sorted.take(pa.array(places)).to_pylist()
+        return doc_ids
 
     def best(self, scores: Numbers, rows: Places, depth: int) -> tuple[Numbers, Places]:
-        """Order passages of some rows by (-score, doc_id); the first `depth` scores and places."""
-        # Adding 0 makes -0 into 0, which is its equal but looks different.
+        """Order the passages of these rows by (-score, doc_id); return the first `depth` scores and places."""
+        # Adding 0 turns -0 into 0, which is equal but has other bytes.
         scores = scores + np.float32(0)
         places = self._places[rows]
         best = np.lexsort((places, -scores))[:depth]
@@ -59,8 +59,8 @@ class Alphabet:
 class Scores(NamedTuple):
     """Scores of consecutive passages, from row `first` on, for all queries.
 
-    `values` has the shape (group size, groups, queries), numbered along the first two; what fills the last group is the
-    smallest number there is. `units`, (1, queries), is what 1 of them counts, above 0.
+    `values` has the shape (group size, groups, queries), with rows numbered along the first two axes; the last group is
+    padded with the smallest number of the type. `units`, (1, queries), is the positive factor that makes them scores.
     """
 
     first: int
@@ -69,9 +69,9 @@ class Scores(NamedTuple):
 
 
 class FirstPass(NamedTuple):
-    """Scores of a sample of passages, (queries, sample), and of all: how to compute them, in batches.
+    """Scores of a sample of passages, (queries, sample), and a function that computes those of all, in batches.
 
-    `margins`, (1, queries), are twice the largest error of any score: one compared with another may be of any batch.
+    `margins`, (1, queries), are twice the largest error of any score, as both sides of a comparison may err.
     """
 
     sampled: Tensor
@@ -80,16 +80,16 @@ class FirstPass(NamedTuple):
 
 
 def sample_step(count: int) -> int:
-    """Tell which passages are a sample of `count`: each of this many."""
+    """Return the step with which `count` passages are sampled."""
     return max(count // min(max(count // SAMPLED, FEWEST), MOST), 1)
 
 
 def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
-    """Guess a score that `depth` passages reach, but hardly more; it has to be seen whether they do.
+    """Estimate a score that `depth` passages reach, but hardly more; to be verified afterwards.
 
     :param sampled: scores of a sample of `count` passages, of shape (queries, sample).
-    :param slack: 1, more if the guess was too high.
-    :returns: (1, queries); -inf where the sample is too small to tell.
+    :param slack: 1, more if the last estimate was too high.
+    :returns: (1, queries); -inf if the sample is too small.
     """
     size = sampled.shape[1]
     expected = depth * size / count
@@ -100,23 +100,23 @@ def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
 
 
 class Sieve:
-    """Candidates for the first `depth` results of some queries, if that many scores reach the guessed ones."""
+    """Candidates for the first `depth` results of queries, provided that many scores reach the estimated threshold."""
 
     def __init__(self, guessed: Tensor, margins: Tensor, depth: int) -> None:
-        """Take scores of shape (1, queries), -inf where there is no guess, and the margins of a `FirstPass`."""
+        """Take thresholds of shape (1, queries), -inf where there is no estimate, and the margins of a `FirstPass`."""
         self._guessed, self._margins, self._depth = guessed, margins, depth
-        # Scores that `depth` passages reach if the guess is right; (1, queries).
+        # Scores that `depth` passages reach if the estimate is right; (1, queries).
         self._reached = guessed
-        # Queries, rows and scores of candidates, how many, and when to look which are left.
+        # Queries, rows and scores of candidates, their number, and the number at which they are filtered.
         self._found: list[tuple[Tensor, Tensor, Tensor]] = []
         self._count, self._sift_at = 0, SIFTED_AT * depth * guessed.shape[1]
 
     def add(self, scores: Scores) -> None:
-        """Keep the scores that may be among the best."""
+        """Keep the passages that may be among the first `depth`."""
         values, units = scores.values, scores.units
         groups = values.shape[1]
         limits = (self._reached - self._margins) / units  # (1, queries)
-        highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # laid out as the values are, or it is slow
+        highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # in the layout of the values: faster
         chosen, queries = (highest >= limits).nonzero().unbind(1)
         members = values[:, chosen, queries]  # (group size, chosen groups)
         filled = members > (-torch.inf if values.is_floating_point() else torch.iinfo(values.dtype).min)
@@ -129,9 +129,9 @@ class Sieve:
             self._sift()
 
     def left(self) -> tuple[Tensor, bool]:
-        """Return the rows of all candidates, and -1, of shape (queries, candidates).
+        """Return the rows of all candidates, padded with -1, of shape (queries, candidates).
 
-        :returns: also whether no guess was too high; else candidates are missing.
+        :returns: also whether no threshold was too high; otherwise candidates are missing.
         """
         rows, scores = self._tables()
         enough = (scores >= self._guessed.T).sum(1) >= self._depth
@@ -139,7 +139,7 @@ class Sieve:
         return rows.where(scores >= (self._floor(scores) - self._margins).T, -1), right
 
     def _sift(self) -> None:
-        """Leave out what cannot be among the best any more."""
+        """Drop candidates that can no longer be among the first `depth`."""
         rows, scores = self._tables()
         self._reached = torch.maximum(self._reached, self._floor(scores))
         queries, columns = (scores >= (self._reached - self._margins).T).nonzero().unbind(1)
@@ -150,13 +150,13 @@ class Sieve:
         self._sift_at = max(self._sift_at, 2 * self._count)
 
     def _floor(self, scores: Tensor) -> Tensor:
-        """Return scores that `depth` candidates reach, or -inf, (1, queries), from those of shape (queries, any)."""
+        """Return a score that `depth` candidates reach, or -inf, (1, queries), from scores of shape (queries, any)."""
         if scores.shape[1] < self._depth:
             return torch.full_like(self._guessed, -torch.inf)
         return scores.topk(self._depth, dim=1, sorted=False).values.amin(1)[None]
 
     def _tables(self) -> tuple[Tensor, Tensor]:
-        """Put candidates in tables of rows and scores, (queries, candidates); -1 and -inf where there are fewer."""
+        """Put candidates in tables of rows and scores, (queries, candidates), padded with -1 and -inf."""
         queries, rows, scores = (torch.cat(column) for column in zip(*self._found, strict=True))
         queries, order = queries.sort(stable=True)
         counts = torch.bincount(queries, minlength=self._guessed.shape[1])

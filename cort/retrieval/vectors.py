@@ -1,4 +1,4 @@
-"""Where the vectors of all passages are for a search: mapped files, or main memory in one of two layouts."""
+"""Storage of the passages' vectors for a search: mapped files, or main memory in one of two layouts."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ Rows = npt.NDArray[np.int64]
 # Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
 Block = tuple[int, npt.NDArray[np.floating]]
 
-# Passages in a block of vectors that are held in memory; their scores of one query stay in a core's first cache.
+# Passages per block in main memory; their scores for one query stay in a core's first cache.
 HELD_BLOCK = 8_192
 
 
 class HeldVectors:
     """A copy of all vectors in main memory, in single precision, in blocks.
 
-    :param by_dimension: of each block all first numbers, then all second ones. A product with one query reads these as
-        fast as memory gives them: it adds to many scores at a time, where vector after vector it waits for the sum of
-        each. To pick single vectors takes four times as long.
+    :param by_dimension: store each block column by column. A product with one query then runs at the speed of memory,
+        as it adds to many scores at a time; row by row it waits for the sum of each vector. Picking single vectors
+        takes four times as long.
     """
 
     def __init__(self, passages: Sequence[Shard], *, by_dimension: bool) -> None:
         table = pa.concat_tables([shard.table for shard in passages])
         self._count, dimension = len(table), passages[0].dimension
         shape = (HELD_BLOCK, dimension)[:: -1 if by_dimension else 1]
-        # Not torch's memory: NumPy asks the system for large pages, which are read faster.
+        # From NumPy, not torch: NumPy asks the system for large pages, which are read faster.
         memory = np.empty((-(-self._count // HELD_BLOCK), *shape), dtype=np.float32)
         self._vectors = memory.swapaxes(1, 2) if by_dimension else memory  # (blocks, rows, e)
         for number, block in enumerate(self._vectors):
             start = 0
             for batch in table.slice(number * HELD_BLOCK, HELD_BLOCK).to_batches():
                 _, vectors = from_batch(batch)
-                # In threads, which NumPy has not.
+                # By torch, which copies in threads.
                 as_tensor(block[start : start + len(vectors)]).copy_(as_tensor(vectors))
                 start += len(vectors)
 
@@ -55,13 +55,13 @@ class HeldVectors:
             yield first, block[: self._count - first]
 
     def vectors(self, rows: Rows) -> Vectors:
-        """Copy the vectors of some rows; shape (rows, dimension)."""
-        found: Vectors = self._vectors[rows // HELD_BLOCK, rows % HELD_BLOCK]
-        return found
+        """Copy the vectors of these rows; shape (rows, dimension)."""
+        vectors: Vectors = self._vectors[rows // HELD_BLOCK, rows % HELD_BLOCK]
+        return vectors
 
 
 class MappedVectors:
-    """Vectors of a memory-mapped shard, by row, without a copy of the whole."""
+    """Vectors of a memory-mapped shard, read by row without copying the shard."""
 
     def __init__(self, shard: Shard) -> None:
         self._blocks = [vectors for _, vectors in shard.blocks() if len(vectors)]
@@ -70,12 +70,12 @@ class MappedVectors:
         addresses = np.array([vectors.ctypes.data for vectors in self._blocks])
         size = self._blocks[0].itemsize
         start, end = addresses.min(), max(a + v.nbytes for a, v in zip(addresses, self._blocks, strict=True))
-        # All record batches are in one mapped file: what lies between them is mapped as well.
+        # All record batches are in one mapped file, and so are the bytes between them.
         memory = pa.foreign_buffer(int(start), int(end - start), base=shard.table)
         numbers = np.frombuffer(memory, dtype=self._blocks[0].dtype)
         self._offsets = (addresses - start) // size
         self._width = shard.dimension
-        # Row i of this view begins at number i: any row of any block is one of its rows.
+        # Row i of this view begins at number i, so every row of every block is one of its rows.
         self._windows = np.lib.stride_tricks.sliding_window_view(numbers, shard.dimension)
 
     def __len__(self) -> int:
@@ -86,15 +86,15 @@ class MappedVectors:
         yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
 
     def vectors(self, rows: Rows) -> npt.NDArray[np.floating]:
-        """Copy the vectors of some rows; shape (rows, dimension)."""
+        """Copy the vectors of these rows; shape (rows, dimension)."""
         block = np.searchsorted(self._first, rows, side="right") - 1
         starts = self._offsets[block] + (rows - self._first[block]) * self._width
-        found: npt.NDArray[np.floating] = self._windows[starts]
-        return found
+        vectors: npt.NDArray[np.floating] = self._windows[starts]
+        return vectors
 
 
 def as_tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
-    """Share the memory of vectors that nobody writes to, as those of mapped files, with torch."""
+    """Make a tensor that shares the memory of an array, which may be read-only; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(vectors)

@@ -10,6 +10,7 @@ import argparse
 import atexit
 import dataclasses
 import gc
+import inspect
 import logging
 import os
 import resource
@@ -88,15 +89,16 @@ def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def parser_of(options: type[Any]) -> argparse.ArgumentParser:
-    """Parser of the stage whose ``Options`` these are, with its module's docstring as help."""
+def parser_of(options: type[Any], command: str = "") -> argparse.ArgumentParser:
+    """Parser of the stage whose ``Options`` these are, with its module's docstring as help, of a command its own."""
     module = sys.modules[options.__module__]
-    parser = make_parser(module.__spec__.name if module.__spec__ else module.__name__, module.__doc__)
+    name = module.__spec__.name if module.__spec__ else module.__name__
+    parser = make_parser(f"{name} {command}".rstrip(), inspect.getdoc(options) if command else module.__doc__)
     add_options(parser, options)
     return parser
 
 
-def main_of(options: type[Options], stage: Callable[[Options], None]) -> Callable[..., int]:
+def main_of(options: type[Options], stage: Callable[[Options], None], command: str = "") -> Callable[..., int]:
     """Make a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status.
 
     What the options name must be as its record has it; what they name for output gets a record.
@@ -110,7 +112,7 @@ def main_of(options: type[Options], stage: Callable[[Options], None]) -> Callabl
         record_checksums(texts_of(found, outputs=True))
 
     def main(argv: Sequence[str] | None = None) -> int:
-        return run(parser_of(options), checked, argv)
+        return run(parser_of(options, command), checked, argv)
 
     return main
 

@@ -31,9 +31,14 @@ CACHE = Path(".snakemake") / "program.json"
 Facts: TypeAlias = tuple[str, list[str]]
 
 
-def program_of(module: str) -> dict[str, str]:
-    """Hash every project file that `module` (``"cort.encode"``) imports, at once or later; the key is its path."""
+def program_of(stage: str) -> dict[str, str]:
+    """Hash every project file that `stage` (``"cort.fuse"``) imports, at once or later; the key is its path.
+
+    Of a stage with several commands, name one (``"cort.encode tokens"``): what only others use does not count.
+    """
     found: dict[str, str] = {}
+    module, _, command = stage.partition(" ")
+    file = _file_of(ROOT, module)
     waiting = list(_with_packages(module))
     seen, known = set(waiting), _read_cache(ROOT)
     before = len(known)
@@ -41,7 +46,7 @@ def program_of(module: str) -> dict[str, str]:
         path = _file_of(ROOT, waiting.pop())
         if path is None or (name := path.relative_to(ROOT).as_posix()).startswith(APART):
             continue
-        found[name], modules = _facts(path)
+        found[name], modules = _facts(path, command if path == file else "")
         found |= _data_of(path)
         new = {part for name in modules for part in _with_packages(name)} - seen
         waiting.extend(new)
@@ -70,14 +75,49 @@ def _file_of(root: Path, module: str) -> Path | None:
 
 
 @functools.cache
-def _facts(path: Path) -> Facts:
+def _facts(path: Path, command: str) -> Facts:
     source, known = path.read_bytes(), _read_cache(ROOT)
     # Another release of Python, or another version of this module, may see another program.
-    key = _short(b"\n".join([source, str(sys.implementation.cache_tag).encode(), Path(__file__).read_bytes()]))
+    seen_by = f"{command} {sys.implementation.cache_tag}".encode()
+    key = _short(b"\n".join([source, seen_by, Path(__file__).read_bytes()]))
     if key not in known:
         tree = ast.parse(source)
+        if command:
+            _keep_command(tree, command)
         known[key] = _short(repr(_plain(tree)).encode()), sorted(set(filter(MODULE.fullmatch, _names(tree))))
     return known[key]
+
+
+def _keep_command(tree: ast.Module, command: str) -> None:
+    """Remove the definitions and imports of a stage that only its other commands use."""
+    names = {name: statement for statement in tree.body for name in _defined(statement)}
+    commands = getattr(names.get("COMMANDS"), "value", None)
+    if isinstance(commands, ast.Dict):
+        entries = zip(commands.keys, commands.values, strict=True)
+        commands.values = [value for key, value in entries if getattr(key, "value", None) == command]
+        commands.keys = [ast.Constant(command) for _ in commands.values]
+    used, waiting = set(), [statement for statement in tree.body if not _defined(statement)]
+    while waiting:
+        statement = waiting.pop()
+        if statement not in used:
+            used.add(statement)
+            found = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            waiting += [names[name] for name in found & names.keys()]
+    tree.body = [statement for statement in tree.body if statement in used]
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    """Names that a statement at the top of a source defines."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
+        case ast.Assign(targets=targets):
+            return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+    return []
 
 
 @functools.cache

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cort.formats.schemas import check_name
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.normalization import NORMALIZATIONS
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS
 from cort.settings import paths
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting

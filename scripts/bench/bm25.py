@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, depth, threads = Path(name), args.depth, args.threads
         write_split(args.data.resolve(), "dev", folder)
-        run_stage("bm25_index", passages=folder / "passages.parquet", threads=threads, output=folder / "index")
+        run_stage("index bm25", passages=folder / "passages.parquet", threads=threads, output=folder / "index")
         queries = tables.read_table(folder / "queries.parquet", tables.QUERIES).to_pylist()
         topics = (json.dumps({"id": row["query_id"], "title": row["text"]}) + "\n" for row in queries)
         (folder / "topics.jsonl").write_text("".join(topics), encoding="ascii")

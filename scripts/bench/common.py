@@ -77,8 +77,8 @@ def run(*command: object) -> tuple[Cost, str]:
 
 
 def run_stage(name: str, **options: object) -> Cost:
-    """Run a stage of this project in a process of its own."""
-    return run(PYTHON, "-m", f"cort.{name}", *words(options))[0]
+    """Run a stage of this project, or a command of one ("index hnsw"), in a process of its own."""
+    return run(PYTHON, "-m", *f"cort.{name}".split(), *words(options))[0]
 
 
 def write_split(data: Path, split: str, folder: Path) -> None:

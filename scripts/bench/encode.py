@@ -32,9 +32,10 @@ def ours(encoder: Path, folder: Path, precision: str) -> Any:
     tokens, vectors = folder / "tokens.arrow", folder / "vectors.arrow"
     texts = {"tokenizer": encoder, "texts": folder / "passages.parquet", "output": tokens}
     how = {"kind": "passage", "precision": precision, "threads": torch.get_num_threads(), "output": vectors}
-    for stage, options in ((tokenize, texts), (encode, {"model": encoder, "tokens": tokens, **how})):
-        if stage.main(common.words(options)):
-            sys.exit(1)
+    if tokenize.main(common.words(texts)):
+        sys.exit(1)
+    if encode.main(["vectors", *common.words({"model": encoder, "tokens": tokens, **how})]):
+        sys.exit(1)
     return all_vectors(open_shards([vectors]))
 
 

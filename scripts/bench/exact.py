@@ -90,7 +90,7 @@ def searches(vectors: Vectors, folder: Path, args: argparse.Namespace) -> tuple[
     if device == "cpu" and is_fast():
         found["codes"] = partial(index(coded=True).search, depth=depth)
     if args.ef:
-        run_stage("hnsw", passages=path, M=32, output=folder / "hnsw")
+        run_stage("index hnsw", passages=path, M=32, output=folder / "hnsw")
         graph = open_index("hnsw", folder / "hnsw")
         found["hnsw"] = lambda queries: [graph.search(query, args.ef, depth).rows for query in queries]
         ids["hnsw"] = lambda queries: [graph.ids.take(rows).to_pylist() for rows in found["hnsw"](queries)]

@@ -144,8 +144,8 @@ def tree(sandbox, tmp_path_factory):
     sandbox.inject(["cort.tokenize", "queries.test.parquet"], SAVE_WHEN_WARNED)
     sandbox.inject(["cort.bm25", "runs/test/bm25.trec"], HANG)
     sandbox.inject(["cort.train_reranker"], WARN_AFTER_VALIDATION)
-    sandbox.inject(["cort.retrieve_graph", "cort-onng"], FAIL)
-    hanging = sandbox.inject(["cort.retrieve_graph", "cort-onng"], HANG)
+    sandbox.inject(["cort.retrieve", "graph", "cort-onng"], FAIL)
+    hanging = sandbox.inject(["cort.retrieve", "graph", "cort-onng"], HANG)
     limits = {
         # SLURM looks every 30 s: jobs are warned 45 to 75 s after their start.
         "tokenize": {"runtime": 2, "slurm_extra": "'--signal=USR1@45'"},
@@ -308,7 +308,7 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
     (finished / "results/tiny/scores/cross/test.parquet").unlink()
     (finished / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
     before = len(sandbox.jobs())
-    sandbox.inject(["cort.retrieve_graph", "cort-onng"], FAIL)
+    sandbox.inject(["cort.retrieve", "graph", "cort-onng"], FAIL)
     status, output = Run(sandbox, finished, profile, *RUNS, "all").wait()
     assert status == 1
     # The other branch was finished, with the GPU it asked for.
@@ -343,7 +343,7 @@ def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, 
     name = RUNS[SYSTEMS.index("cort-onng")]
     (finished / name).unlink()
     before = len(sandbox.jobs("retrieve_graph", "cort-onng"))
-    waiting = [sandbox.inject(["cort.retrieve_graph", "cort-onng"], WAIT_FOR_GO) for _ in range(2)]
+    waiting = [sandbox.inject(["cort.retrieve", "graph", "cort-onng"], WAIT_FOR_GO) for _ in range(2)]
     first = Run(sandbox, finished, profile, *RUNS, "all")
     first.wait_until(waiting[0].exists, "the first job")
     first.kill()

@@ -23,7 +23,7 @@ from tests.support.workflow import (
     UNUSED,
     late_config,
     module_of,
-    parser_of,
+    parse,
     planned,
     ready_config,
     released_config,
@@ -223,8 +223,7 @@ def test_every_command_is_one_the_stage_takes(tree):
         python, option, module, *arguments = shlex.split(command.replace("'<TBD>'", "1").replace("<TBD>", "1"))
         assert (python, option) == ("python", "-m")
         modules.add(module)
-        # Exits with 2 for an option that is unknown, missing or of a wrong type.
-        parser_of(module).parse_args(arguments)
+        parse(module, arguments)
     assert modules == {f"cort.{name}" for name in stage_modules()}
 
 

@@ -36,7 +36,7 @@ def encoded(stage, encoder, long_caches, tmp_path_factory):
     def encode(device, precision):
         output = tmp_path_factory.mktemp("vectors") / "vectors.arrow"
         argv = ["--model", encoder, "--tokens", long_caches["passages"], "--kind", "passage", "--output", output]
-        stage("encode", device, [*argv, "--precision", precision])
+        stage("encode", device, ["vectors", *argv, "--precision", precision])
         return all_vectors(open_shards([output]))
 
     return encode
@@ -58,7 +58,7 @@ def test_two_processes_share_a_device(encoded, encoder, device, long_caches, tmp
     shards, processes = [tmp_path / f"{number}.arrow" for number in (1, 2)], []
     for number, shard in enumerate(shards, start=1):
         argv = ["--model", encoder, "--tokens", long_caches["passages"], "--kind", "passage", "--output", shard]
-        command = [sys.executable, "-m", "cort.encode", *map(str, argv), "--shard", f"{number}-of-2"]
+        command = [sys.executable, "-m", "cort.encode", "vectors", *map(str, argv), "--shard", f"{number}-of-2"]
         processes.append(subprocess.Popen(command, cwd=ROOT))
     assert [process.wait() for process in processes] == [0, 0]
     assert np.array_equal(all_vectors(open_shards(shards)), encoded(device, "fp32"))

@@ -11,8 +11,7 @@ import pytest
 from cort.formats.embeddings import open_shards
 from cort.formats.token_embeddings import TokenShard, to_batch
 from cort.retrieval.exact import ExactIndex
-from cort.retrieval.max_similarity import TokenIndex
-from cort.retrieval.token_scores import QueryVectors
+from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from tests.support import vectors
 
 pytestmark = pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,26 +11,27 @@ from cort.formats import tables
 from cort.formats.predictions import iter_predictions
 from cort.formats.raw import iter_passages, iter_qrels, iter_queries
 from scripts import rehearsal
-from tests.support.workflow import stage_modules
+from tests.support.workflow import RULES, command_of
 
 # Of counts and measures alone, whatever the size of the collection; or made from nothing.
 SMALL = {"manifest", "pydocs", "provenance", "report", "reproduction"}
 # Of the size of a model, or bound by it: the same for each example or text.
 MODELS = {"import_encoder", "export_model", "pretrained", "train", "train_reranker"}
-MODELS |= {"encode", "encode_tokens", "score", "score_expansions", "expand", "weigh", "latency"}
+MODELS |= {"encode vectors", "encode tokens", "score", "score_expansions", "expand", "weigh", "latency"}
 # Streams of one file each, or of texts; bound by the network, and by unpacking.
 STREAMS = {"import_triples", "filter_expansions", "download", "extract", "import_term_weights", "leakage", "overlap"}
 # Repeats others with more parameters, or on parts; or of an extra.
-REPEATED = {"bm25_tune", "audit", "audit_tokens", "fuse_tune", "merge", "ivfpq", "retrieve_ivfpq"}
+REPEATED = {"tune bm25", "tune weights", "audit graph", "audit tokens", "merge", "index ivfpq", "retrieve ivfpq"}
 
 # What does not grow with the size, for a small rehearsal.
 PARTS = {"DEV": 20, "SEARCHED": 10, "CHANGED": 5, "DEPTH": 50}
 
 
 def test_every_stage_is_driven_or_known_to_be_small(tmp_path):
-    driven = {step.name.split()[0] for step in rehearsal.steps(tmp_path, Fraction(1), tmp_path, 2)} | {"base_model"}
+    rules = {step.name.split()[0] for step in rehearsal.steps(tmp_path, Fraction(1), tmp_path, 2)} | {"base_model"}
+    driven = {rehearsal.COMMANDS.get(rule, rule) for rule in rules}
     known = [driven, SMALL, MODELS, STREAMS, REPEATED]
-    assert set().union(*known) == {Path(module).stem for module in stage_modules()}
+    assert set().union(*known) == {command_of(rule) for rule in RULES}
     assert sum(map(len, known)) == len(set().union(*known))
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import audit, evaluate, hnsw, onng, report, retrieve, retrieve_graph
+from cort import audit, evaluate, index, report, retrieve
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.formats.embeddings import open_shards
 from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
@@ -33,9 +32,9 @@ def folder(tmp_path_factory):
     ids = pa.table([names("q", QUERIES), ["a query"] * QUERIES], schema=tables.QUERIES)
     tables.write_table(folder / "queries.parquet", ids)
     options = ["--M", "4", "--ef-construction", "10", "--output", str(folder / "hnsw")]
-    assert hnsw.main(["--passages", *passages, *options]) == 0
+    assert index.main(["hnsw", "--passages", *passages, *options]) == 0
     options = ["--edges", "5", "--outgoing", "3", "--incoming", "4", "--threads", "1", "--output", str(folder / "onng")]
-    assert onng.main(["--passages", *passages, *options]) == 0
+    assert index.main(["onng", "--passages", *passages, *options]) == 0
     return folder
 
 
@@ -58,7 +57,7 @@ def run(folder, kind, *more, output=None, **replaced):
         "--output": [str(output or folder / f"{kind}.json")],
     } | {f"--{name}": value for name, value in replaced.items()}
     words = [word for option, values in options.items() for word in (option, *values)]
-    return audit.main([*words, *more])
+    return audit.main(["graph", *words, *more])
 
 
 def brute_force(query, depth):
@@ -67,7 +66,7 @@ def brute_force(query, depth):
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "onng"])
-def test_recall_is_what_a_loop_counts(folder, kind):
+def test_recall_equals_a_count_by_brute_force(folder, kind):
     assert run(folder, kind) == 0
     found = read_artifact(folder / f"{kind}.json", Audit)
     graph = open_index(kind, folder / kind)
@@ -92,7 +91,7 @@ def test_recall_is_what_a_loop_counts(folder, kind):
     assert all(one.milliseconds.mean > 0 and one.milliseconds.median > 0 for one in (*found.searches, *found.exact))
 
 
-def test_without_judgements_an_audit_measures_what_is_found(folder, tmp_path):
+def test_an_audit_without_judgements_measures_recall(folder, tmp_path):
     assert run(folder, "hnsw", output=tmp_path / "all.json", qrels=[], measures=[]) == 0
     found = read_artifact(tmp_path / "all.json", Audit)
     assert found.queries == QUERIES
@@ -100,15 +99,15 @@ def test_without_judgements_an_audit_measures_what_is_found(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "width"), [("hnsw", 20), ("onng", 0.0)])
-def test_losses_are_differences_of_what_evaluate_says_of_the_runs(folder, tmp_path, kind, width):
+def test_losses_are_differences_of_the_measures_of_the_runs(folder, tmp_path, kind, width):
     assert run(folder, kind) == 0
     found = read_artifact(folder / f"{kind}.json", Audit)
     exact, own = tmp_path / "exact.trec", tmp_path / "own.trec"
     shared = ["--queries", str(folder / "q.arrow"), "--depth", "20", "--tag", "t"]
     passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
-    assert retrieve.main([*shared, "--passages", *passages, "--device", "cpu", "--output", str(exact)]) == 0
+    assert retrieve.main(["exact", *shared, "--passages", *passages, "--device", "cpu", "--output", str(exact)]) == 0
     options = ["--kind", kind, "--index", str(folder / kind), "--width", str(width), "--output", str(own)]
-    assert retrieve_graph.main([*shared, *options]) == 0
+    assert retrieve.main(["graph", *shared, *options]) == 0
     means = []
     for path in (exact, own):
         options = ["--run", str(path), "--queries", str(folder / "queries.parquet"), "--system", "s", "--split", "dev"]
@@ -130,7 +129,7 @@ def without_times(path):
     return found
 
 
-def test_all_but_times_is_the_same_again(folder, tmp_path):
+def test_an_audit_is_reproducible_except_for_times(folder, tmp_path):
     for name in ("a.json", "b.json"):
         assert run(folder, "hnsw", "--sample", "7", output=tmp_path / name) == 0
     assert without_times(tmp_path / "a.json") == without_times(tmp_path / "b.json")
@@ -139,20 +138,17 @@ def test_all_but_times_is_the_same_again(folder, tmp_path):
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
-def test_the_sample_is_of_judged_queries_and_of_the_seed(folder):
-    shards = open_shards([folder / "q.arrow"])
-    judged = {f"q{number}": {} for number in range(0, QUERIES, 2)}
+def test_the_sample_is_of_judged_queries_and_of_the_seed():
+    ids = names("q", QUERIES)
+    judged = {query_id: {} for query_id in ids[::2]}
 
     def drawn(number, seed):
-        sample = audit.sample_queries(shards, judged, number, seed)
-        ids, vectors = sample.table["id"].to_pylist(), np.concatenate([block for _, block in sample.blocks()])
-        assert np.array_equal(vectors, unit(2, QUERIES)[[int(one[1:]) for one in ids]])
-        return ids
+        return audit.sample_judged(ids, judged, number, seed, "q.arrow").tolist()
 
-    assert drawn(None, 1) == drawn(20, 1) == drawn(99, 1) == list(judged)
+    assert drawn(None, 1) == drawn(20, 1) == drawn(99, 1) == list(range(0, QUERIES, 2))
     assert len(set(drawn(5, 1))) == 5
-    assert set(drawn(5, 1)) < set(judged)
-    assert drawn(5, 1) == sorted(drawn(5, 1), key=lambda one: int(one[1:])) != drawn(5, 2)
+    assert set(drawn(5, 1)) < set(range(0, QUERIES, 2))
+    assert drawn(5, 1) == sorted(drawn(5, 1)) != drawn(5, 2)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +169,7 @@ def test_bad_options_are_refused(folder, tmp_path, capsys, kind, replaced, compl
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_does_not_belong_together_is_refused(folder, tmp_path, capsys):
+def test_inputs_of_other_models_or_collections_are_refused(folder, tmp_path, capsys):
     few = shard(tmp_path / "few.arrow", names("d", 9), unit(1, 9))
     other = shard(tmp_path / "other.arrow", names("q", 3), unit(1, 3), model="n")
     strangers = shard(tmp_path / "strangers.arrow", names("x", 3), unit(1, 3))
@@ -198,53 +194,54 @@ def made(index="onng", parameter="epsilon", model="m", recalls=None):
     return Audit("e", exact, index, model, parameter, COUNT, QUERIES, searches, "dev")
 
 
-def chosen(folder, tmp_path, one, wanted, *more):
-    write_artifact(tmp_path / "audit.json", one)
-    options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow")]
-    options += ["--depth", "20", "--tag", "t", "--audit", str(tmp_path / "audit.json"), "--recall", str(wanted)]
-    return retrieve_graph.main([*options, "--output", str(tmp_path / "run.trec"), *more])
+def search(folder, tmp_path, *more, audit=None):
+    options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow"), "--depth", "20"]
+    if audit is not None:
+        write_artifact(tmp_path / "audit.json", audit)
+        options += ["--audit", str(tmp_path / "audit.json")]
+    return retrieve.main(["graph", *options, "--tag", "t", "--output", str(tmp_path / "run.trec"), *more])
 
 
-def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(folder, tmp_path, capsys):
-    for wanted, epsilon in ((0.85, "0.2"), (0.9, "0.2"), (0.5, "0.1")):
-        assert chosen(folder, tmp_path, made(), wanted) == 0
-        assert f"at epsilon {epsilon}\n" in capsys.readouterr().err
+@pytest.mark.parametrize(("recall", "epsilon"), [("0.85", "0.2"), ("0.9", "0.2"), ("0.5", "0.1")])
+def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(folder, tmp_path, capsys, recall, epsilon):
+    assert search(folder, tmp_path, "--recall", recall, audit=made()) == 0
+    assert f"at epsilon {epsilon}, " in capsys.readouterr().err
+    run = (tmp_path / "run.trec").read_bytes()
+    assert search(folder, tmp_path, "--width", epsilon) == 0
+    assert (tmp_path / "run.trec").read_bytes() == run
 
 
-def test_a_recall_that_none_reaches_is_refused_with_the_best(folder, tmp_path, capsys):
-    assert chosen(folder, tmp_path, made(), 0.95) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.endswith(
-        "audit.json: found as the best epsilon 0.2 with 0.9000 of the exact first 20, expected a recall of 0.95; "
-        "add larger values to audit.epsilons or ask for less"
-    )
-    assert not (tmp_path / "run.trec").exists()
-
-
-def test_audits_of_something_else_are_refused(folder, tmp_path, capsys):
-    for one, wanted, complaint in (
+@pytest.mark.parametrize(
+    ("audit", "more", "complaint"),
+    [
+        (
+            made(),
+            ["--recall", "0.95"],
+            "audit.json: found as the best epsilon 0.2 with 0.9000 of the exact first 20, expected a recall of 0.95; "
+            "add larger values to audit.epsilons or ask for less",
+        ),
         (
             made("hnsw", "ef", recalls={(50, 20): 0.9}),
-            0.5,
+            [],
             "found the audit of an hnsw index of model m, expected of an onng index of model m",
         ),
-        (made(model="n"), 0.5, "found the audit of an onng index of model n"),
-        (made("hnsw", "ef"), 0.5, "audit.json: found ef 0.1, expected a whole number from 1"),
-        (made(recalls={(0.1, 20): 1.5}), 0.5, "found 1.5 at searches[0].recall, expected a number from 0 to 1"),
-        (made("onng", "ef"), 0.5, "found 'onng' with 'ef' at index"),
-        (made(), 0.0, "--recall: found 0, expected more than 0, at most 1"),
-    ):
-        assert chosen(folder, tmp_path, one, wanted) == 1
-        assert complaint in capsys.readouterr().err
-
-
-def test_a_width_beside_an_audit_and_a_recall_without_one_are_refused(folder, tmp_path, capsys):
-    assert chosen(folder, tmp_path, made(), 0.5, "--width", "0.1") == 1
-    line = "--width: found 0.1 beside --audit, expected no value, as it has no effect; leave it out"
-    assert line in capsys.readouterr().err
-    options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow"), "--tag", "t"]
-    assert retrieve_graph.main([*options, "--recall", "0.5", "--output", str(tmp_path / "run.trec")]) == 1
-    assert "--recall: found 0.5 without --audit, expected no value" in capsys.readouterr().err
+        (made(model="n"), [], "found the audit of an onng index of model n"),
+        (made("hnsw", "ef"), [], "audit.json: found ef 0.1, expected a whole number from 1"),
+        (made(recalls={(0.1, 20): 1.5}), [], "found 1.5 at searches[0].recall, expected a number from 0 to 1"),
+        (made("onng", "ef"), [], "found 'onng' with 'ef' at index"),
+        (made(), ["--recall", "0"], "--recall: found 0, expected more than 0, at most 1"),
+        (
+            made(),
+            ["--width", "0.1"],
+            "--width: found 0.1 beside --audit, expected no value, as it has no effect; leave it out",
+        ),
+        (None, ["--recall", "0.5"], "--recall: found 0.5 without --audit, expected no value"),
+    ],
+)
+def test_audits_that_choose_no_width_are_refused(folder, tmp_path, capsys, audit, more, complaint):
+    assert search(folder, tmp_path, *more, audit=audit) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "run.trec").exists()
 
 
 # The report.

@@ -1,3 +1,5 @@
+"""BM25 by Lucene: indexes, runs and tuning against its formula."""
+
 import json
 import math
 import os
@@ -8,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cort import bm25, bm25_index, bm25_tune
+from cort import bm25
+from cort import index as indexing
+from cort import tune as tuning
 from cort.evaluation.measures import evaluate_run
 from cort.formats import tables
 from cort.formats.runs import read_run
@@ -65,7 +69,7 @@ def data(tmp_path_factory):
 
 def index(folder, output, *options):
     passages = ["--passages", str(folder / "passages.parquet"), "--memory-mb", "256"]
-    return bm25_index.main([*passages, "--output", str(output), *options])
+    return indexing.main(["bm25", *passages, "--output", str(output), *options])
 
 
 def search(data, output, *options, queries="queries.parquet"):
@@ -80,29 +84,40 @@ def last_error(capsys):
     return message
 
 
-def brute_force(terms, k1, b):
-    """BM25 as Lucene has it: (doc_id, score), best first, ties by doc id."""
-    bags = {doc_id: Counter(text.split()) for doc_id, text in PASSAGES.items() if text.strip()}
-    average = sum(bag.total() for bag in bags.values()) / len(bags)
-    scores = Counter()
-    for term in terms:
-        having = [doc_id for doc_id, bag in bags.items() if bag[term]]
+def bm25_scores(bags, query, k1, b):
+    """BM25 as Lucene has it, of bags of words with their frequencies."""
+    average = sum(sum(bag.values()) for bag in bags.values()) / len(bags)
+    scores = dict.fromkeys(bags, 0.0)
+    for term in query.split():
+        having = [doc_id for doc_id, bag in bags.items() if term in bag]
         idf = math.log(1 + (len(bags) - len(having) + 0.5) / (len(having) + 0.5))
         for doc_id in having:
-            frequency = bags[doc_id][term]
-            norm = k1 * (1 - b + b * bags[doc_id].total() / average)
-            scores[doc_id] += idf * frequency / (frequency + norm)
-    # Equal scores of different passages may differ in the last bits of this sum.
-    return sorted(scores.items(), key=lambda item: (-round(item[1], 5), item[0]))
+            frequency, length = bags[doc_id][term], sum(bags[doc_id].values())
+            scores[doc_id] += idf * frequency / (frequency + k1 * (1 - b + b * length / average))
+    return {doc_id: score for doc_id, score in scores.items() if score}
 
 
-@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (0.82, 0.68), (1.2, 1.0)])
-def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp_path, k1, b):
-    assert search(data, tmp_path / "run.trec", "--k1", str(k1), "--b", str(b)) == 0
-    rankings = list(read_run(tmp_path / "run.trec"))
+@pytest.fixture(scope="module")
+def default_run(data):
+    """The run with the default parameters, and what was logged for it."""
+    log = data / "default.log"
+    assert search(data, data / "default.trec", "--k1", "0.9", "--b", "0.4", "--log", str(log)) == 0
+    return data / "default.trec", log.read_text("utf-8")
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 1.0)])
+def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp_path, default_run, k1, b):
+    path, _ = default_run
+    if (k1, b) != (0.9, 0.4):
+        path = tmp_path / "run.trec"
+        assert search(data, path, "--k1", str(k1), "--b", str(b)) == 0
+    bags = {doc_id: Counter(text.split()) for doc_id, text in PASSAGES.items() if text.strip()}
+    rankings = list(read_run(path))
     assert [ranking.query_id for ranking in rankings] == [query_id for query_id in QUERIES if query_id in TERMS]
     for ranking in rankings:
-        expected = brute_force(TERMS[ranking.query_id], k1, b)
+        # Equal scores of different passages may differ in the last bits of a sum.
+        scores = bm25_scores(bags, " ".join(TERMS[ranking.query_id]), k1, b)
+        expected = sorted(scores.items(), key=lambda item: (-round(item[1], 5), item[0]))
         assert ranking.doc_ids == [doc_id for doc_id, _ in expected]
         # Four decimals, then ties lowered by .000001 each.
         assert ranking.scores == pytest.approx([score for _, score in expected], abs=2e-4)
@@ -111,27 +126,25 @@ def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp
     ]
 
 
-def test_queries_without_results_are_counted(data, tmp_path, capsys):
-    assert search(data, tmp_path / "run.trec") == 0
-    lines = len((tmp_path / "run.trec").read_text(encoding="utf-8").splitlines())
-    assert f"{lines} results written; 3 queries have none" in capsys.readouterr().err
+def test_queries_without_results_are_counted(default_run):
+    path, log = default_run
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert f"{lines} results written; 3 queries have none" in log
 
 
-def test_run_without_any_result(data, tmp_path):
+def test_a_run_without_any_result_is_empty(data, tmp_path):
     write(data / "nothing.parquet", tables.QUERIES, [("a", "the"), ("b", "nonesuch")])
     assert search(data, tmp_path / "run.trec", queries="nothing.parquet") == 0
     assert (tmp_path / "run.trec").read_bytes() == b""
 
 
-def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
-    folder = tmp_path / "with blanks in it"
-    folder.mkdir()
-    one, two = folder / "one.trec", folder / "two.trec"
-    assert search(data, one, "--depth", "5") == 0
+def test_several_commands_give_the_first_results_of_one(data, tmp_path, monkeypatch, default_run):
+    output = tmp_path / "with blanks in it" / "run.trec"
     monkeypatch.setattr(library, "queries_per_command", lambda queries, depth, memory_mb: 4)
-    assert search(data, two, "--depth", "5", "--threads", "2") == 0
-    assert one.read_bytes() == two.read_bytes()
-    assert max(len(ranking.doc_ids) for ranking in read_run(one)) == 5
+    assert search(data, output, "--depth", "5", "--threads", "2") == 0
+    for found, ranking in zip(read_run(output), read_run(default_run[0]), strict=True):
+        assert (found.query_id, found.doc_ids) == (ranking.query_id, ranking.doc_ids[:5])
+        assert found.scores.tolist() == ranking.scores[:5].tolist()
 
 
 @pytest.mark.parametrize(
@@ -145,22 +158,17 @@ def test_several_commands_give_the_bytes_of_one(data, tmp_path, monkeypatch):
         (3, 10**6, 1, 1),
     ],
 )
-def test_queries_are_shared_out_among_the_fewest_commands(queries, depth, memory_mb, expected):
+def test_queries_are_divided_among_the_fewest_commands(queries, depth, memory_mb, expected):
     assert library.queries_per_command(queries, depth, memory_mb) == expected
 
 
-def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(bm25_index, "ROWS_PER_PART", 1)
-    assert index(data, data / "other", "--threads", "3") == 0
-    assert search(data, tmp_path / "one.trec") == 0
-    assert search(data, tmp_path / "two.trec", "--index", str(data / "other")) == 0
-    assert (tmp_path / "one.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
-
-
-def test_index_counts_passages_and_leaves_nothing_beside_it(data, tmp_path, capsys):
-    assert index(data, tmp_path / "lucene") == 0
+def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch, capsys, default_run):
+    monkeypatch.setattr(indexing, "ROWS_PER_PART", 1)
+    assert index(data, tmp_path / "lucene", "--threads", "3") == 0
     assert f"{len(PASSAGES) - 1} passages indexed, 1 empty ones left out" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["lucene"]
+    assert search(data, tmp_path / "run.trec", "--index", str(tmp_path / "lucene")) == 0
+    assert (tmp_path / "run.trec").read_bytes() == default_run[0].read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["shorten", "delete"])
@@ -177,7 +185,7 @@ def test_a_damaged_index_is_refused(data, tmp_path, capsys, damage):
     found = f"{size - 1} bytes" if damage == "shorten" else "no file"
     assert search(data, tmp_path / "run.trec", "--index", str(tmp_path / "lucene")) == 1
     assert last_error(capsys) == (
-        f"{part}: found {found}, expected {size} bytes; delete the folder and build it with `bm25_index`"
+        f"{part}: found {found}, expected {size} bytes; delete the folder and build it with `python -m cort.index bm25`"
     )
 
 
@@ -196,9 +204,9 @@ def test_lost_passages_are_noticed():
         "2026 INFO [main] index.AbstractIndexer (A.java:1) - indexed:        8,841,822",
         "2026 INFO [main] index.AbstractIndexer (A.java:2) - errors:                 1",
     ]
-    assert bm25_index.read_counters(lines, 8_841_822, "p.parquet") == {"indexed": 8_841_822, "errors": 1}
+    assert indexing.read_counters(lines, 8_841_822, "p.parquet") == {"indexed": 8_841_822, "errors": 1}
     with pytest.raises(InputError) as error:
-        bm25_index.read_counters(lines, 8_841_823, "p.parquet")
+        indexing.read_counters(lines, 8_841_823, "p.parquet")
     assert str(error.value) == (
         "p.parquet: found after indexing 8841822 indexed, 1 errors, "
         "expected 8841823 indexed or empty, and some indexed; fix these passages"
@@ -207,7 +215,7 @@ def test_lost_passages_are_noticed():
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
     batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
-    bm25_index.write_parts(bm25_index.texts_of([batch, batch], "raw"), tmp_path)
+    indexing.write_parts(indexing.texts_of([batch, batch], "raw"), tmp_path)
     parts = sorted(tmp_path.iterdir())
     assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
     rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]
@@ -220,8 +228,8 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
         (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
         (["--k1", "-1"], "k1: found -1.0, expected a number from 0 to 1000; fix the value"),
         (["--depth", "0"], "--depth: found 0, expected 1 or more; give the number of documents to keep"),
-        (["--index", "{data}"], "{data}: found no whole manifest.json, expected the folder of an index; "
-                                "build it with `bm25_index`"),
+        (["--index", "{data}"], "{data}: found no complete manifest.json, expected the folder of an index; "
+                                "build it with `python -m cort.index bm25`"),
         (["--k1", "1", "--parameters", "x.json"],
          "--parameters: found --k1 or --b beside it, expected one of the two; leave one out"),
     ],
@@ -259,23 +267,69 @@ def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+# Other texts than the passages.
+
+
+# Words that neither the stemmer nor the stop word list changes.
+TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
+
+
+def scores_in(folder, texts, *options, k1=0.9, b=0.4):
+    """Index texts with more options, search for one query; the scores of its results."""
+    folder.mkdir(exist_ok=True)
+    write(folder / "passages.parquet", tables.PASSAGES, texts.items())
+    write(folder / "queries.parquet", tables.QUERIES, [("q", "gold king oil")])
+    assert index(folder, folder / "lucene", *options) == 0
+    assert search(folder, folder / "run.trec", "--k1", str(k1), "--b", str(b)) == 0
+    (ranking,) = read_run(folder / "run.trec")
+    return dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True))
+
+
+def test_an_expanded_index_ranks_as_one_of_the_longer_texts(tmp_path):
+    rows = zip(TEXTS, [["gold tax", "oil"], [], ["king"]], strict=True)
+    expansions = write(tmp_path / "expansions.parquet", tables.EXPANSIONS, rows)
+    longer = {"d0": "oil war oil gold tax oil", "d1": "gas map king", "d2": "rock oil ship king"}
+    bags = {doc_id: Counter(text.split()) for doc_id, text in longer.items()}
+    expected = bm25_scores(bags, "gold king oil", 0.9, 0.4)
+    assert scores_in(tmp_path / "x", TEXTS, "--expansions", expansions) == pytest.approx(expected, abs=2e-4)
+
+
+def test_weighted_terms_rank_as_repeated_words_do(tmp_path):
+    weights = {"d0": {"oil": 40, "war": 1}, "d1": {"king": 7, "gas": 2, "gold": 1}, "d2": {"oil": 3}}
+    rows = [(doc_id, list(bag), list(bag.values())) for doc_id, bag in weights.items()]
+    path = write(tmp_path / "w.parquet", tables.TERM_WEIGHTS, rows)
+    found = scores_in(tmp_path / "weighted", TEXTS, "--term-weights", path, k1=10, b=0.9)
+    repeated = {doc_id: " ".join(word for word, n in bag.items() for _ in range(n)) for doc_id, bag in weights.items()}
+    # To the last bit, and the formula's as far as Lucene keeps lengths.
+    assert scores_in(tmp_path / "repeated", repeated, k1=10, b=0.9) == found
+    assert found == pytest.approx(bm25_scores(weights, "gold king oil", 10, 0.9), rel=0.05)
+
+
+def test_expansions_and_weights_exclude_each_other(data, tmp_path, capsys):
+    assert index(data, tmp_path / "lucene", "--expansions", "e", "--term-weights", "w") == 1
+    assert "found both, expected one of them" in last_error(capsys)
+
+
+# Tuning.
+
+
 def test_grid_is_checked_and_ascending():
     assert library.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
 
 
 def test_samples_are_those_of_the_seed():
     ids = [str(n) for n in range(100)]
-    samples = bm25_tune.draw_samples(ids, 3, 10, 42)
-    assert samples == bm25_tune.draw_samples(ids, 3, 10, 42) != bm25_tune.draw_samples(ids, 3, 10, 43)
+    samples = tuning.draw_samples(ids, 3, 10, 42)
+    assert samples == tuning.draw_samples(ids, 3, 10, 42) != tuning.draw_samples(ids, 3, 10, 43)
     assert [len(set(sample)) for sample in samples] == [10, 10, 10]
-    assert sorted(bm25_tune.draw_samples(ids, 1, 1000, 42)[0]) == sorted(ids)
+    assert sorted(tuning.draw_samples(ids, 1, 1000, 42)[0]) == sorted(ids)
 
 
 def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
     pairs = library.make_grid([0.8, 0.9], [0.6, 0.7])
     values = {pair: {"a": 0.0, "b": 0.5, "c": 0.0} for pair in pairs}
     values[pairs[3]] = {"a": 1.0, "b": 0.5, "c": 0.0}
-    summary = bm25_tune.summarise(values, [["a", "c"], ["b", "c"], ["b"]], "R@10")
+    summary = tuning.summarise(values, [["a", "c"], ["b", "c"], ["b"]], "R@10")
     assert summary["best"] == [{"k1": 0.9, "b": 0.7}, {"k1": 0.8, "b": 0.6}, {"k1": 0.8, "b": 0.6}]
     assert (summary["k1"], summary["b"]) == (round((0.9 + 0.8 + 0.8) / 3, 4), round((0.7 + 0.6 + 0.6) / 3, 4))
     assert len(summary["grid"]) == 3 * 4
@@ -287,12 +341,12 @@ def test_tuning_measures_what_bm25_writes(data, tmp_path, monkeypatch):
     qrels = {"10": {"d6": 1, "d3": 2}, "2": {"d7": 1}, "ties": {"z/9": 1}, "stop": {"d1": 1}, "syntax": {"d1": 0}}
     rows = [(query, doc, grade) for query, grades in qrels.items() for doc, grade in grades.items()]
     write(data / "qrels.parquet", tables.QRELS, rows)
-    monkeypatch.setattr(bm25_tune, "RESULTS_PER_COMMAND", 3 * 20)
+    monkeypatch.setattr(tuning, "RESULTS_PER_COMMAND", 3 * 20)
     files = [(name, str(data / file)) for name, file in (("--index", "lucene"), ("--queries", "queries.parquet"))]
     arguments = [word for pair in files for word in pair] + ["--qrels", str(data / "qrels.parquet")]
     arguments += ["--k1", "0.6", "1.2", "--b", "0.4", "0.9", "--samples", "2", "--sample-size", "99"]
     arguments += ["--measure", "RR@10", "--depth", "20", "--memory-mb", "256", "--output", str(tmp_path / "tuned.json")]
-    assert bm25_tune.main(arguments) == 0
+    assert tuning.main(["bm25", *arguments]) == 0
     tuned = json.loads((tmp_path / "tuned.json").read_text())
     judged = {query: grades for query, grades in qrels.items() if query != "syntax"}
     assert len(tuned["grid"]) == 2 * 4
@@ -309,7 +363,7 @@ def test_tuning_measures_what_bm25_writes(data, tmp_path, monkeypatch):
 def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
     qrels = write(data / "irrelevant.parquet", tables.QRELS, [("10", "d1", 0)])
     files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]
-    assert bm25_tune.main([*files, "--k1", "1", "--b", "1", "--output", str(tmp_path / "tuned.json")]) == 1
+    assert tuning.main(["bm25", *files, "--k1", "1", "--b", "1", "--output", str(tmp_path / "tuned.json")]) == 1
     assert last_error(capsys) == (
         f"{qrels}: found no relevant passage, expected one of grade 1 or higher; "
         "lower relevance_level or name other qrels"

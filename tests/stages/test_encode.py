@@ -1,19 +1,27 @@
+"""Vectors of texts and of their tokens, each against the model applied to one text at a time."""
+
 import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from cort import encode
 from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens, write_tokens
 from cort.formats.vector_files import all_ids
 from cort.models.encoder import load_encoder, texts_of
+from cort.models.late_interaction import load_token_encoder
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
+from tests.support.common import command_line
 
 CPU = torch.device("cpu")
+BLOCKS = {"vectors": "BLOCK", "tokens": "TOKEN_BLOCK"}
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +29,46 @@ def model(make_encoder):
     return make_encoder()
 
 
-def options(model, caches, output, **changes):
-    named = {"model": model, "tokens": caches["passages"], "kind": "passage", "output": output, **changes}
-    return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+@pytest.fixture(scope="module")
+def late(make_reranker):
+    return make_reranker(kind="late_interaction", dimension=5, skip_punctuation=True)
+
+
+@pytest.fixture(params=BLOCKS)
+def command(request, model, late):
+    """A command of the stage, and a model for it."""
+    return request.param, {"vectors": model, "tokens": late}[request.param]
+
+
+def options(model, caches, output, command="vectors", **changes):
+    named = {"model": model, "tokens": caches["passages"], "output": output}
+    return [command, *command_line(named | ({"kind": "passage"} if command == "vectors" else {}), changes)]
 
 
 def run(model, caches, output, **changes):
     assert encode.main(options(model, caches, output, **changes)) == 0
     return output
+
+
+def run_shards(model, caches, folder, count, **changes):
+    """Encode in so many shards; their paths."""
+    numbers = range(1, count + 1)
+    return [run(model, caches, folder / f"{n}.arrow", shard=f"{n}-of-{count}", **changes) for n in numbers]
+
+
+def contents(command, paths):
+    """Ids of shards, and a vector or an array of vectors for each of them."""
+    if command == "vectors":
+        shards = open_shards(paths)
+        return all_ids(shards).to_pylist(), list(all_vectors(shards))
+    shards = open_token_shards(paths)
+    return all_ids(shards).to_pylist(), [
+        block.of(row) for shard in shards for block in shard.blocks() for row in range(len(block))
+    ]
+
+
+def same(one, other):
+    return one[0] == other[0] and [part.tobytes() for part in one[1]] == [part.tobytes() for part in other[1]]
 
 
 def alone(model, path, kind):
@@ -68,25 +108,6 @@ def test_the_kind_decides_segment_and_length(model, caches, tmp_path):
     assert np.abs(passage - query).max(axis=1).min() > 1e-3
 
 
-@pytest.mark.parametrize("block", [7, 20, 64, 4096])
-@pytest.mark.parametrize("shards", [1, 2, 3, 5])
-def test_the_shards_are_the_whole_byte_for_byte(model, caches, tmp_path, monkeypatch, block, shards):
-    monkeypatch.setattr(encode, "BLOCK", block)
-    whole = open_shards([run(model, caches, tmp_path / "whole.arrow")])
-    paths = [
-        run(model, caches, tmp_path / f"{number}.arrow", shard=f"{number}-of-{shards}")
-        for number in range(1, shards + 1)
-    ]
-    parts = open_shards(paths)
-    assert all_ids(parts).equals(all_ids(whole))
-    assert all_vectors(parts).tobytes() == all_vectors(whole).tobytes()
-
-
-def test_the_same_run_gives_the_same_bytes(model, caches, tmp_path):
-    one, two = (run(model, caches, tmp_path / name) for name in ("one.arrow", "two.arrow"))
-    assert one.read_bytes() == two.read_bytes()
-
-
 def test_a_wrong_shard_leaves_no_output(model, caches, tmp_path, complaint):
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(model, caches, output, shard="3-of-2"), output)
@@ -114,19 +135,71 @@ def test_bf16_is_close_to_single_precision(make_encoder, caches, tmp_path, pooli
     assert np.allclose(np.linalg.norm(bf16, axis=1), 1, atol=1e-6)
 
 
-def test_empty_texts_and_caches(model, tmp_path):
-    import pyarrow as pa
+def test_every_unmasked_token_has_its_vector(late, caches, tmp_path):
+    ids_found, found = contents("tokens", [run(late, caches, tmp_path / "a.arrow", command="tokens")])
+    tokens, (encoder, template) = Tokens(caches["passages"]), load_token_encoder(late)
+    assert ids_found == tokens.ids.to_pylist()
+    left_out = set(encoder.punctuation.tolist())
+    for row, vectors in enumerate(found):
+        ids = [*template.before, *tokens[row][: 24 - template.extra], *template.after]
+        batch = {"attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+        batch |= {"input_ids": torch.tensor([ids]), "token_type_ids": torch.zeros(1, len(ids), dtype=torch.long)}
+        with torch.inference_mode():
+            alone = encoder(batch)[0, : len(ids), :5].numpy()
+        kept = [place for place, token in enumerate(ids) if token not in left_out]
+        assert vectors.dtype == np.float16
+        assert np.allclose(vectors, alone[kept], atol=1e-3)
+        assert np.allclose(np.linalg.norm(vectors.astype(float), axis=1), 1, atol=2e-3)
 
+
+@pytest.mark.parametrize(("block", "shards"), [(4096, 1), (7, 3), (20, 2), (20, 5), (64, 5)])
+def test_the_shards_are_the_whole_byte_for_byte(command, caches, tmp_path, monkeypatch, block, shards):
+    name, model = command
+    monkeypatch.setattr(encode, BLOCKS[name], block)
+    whole = contents(name, [run(model, caches, tmp_path / "whole.arrow", command=name)])
+    assert same(contents(name, run_shards(model, caches, tmp_path, shards, command=name)), whole)
+
+
+def test_blocks_of_an_interrupted_shard_serve_any_number_of_shards(command, caches, tmp_path, monkeypatch):
+    name, model = command
+    monkeypatch.setattr(encode, BLOCKS[name], 16)
+    whole = contents(name, [run(model, caches, tmp_path / "whole.arrow", command=name)])
+    function = {"vectors": "encode_block", "tokens": "encode_token_block"}[name]
+    made, encode_block = [], getattr(encode, function)
+
+    def until(end):
+        def block(rows, *arguments):
+            if rows[0] >= end:
+                raise KeyboardInterrupt
+            made.append(rows[0])
+            return encode_block(rows, *arguments)
+
+        return block
+
+    kept = tmp_path / "kept"
+    monkeypatch.setattr(encode, function, until(48))
+    assert encode.main(options(model, caches, tmp_path / "1.arrow", command=name, checkpoints=kept)) == 130
+    assert made == [0, 16, 32]
+    monkeypatch.setattr(encode, function, until(1_000))
+    paths = run_shards(model, caches, tmp_path, 2, command=name, checkpoints=kept)
+    assert made == list(range(0, len(Tokens(caches["passages"])), 16))
+    assert same(contents(name, paths), whole)
+    assert not kept.exists()
+
+
+def test_empty_texts_and_caches(command, tmp_path):
+    name, model = command
     for number, tokens in enumerate(([[], [7], []], [])):
         path = tmp_path / f"{number}.tokens"
         ids = pa.array([f"d{row}" for row in range(len(tokens))], pa.string())
         write_tokens(path, [(ids, tokens)], fingerprint(model))
-        shards = open_shards([run(model, {"passages": path}, tmp_path / f"{number}.arrow")])
-        vectors = all_vectors(shards)
-        assert vectors.shape == (len(tokens), 8)
-        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-        if len(tokens):
-            assert np.allclose(vectors[0], vectors[2], atol=1e-6)
+        _, found = contents(name, [run(model, {"passages": path}, tmp_path / f"{number}.arrow", command=name)])
+        if name == "tokens":
+            assert [len(vectors) for vectors in found] == ([2, 3, 2] if tokens else [])
+        else:
+            assert len(found) == len(tokens)
+            assert np.allclose(np.linalg.norm(np.array(found).reshape(-1, 8), axis=1), 1, atol=1e-6)
+            assert not tokens or np.allclose(found[0], found[2], atol=1e-6)
 
 
 def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, complaint):
@@ -140,12 +213,12 @@ def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, compla
     )
 
 
-def test_a_folder_that_is_no_encoder(lm, caches, tmp_path, complaint):
+def test_a_folder_that_is_not_an_encoder_is_refused(lm, caches, tmp_path, complaint):
     line = complaint(encode.main, options(lm, caches, tmp_path / "a.arrow"), tmp_path / "a.arrow")
     assert line.startswith(f"{lm}: found no CoRT encoder (")
 
 
-def test_a_missing_cache_and_a_truncated_one(model, caches, tmp_path, complaint):
+def test_missing_and_truncated_caches_are_refused(model, caches, tmp_path, complaint):
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(model, caches, output, tokens=tmp_path / "none"), output)
     assert "none" in line
@@ -155,42 +228,13 @@ def test_a_missing_cache_and_a_truncated_one(model, caches, tmp_path, complaint)
     assert line.startswith(f"{tmp_path}/half: found unreadable bytes (")
 
 
-def test_blocks_of_a_shard_that_was_ended_serve_any_number_of_shards(model, caches, tmp_path, monkeypatch):
-    monkeypatch.setattr(encode, "BLOCK", 16)
-    whole = open_shards([run(model, caches, tmp_path / "whole.arrow")])
-    made, encode_block = [], encode.encode_block
-
-    def until(end):
-        def block(rows, *arguments):
-            if rows[0] >= end:
-                raise KeyboardInterrupt
-            made.append(rows[0])
-            return encode_block(rows, *arguments)
-
-        return block
-
-    kept = tmp_path / "kept"
-    monkeypatch.setattr(encode, "encode_block", until(48))
-    assert encode.main(options(model, caches, tmp_path / "1.arrow", checkpoints=kept)) == 130
-    assert made == [0, 16, 32]
-    monkeypatch.setattr(encode, "encode_block", until(1_000))
-    paths = [
-        run(model, caches, tmp_path / f"{number}.arrow", shard=f"{number}-of-2", checkpoints=kept) for number in (1, 2)
-    ]
-    assert made == list(range(0, len(Tokens(caches["passages"])), 16))
-    assert all_vectors(open_shards(paths)).tobytes() == all_vectors(whole).tobytes()
-    assert not kept.exists()
-
-
-@pytest.mark.parametrize(("similarity", "number"), [("angular", "3e38"), ("inner_product", "3e38")])
-def test_vectors_that_are_not_numbers_are_refused(make_encoder, caches, tmp_path, complaint, similarity, number):
-    from safetensors.torch import load_file, save_file
-
+@pytest.mark.parametrize("similarity", ["angular", "inner_product"])
+def test_vectors_with_nan_are_refused(make_encoder, caches, tmp_path, complaint, similarity):
     broken = shutil.copytree(make_encoder(), tmp_path / "broken")
     settings = json.loads((broken / "cort.json").read_text()) | {"similarity": similarity, "projection": True}
     (broken / "cort.json").write_text(json.dumps(settings))
     weights = load_file(broken / "model.safetensors")
-    weights["embeddings.LayerNorm.weight"][0] = float(number)
+    weights["embeddings.LayerNorm.weight"][0] = 3e38
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(broken, caches, output), output)
@@ -199,3 +243,22 @@ def test_vectors_that_are_not_numbers_are_refused(make_encoder, caches, tmp_path
         f"{caches['passages']}: found in fp32 a vector of length nan of the text 'd0', "
         f"expected {expected}; use precision fp32 or train the encoder again"
     )
+
+
+def test_token_vectors_that_overflow_half_precision_are_refused(make_reranker, caches, tmp_path, complaint):
+    folder = make_reranker(kind="late_interaction", similarity="dot")
+    weights = load_file(folder / "head.safetensors")
+    save_file({name: 1e6 * tensor for name, tensor in weights.items()}, folder / "head.safetensors")
+    output = tmp_path / "a.arrow"
+    line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
+    assert line.startswith(f"{caches['passages']}: found in fp32 a token vector of the text '")
+    assert line.endswith(
+        "expected finite numbers up to 65504; use precision fp32 and similarity cosine, or train the model again"
+    )
+
+
+def test_a_model_without_token_vectors_is_refused(make_reranker, caches, tmp_path, complaint):
+    folder, output = make_reranker(), tmp_path / "a.arrow"
+    line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
+    expected = "found a re-ranker of the kind cross_encoder, expected one of the kind late_interaction; name another"
+    assert line == f"{folder}/reranker.json: {expected}"

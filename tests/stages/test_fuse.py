@@ -64,36 +64,21 @@ def test_an_unknown_method_is_refused(tmp_path, capsys):
     assert "invalid choice: 'borda'" in capsys.readouterr().err
 
 
-def test_one_run_is_refused(tmp_path, capsys):
-    status, output = run(tmp_path, write(tmp_path / "a.trec", {"1": ["x"]}))
-    assert status == 1
-    assert "--runs: found 1 run, expected two or more" in capsys.readouterr().err
-    assert not output.parent.exists()
-
-
-def test_runs_of_different_splits_and_one_run_twice_are_refused(tmp_path, capsys):
-    first, second = write(tmp_path / "a.trec", {"1": ["x"]}), write(tmp_path / "b.trec", {"2": ["x"]})
-    for other, complaint in (
-        (second, "a.trec: found no query of the other runs"),
-        (first, "--runs: found 1 different runs of 2"),
-    ):
-        status, output = run(tmp_path, first, other)
-        assert status == 1
-        assert complaint in capsys.readouterr().err
-        assert not output.exists()
-
-
-def test_a_depth_of_zero_is_refused(tmp_path, capsys):
-    first = write(tmp_path / "a.trec", {"1": ["x"]})
-    status, output = run(tmp_path, first, first, depth=0)
-    assert status == 1
-    assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_a_broken_run_leaves_no_output(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("files", "depth", "complaint"),
+    [
+        (["a"], 9, "--runs: found 1 run, expected two or more"),
+        (["a", "a"], 9, "--runs: found 1 different runs of 2"),
+        (["a", "b"], 9, "a.trec: found no query of the other runs"),
+        (["a", "a"], 0, "--depth: found 0, expected 1 or more"),
+        (["a", "bad"], 9, "bad.trec: row 1: found 4 fields"),
+    ],
+)
+def test_runs_and_depths_that_cannot_be_merged_are_refused(tmp_path, capsys, files, depth, complaint):
+    write(tmp_path / "a.trec", {"1": ["x"]})
+    write(tmp_path / "b.trec", {"2": ["x"]})
     (tmp_path / "bad.trec").write_text("1 Q0 x 1\n")
-    status, output = run(tmp_path, write(tmp_path / "a.trec", {"1": ["x"]}), str(tmp_path / "bad.trec"))
+    status, output = run(tmp_path, *(str(tmp_path / f"{name}.trec") for name in files), depth=depth)
     assert status == 1
-    assert "bad.trec: row 1: found 4 fields" in capsys.readouterr().err
-    assert not output.exists()
+    assert complaint in capsys.readouterr().err
+    assert not output.parent.exists()

@@ -22,7 +22,7 @@ def generator():
 
 
 def run(*words):
-    assert retrieve.main([*map(str, words), "--tag", "t", "--threads", "1", "--device", "cpu"]) == 0
+    assert retrieve.main(["exact", *map(str, words), "--tag", "t", "--threads", "1", "--device", "cpu"]) == 0
 
 
 @pytest.mark.parametrize(("parts", "depth"), [(1, 10), (4, 10), (4, 100), (7, 500)])
@@ -50,7 +50,7 @@ def test_the_parts_are_the_whole(tmp_path, generator, parts):
 
 
 @pytest.mark.parametrize("part", ["1-of-98", "0-of-2", "3-of-2", "2", "1-of-2\n"])
-def test_a_part_that_is_none_is_refused(tmp_path, generator, part):
+def test_an_invalid_part_is_refused(tmp_path, generator, part):
     opened = open_shards(shards(tmp_path, "p", names("d", 97), random_unit(generator, 97, 4)))
     with pytest.raises(InputError, match=r"--part: found "):
         part_of(opened, part)

@@ -36,7 +36,7 @@ SCORES = [
 ]
 
 
-def test_the_first_candidates_by_score_then_doc_id_and_the_rest_in_order_below(tmp_path):
+def test_the_first_candidates_are_ordered_by_score_and_the_others_stay_below(tmp_path):
     status, output = run(tmp_path, SCORES, depth=3)
     assert status == 0
     result = read_run(output)
@@ -83,41 +83,6 @@ def test_the_order_of_the_tail_survives_scores_of_any_size():
         assert (np.diff(result.scores) < 0).all()
 
 
-@pytest.mark.parametrize(
-    ("rows", "depth", "complaint"),
-    [
-        (SCORES[1:], 3, "found no score for document 'c' of query '2', expected the first 3 candidates scored (1 are"),
-        ([], 1, "found no score for document 'a' of query '2', expected the first 1 candidates scored (2 are not)"),
-        (
-            [*SCORES, ("1", "a", 3.0)],
-            3,
-            "row 8: found document 'a' scored again for query '1', expected each pair once",
-        ),
-        ([("2", "a", float("nan")), *SCORES], 3, "row 1: found the score nan, expected a finite number"),
-    ],
-)
-def test_bad_scores_are_refused(tmp_path, capsys, rows, depth, complaint):
-    status, output = run(tmp_path, rows, depth)
-    error = capsys.readouterr().err
-    assert status == 1
-    assert f"{tmp_path}/scores.parquet: {complaint}" in error
-    assert not output.parent.exists()
-
-
-def test_a_depth_of_zero_is_refused(tmp_path, capsys):
-    status, output = run(tmp_path, SCORES, depth=0)
-    assert status == 1
-    assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_no_candidates_are_refused(tmp_path, capsys):
-    status, output = run(tmp_path, SCORES, depth=3, rankings={})
-    assert status == 1
-    assert "found an empty run, expected at least one result" in capsys.readouterr().err
-    assert not output.exists()
-
-
 def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path):
     plain = run(tmp_path, SCORES, depth=3)[1].read_bytes()
     assert run(tmp_path, SCORES, depth=3, more=["--weight", "1"])[1].read_bytes() == plain
@@ -129,9 +94,33 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path
     assert next(iter(read_run(output))).scores == pytest.approx([0.6, 0.4, 0.3, -0.7, -1.7], abs=1e-6)
 
 
-@pytest.mark.parametrize("weight", ["-0.1", "1.5"])
-def test_a_weight_that_is_none_is_refused(tmp_path, capsys, weight):
-    status, output = run(tmp_path, SCORES, depth=3, more=[f"--weight={weight}"])
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"rows": SCORES[1:]},
+            "scores.parquet: found no score for document 'c' of query '2', expected the first 3 candidates scored (1 ",
+        ),
+        (
+            {"rows": [], "depth": 1},
+            "found no score for document 'a' of query '2', expected the first 1 candidates scored (2 are not)",
+        ),
+        (
+            {"rows": [*SCORES, ("1", "a", 3.0)]},
+            "row 8: found document 'a' scored again for query '1', expected each pair once",
+        ),
+        (
+            {"rows": [("2", "a", float("nan")), *SCORES]},
+            "row 1: found the score nan, expected a finite number",
+        ),
+        ({"depth": 0}, "--depth: found 0, expected 1 or more"),
+        ({"rankings": {}}, "found an empty run, expected at least one result"),
+        ({"more": ["--weight=-0.1"]}, "--weight: found -0.1, expected a number from 0 to 1; fix it"),
+        ({"more": ["--weight=1.5"]}, "--weight: found 1.5, expected a number from 0 to 1; fix it"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, capsys, changes, complaint):
+    status, output = run(tmp_path, **{"rows": SCORES, "depth": 3, **changes})
     assert status == 1
-    assert f"--weight: found {weight}, expected a number from 0 to 1; fix it" in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
     assert not output.parent.exists()

@@ -1,77 +1,34 @@
-import os
-import subprocess
-import sys
+"""Runs of exact retrieval, of late interaction and of IVF-PQ indexes, and what the stage refuses."""
+
+import itertools
+import json
+import string
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from cort import retrieve
-from cort.formats import embeddings
-from cort.formats.embeddings import open_shards
+from cort import audit, encode, index, retrieve
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.runs import read_run
-from cort.retrieval import codes, exact, topk
+from cort.formats.tokens import Tokens
+from cort.models.late_interaction import load_token_encoder
+from cort.online.manifest import read_manifest
+from cort.online.neural import open_models
+from cort.reporting.audits import audit_blocks
+from cort.retrieval.audits import Audit
+from tests.conftest import without_record
 from tests.support.vectors import names, random_unit, shards
-
-
-def brute_force(query_ids, queries, ids, vectors, depth):
-    """All scores in double precision, rounded to single, by (-score, doc_id)."""
-    result = {}
-    for query_id, query in zip(query_ids, queries.astype(np.float64), strict=True):
-        scores = (vectors.astype(np.float64) @ query).astype(np.float32)
-        by = sorted(range(len(ids)), key=lambda i, scores=scores: (-scores[i], ids[i]))[:depth]
-        result[query_id] = ([ids[i] for i in by], scores[by])
-    return result
-
-
-def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_one=False, **kinds):
-    q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
-    p = open_shards(shards(folder, "p", ids, vectors, **kinds))
-    expected = brute_force(query_ids, queries, ids, vectors, depth)
-    for coded in (False, True):
-        index = exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one, coded=coded)
-        found = list(exact.retrieve(index, q, depth))
-        assert [ranking.query_id for ranking in found] == query_ids
-        for ranking in found:
-            doc_ids, scores = expected[ranking.query_id]
-            assert ranking.doc_ids == doc_ids
-            assert np.array_equal(ranking.scores, scores)
-
-
-def scores_at_once(monkeypatch, scores):
-    """Hold so many scores at once, in either first pass."""
-    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
-        monkeypatch.setattr(f"cort.retrieval.{name}", scores)
-    monkeypatch.setattr("cort.retrieval.exact.QUERIES_ON_CPU", 7)
-    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
-
-
-# Times of codes and of numbers in single precision, the shortest of some.
-WITHOUT_AMX = """
-import time, torch
-from cort.retrieval.codes import BlockOnCpu
-torch.cpu._is_amx_tile_supported = lambda: False
-torch.set_num_threads(1)
-passages, query = torch.randn(20_000, 64), torch.randn(1, 64)
-block = BlockOnCpu(passages, "a test")
-asked = block.encode_queries(query, "a test")
-for multiply in (lambda: block.products(asked), lambda: query @ passages.T):
-    times = []
-    for _ in range(9):
-        started = time.perf_counter()
-        multiply()
-        times.append(time.perf_counter() - started)
-    print(min(times))
-"""
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small products would wait for each other's threads."""
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -79,135 +36,18 @@ def generator():
     return np.random.default_rng(11)
 
 
-@pytest.mark.parametrize("dimension", [1, 7, 32, 100])
-@pytest.mark.parametrize("depth", [1, 10, 300, 1000])
-def test_equals_brute_force(tmp_path, generator, dimension, depth):
-    ids = [str(number) for number in generator.permutation(300)]
-    check(
-        tmp_path,
-        names("q", 20),
-        random_unit(generator, 20, dimension),
-        ids,
-        random_unit(generator, 300, dimension),
-        depth,
-    )
+def words_of(command, named):
+    values = ((f"--{name}", *(value if isinstance(value, list) else [value])) for name, value in named.items())
+    return [command, *map(str, itertools.chain(*values))]
 
 
-@pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
-@pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
-def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
-    scores_at_once(monkeypatch, scores)
-    for name in ("products", "codes"):
-        monkeypatch.setattr(f"cort.retrieval.{name}.GROUP", group)
-    monkeypatch.setattr(topk, "FEWEST", scores)
-    monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
-    vectors = random_unit(generator, 17, 16), random_unit(generator, 300, 16)
-    for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
-        check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
-
-
-@pytest.mark.parametrize("held", [1, 40, 64, 300, 1000])
-@pytest.mark.parametrize("queries", [1, 2, 3, 17])
-@pytest.mark.parametrize("storage", ["fp32", "fp16"])
-def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
-    monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
-    kind = embeddings.STORAGE[storage].to_pandas_dtype()
-    asked, passages = (random_unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
-    for depth, one_by_one in ((1, True), (20, False), (20, True), (400, True)):
-        names_of_queries = names("q", queries)
-        check(tmp_path, names_of_queries, asked, names("d", 300), passages, depth, 1, one_by_one, storage=storage)
-
-
-@pytest.mark.parametrize("devices", [1, 2, 5, 9])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
-    ids = [str(number) for number in generator.permutation(300)]
-    q = open_shards(shards(tmp_path, "q", names("q", 9), random_unit(generator, 9, 8)))
-    p = open_shards(shards(tmp_path, "p", ids, random_unit(generator, 300, 8), (100, 101), batch=40))
-    one = list(exact.retrieve(exact.ExactIndex(p), q, 30))
-    index = exact.ExactIndex(p, ["cpu"] * devices, threads)
-    for ranking, other in zip(one, exact.retrieve(index, q, 30), strict=True):
-        assert (ranking.query_id, ranking.doc_ids) == (other.query_id, other.doc_ids)
-        assert np.array_equal(ranking.scores, other.scores)
-
-
-@pytest.mark.parametrize("scores", [90, 2_000, 1 << 24])
-def test_ties_go_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, scores):
-    scores_at_once(monkeypatch, scores)
-    # Every vector occurs about 10 times, and a query's score of 0 about as often as any: whole numbers tie exactly.
-    vectors = generator.integers(-1, 2, (400, 8)).astype(np.float32)[generator.integers(0, 40, 400)]
-    queries = generator.integers(-1, 2, (30, 8)).astype(np.float32)
-    queries[0] = 0
-    ids = [str(number) for number in generator.permutation(400)]
-    for depth in (1, 5, 37, 400):
-        check(tmp_path, names("q", 30), queries, ids, vectors, depth)
-
-
-def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
-    # All scores lie within the rounding error of a single-precision product: the first pass sees nothing but noise.
-    scores_at_once(monkeypatch, 50)
-    base = random_unit(generator, 1, 64)
-    vectors = np.repeat(base, 500, axis=0) * (1 + generator.standard_normal((500, 64)) * 1e-7)
-    check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
-
-
-@pytest.mark.parametrize("coded", [False, True])
-def test_a_sample_that_misleads_costs_a_second_look_only(tmp_path, generator, monkeypatch, coded):
-    monkeypatch.setattr(topk, "FEWEST", 50)
-    # What is sampled, each sixth passage, is as near as can be; of the others some are nearer than the rest.
-    vectors, queries = random_unit(generator, 300, 8), random_unit(generator, 1, 8)
-    vectors[::6] = queries
-    looks = []
-    monkeypatch.setattr(exact, "guess", lambda *given: looks.append(given[-1]) or topk.guess(*given))
-    p, q = (open_shards(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
-    [found] = exact.retrieve(exact.ExactIndex(p, coded=coded), q, 120)
-    doc_ids, scores = brute_force(["q"], queries, names("d", 300), vectors, 120)["q"]
-    assert found.doc_ids == doc_ids
-    assert np.array_equal(found.scores, scores)
-    assert looks == [1, 4]
-
-
-def test_vectors_of_any_length(tmp_path, generator):
-    vectors = random_unit(generator, 200, 24) * (10.0 ** generator.integers(-4, 5, (200, 1))).astype(np.float32)
-    check(tmp_path, names("q", 9), 1000 * random_unit(generator, 9, 24), names("d", 200), vectors, 15)
-
-
-@pytest.mark.parametrize(("order", "batch"), [(-1, 5), (-1, 60), (1, 9), (0, 1)])
-def test_scores_that_cancel_out_among_lengths_of_eight_decades(tmp_path, generator, monkeypatch, batch, order):
-    monkeypatch.setattr(topk, "FEWEST", 40)
-    scores_at_once(monkeypatch, 50)
-    # Sums are exact in double precision; in single precision those of long vectors come out too large, or as nothing.
-    large = generator.integers(1, 8, (240, 8)) * 2.0 ** generator.integers(0, 27, (240, 1))
-    vectors = np.concatenate([large, generator.integers(4, 8, (240, 16)), -large], axis=1).astype(np.float32)
-    if order:
-        vectors = vectors[np.argsort(order * np.linalg.norm(vectors, axis=1))]
-    vectors[100] = vectors[101]
-    queries = np.concatenate([np.ones((9, 32)), generator.integers(-1, 2, (9, 32)), np.zeros((1, 32))])
-    for depth in (1, 20, 10**6):
-        check(tmp_path, names("q", 19), queries.astype(np.float32), names("d", 240), vectors, depth, batch=batch)
-
-
-@pytest.mark.parametrize("powers", [(-100, -40), (-80, -60), (-149, -116), (-149, 0)])
-def test_vectors_of_next_to_no_length(tmp_path, generator, powers):
-    def make(count, powers=powers):
-        return (generator.integers(-9, 10, (count, 24)) * 2.0 ** generator.integers(*powers, (count, 1))).astype("f4")
-
-    vectors, queries = make(300), np.concatenate([make(10), make(5, (0, 1)), make(5, (50, 51))])
-    vectors[7] = 0
-    for depth in (1, 15, 400):
-        check(tmp_path, names("q", 20), queries, names("d", 300), vectors, depth)
-
-
-def test_half_precision_shards(tmp_path, generator):
-    vectors = random_unit(generator, 200, 24).astype(np.float16)
-    queries = random_unit(generator, 9, 24).astype(np.float16)
-    check(tmp_path, names("q", 9), queries, names("d", 200), vectors, 15, storage="fp16")
+# Exact retrieval.
 
 
 def run(folder, queries, passages, *more):
     output = folder / "out" / "run.trec"
     options = ["--queries", *queries, "--passages", *passages, "--tag", "t", "--output", str(output), *more]
-    return retrieve.main(options), output
+    return retrieve.main(["exact", *options]), output
 
 
 def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, monkeypatch):
@@ -220,7 +60,8 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
     whole = output.read_bytes()
     assert len(read_run(output).doc_ids) == 40 * 50
     for bounds, batch, scores in [((150,), 64, 9_000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
-        scores_at_once(monkeypatch, scores)
+        for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
+            monkeypatch.setattr(f"cort.retrieval.{name}", scores)
         parts = shards(tmp_path, f"part{len(bounds)}", ids, vectors, bounds, batch)
         assert run(tmp_path, queries, parts, "--depth", "50", "--threads", "1")[0] == 0
         assert output.read_bytes() == whole
@@ -240,12 +81,14 @@ def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):
 
 @pytest.mark.parametrize("side", ["queries", "passages"])
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e20])
-def test_numbers_that_are_not_finite_are_refused(tmp_path, generator, capsys, side, number):
+def test_nan_and_infinite_values_are_refused(tmp_path, generator, capsys, side, number):
     vectors = {"queries": random_unit(generator, 2, 8), "passages": random_unit(generator, 2, 8)}
     vectors[side][1, 3] = number
     status, output = run(tmp_path, *(shards(tmp_path, key, ["1", "2"], value) for key, value in vectors.items()))
     assert status == 1
-    assert "found a vector with numbers that are not finite" in capsys.readouterr().err
+    large = side == "passages" or number == 1e20
+    values = "NaN, infinite or very large values" if large else "NaN or infinite values"
+    assert f"found a vector with {values}, expected" in capsys.readouterr().err
     assert not output.exists()
 
 
@@ -267,31 +110,6 @@ def test_no_passages_or_no_queries(tmp_path, generator):
         assert output.read_bytes() == b""
 
 
-@pytest.mark.parametrize("queries", [1, 8, 17])
-@pytest.mark.parametrize("passages", [1, 33, 300])
-def test_codes_as_they_lie_on_a_gpu(tmp_path, generator, monkeypatch, queries, passages):
-    monkeypatch.setattr("cort.retrieval.codes.block_of", lambda device: codes.BlockOnGpu)
-    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
-    monkeypatch.setattr("cort.retrieval.codes.SCORES_ON_GPU", 1_000)
-    vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
-    check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
-
-
-@pytest.mark.parametrize("amx", [True, False])
-def test_codes_with_and_without_a_sign(tmp_path, generator, monkeypatch, amx):
-    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: amx)
-    vectors = random_unit(generator, 20, 20), random_unit(generator, 300, 20)
-    check(tmp_path, names("q", 20), vectors[0], names("d", 300), vectors[1], 10)
-
-
-@pytest.mark.skipif("not codes.is_fast()", reason="no VNNI")
-def test_codes_are_fast_on_processors_without_amx():
-    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
-    said = subprocess.run([sys.executable, "-c", WITHOUT_AMX], env=environment, check=True, capture_output=True)
-    codes_took, floats_took = map(float, said.stdout.split())
-    assert codes_took < 20 * floats_took  # with a sign it would be some 100
-
-
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")
 def test_the_same_bytes_on_a_gpu(tmp_path, generator):
     queries = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48))
@@ -304,19 +122,303 @@ def test_the_same_bytes_on_a_gpu(tmp_path, generator):
     assert results[0] == results[1]
 
 
+# Late interaction.
+
+
+CPU = torch.device("cpu")
+LATE = {"kind": "late_interaction", "dimension": 6}
+SETTINGS = [
+    {},
+    {"similarity": "dot", "term_weights": True},
+    {"similarity": "l2", "fill_queries": True},
+    {"fill_queries": True, "skip_punctuation": True, "term_weights": True},
+]
+
+
+def encode_passages(model, caches, folder, shards=1):
+    """Write the token vectors of the passages; paths of the shards."""
+    paths = [folder / f"{number}-of-{shards}.arrow" for number in range(1, shards + 1)]
+    for path in paths:
+        named = {"model": model, "tokens": caches["passages"], "shard": path.stem, "output": path}
+        assert encode.main(words_of("tokens", named)) == 0
+    return paths
+
+
+def by_tokens(model, caches, passages, output, **changes):
+    named = {"model": model, "queries": caches["queries.train"], "passages": passages, "depth": 30, "tag": "late"}
+    return words_of("tokens", {**named, "output": output, **changes})
+
+
+def scores_of_pairs(model, caches):
+    """Scores of all pairs by the re-ranker, (queries, passages), and the ids of both."""
+    reranker, template = load_token_encoder(model)
+    queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
+    pairs = reranker.pairs(queries, passages, template)
+    rows = np.repeat(np.arange(len(queries)), len(passages)), np.tile(np.arange(len(passages)), len(queries))
+    with torch.inference_mode():
+        scores = pairs.score(reranker, *rows, CPU).numpy().reshape(len(queries), len(passages))
+    return scores, queries.ids.to_pylist(), passages.ids.to_pylist()
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_token_scores_are_the_rerankers_up_to_half_precision(make_reranker, caches, tmp_path, settings):
+    model = make_reranker(**LATE, **settings)
+    output = tmp_path / "run.trec"
+    assert retrieve.main(by_tokens(model, caches, encode_passages(model, caches, tmp_path), output)) == 0
+    scores, query_ids, ids = scores_of_pairs(model, caches)
+    run = read_run(output)
+    assert run.query_ids == query_ids
+    allowed = 2e-3 * float(np.abs(scores).max())
+    for row, ranking in zip(scores, run, strict=True):
+        assert len(ranking.doc_ids) == min(30, len(ids))
+        own = row[[ids.index(name) for name in ranking.doc_ids]]
+        assert ranking.scores == pytest.approx(own, abs=allowed)
+        # Nothing is left out that is better than the last.
+        assert ranking.scores == pytest.approx(np.sort(row)[::-1][: len(own)], abs=allowed)
+
+
+def test_runs_by_tokens_depend_neither_on_shards_nor_on_threads(make_reranker, caches, tmp_path, monkeypatch):
+    monkeypatch.setattr(encode, "TOKEN_BLOCK", 13)
+    model = make_reranker(**LATE, similarity="l2", term_weights=True)
+    runs = set()
+    for count in (1, 2, 4):
+        (tmp_path / str(count)).mkdir()
+        paths = encode_passages(model, caches, tmp_path / str(count), count)
+        for threads in (1, 2) if count == 2 else (1,):
+            output = tmp_path / f"{count}.trec"
+            assert retrieve.main(by_tokens(model, caches, paths, output, threads=threads)) == 0
+            runs.add(output.read_bytes())
+    assert len(runs) == 1
+
+
 @pytest.mark.parametrize(
-    ("free", "devices", "right", "expected"),
+    ("change", "words"),
     [
-        (7_999, 1, True, True),
-        (8_000, 1, True, False),
-        (1_999, 1, True, False),
-        (3_999, 2, True, True),
-        (4_000, 2, True, False),
-        (7_999, 1, False, False),
+        ({"dimension": 7}, "dimension 6, expected dimension 7"),
+        ({"max_length": 20}, "passage length 24, expected passage length 20"),
+        ({"similarity": "dot"}, "similarity cosine, expected similarity dot"),
+        ({"seed": 9}, "model "),
     ],
 )
-def test_a_gpu_holds_codes_where_it_has_no_room_for_vectors(monkeypatch, free, devices, right, expected):
-    # 1,000 numbers: 4,000 bytes, or 1,000 as codes, in half of what is free.
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 0))
-    monkeypatch.setattr(codes, "is_right", lambda device: right)
-    assert codes.needed([f"cuda:{number}" for number in range(devices)], 1_000) == expected
+def test_token_vectors_of_another_model_are_refused(make_reranker, caches, tmp_path, complaint, change, words):
+    (path,) = encode_passages(make_reranker(**LATE), caches, tmp_path)
+    output = tmp_path / "run.trec"
+    line = complaint(retrieve.main, by_tokens(make_reranker(**{**LATE, **change}), caches, [path], output), output)
+    assert line.startswith(f"{path}: found token vectors of {words}")
+    assert line.endswith("; delete the file and encode again")
+
+
+def test_bad_input_of_late_interaction_is_refused(make_reranker, caches, tmp_path, complaint):
+    model, cross, output = make_reranker(**LATE), make_reranker(), tmp_path / "run.trec"
+    (path,) = encode_passages(model, caches, tmp_path)
+
+    def refused(model=model, path=path, **changes):
+        return complaint(retrieve.main, by_tokens(model, caches, [path], output, **changes), output)
+
+    assert "found a re-ranker of the kind cross_encoder, expected one of the kind late_interaction" in refused(cross)
+    assert refused(depth=0).startswith("--depth: found 0, expected 1 or more")
+    cache = caches["passages"]
+    assert refused(path=cache).startswith(f"{cache}: found another Arrow file, expected token")
+    path.write_bytes(path.read_bytes()[:-9])
+    assert refused().startswith(f"{path}: found ")
+
+
+def write_without_segments(folder):
+    """Make a model of which the segment says nothing, as in sentence-transformers."""
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [name for name in weights if name.endswith("token_type_embeddings.weight")]
+    weights[name][1] = weights[name][0]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_the_scores_are_those_of_sentence_transformers(make_reranker, world, caches, tmp_path, fill):
+    peer = pytest.importorskip("sentence_transformers", "6.2")
+    modules = pytest.importorskip("sentence_transformers.base.modules")
+    mask = pytest.importorskip("sentence_transformers.multi_vector_encoder.modules").MultiVectorMask
+    folder = make_reranker(**LATE, fill_queries=fill, skip_punctuation=True)
+    write_without_segments(folder)
+    expansion = {"strategy": "fixed", "length": 8, "attend": False, "token": "[MASK]"} if fill else None
+    lengths = {"query_length": 8, "document_length": 24, "query_expansion": expansion}
+    layer = load_file(folder / "head.safetensors")["vectors.weight"]
+    dense = modules.Dense(
+        32, 6, bias=False, activation_function=None, init_weight=layer, module_input_name="token_embeddings"
+    )
+    parts = [modules.Transformer(str(folder), **lengths), dense, mask(list(string.punctuation))]
+    model = peer.MultiVectorEncoder(modules=parts, device="cpu")
+    texts = [pq.read_table(world.path(f"{name}.parquet"))["text"].to_pylist() for name in ("queries.train", "passages")]
+    queries = model.encode_query(texts[0], normalize_embeddings=True)
+    passages = model.encode_document(texts[1], normalize_embeddings=True)
+    expected = model.similarity(queries, passages).numpy()
+    scores, query_ids, ids = scores_of_pairs(folder, caches)
+    assert np.abs(scores - expected).max() < 1e-5
+    output = tmp_path / "run.trec"
+    assert retrieve.main(by_tokens(folder, caches, encode_passages(folder, caches, tmp_path), output)) == 0
+    for ranking in read_run(output):
+        row = expected[query_ids.index(ranking.query_id)]
+        found = [float(row[ids.index(name)]) for name in ranking.doc_ids]
+        assert ranking.scores == pytest.approx(found, abs=0.01)
+
+
+# IVF-PQ indexes of token vectors.
+
+
+LISTS = 16
+EVERYTHING = {"width": LISTS, "candidates": 10**6}
+
+
+@pytest.fixture(scope="module")
+def model(make_reranker):
+    return make_reranker(**LATE, similarity="l2")
+
+
+@pytest.fixture(scope="module")
+def folder(model, caches, tmp_path_factory):
+    """Folder with the passages' token vectors, p.arrow, their index, and the run of exact search."""
+    pytest.importorskip("faiss")
+    folder = tmp_path_factory.mktemp("ivfpq")
+    (path,) = encode_passages(model, caches, folder)
+    without_record(path).rename(folder / "p.arrow")
+    build(folder / "p.arrow", folder / "index")
+    without_record(folder / "index")
+    exact = by_tokens(model, caches, [folder / "p.arrow"], folder / "exact.trec", depth=20, tag="t")
+    assert retrieve.main(exact) == 0
+    return folder
+
+
+def build(passages, output):
+    named = {"passages": passages, "lists": LISTS, "bytes": 3, "output": output}
+    assert index.main(words_of("ivfpq", named)) == 0
+
+
+def by_index(model, caches, folder, output, **changes):
+    named = {"model": model, "queries": caches["queries.train"], "passages": [folder / "p.arrow"], "depth": 20}
+    return words_of("ivfpq", {**named, "index": folder / "index", "tag": "t", "output": output, **changes})
+
+
+def audited(model, caches, world, folder, output, **changes):
+    named = {"model": model, "queries": caches["queries.train"], "passages": [folder / "p.arrow"]}
+    named |= {"index": folder / "index", "qrels": world.path("qrels.parquet"), "widths": [1, 2, LISTS]}
+    named |= {"candidates": 30, "depths": [5, 20], "measures": ["RR@10"], "encoder": "late", "split": "dev"}
+    return words_of("tokens", {**named, "threads": 1, "output": output, **changes})
+
+
+def test_a_search_of_everything_writes_the_run_of_exact_search(model, caches, folder, tmp_path):
+    for threads in (1, 3):
+        output = tmp_path / f"{threads}.trec"
+        assert retrieve.main(by_index(model, caches, folder, output, **EVERYTHING, threads=threads)) == 0
+        assert output.read_bytes() == (folder / "exact.trec").read_bytes()
+
+
+def test_a_narrow_search_finds_some_passages_with_their_exact_scores(model, caches, folder, tmp_path):
+    output = tmp_path / "run.trec"
+    assert retrieve.main(by_index(model, caches, folder, output, width=1, candidates=8)) == 0
+    missed = 0
+    for ranking, best in zip(read_run(output), read_run(folder / "exact.trec"), strict=True):
+        scores = dict(zip(best.doc_ids, best.scores, strict=True))
+        shared = [(score, scores[name]) for name, score in zip(*ranking[1:], strict=True) if name in scores]
+        # A run's scores are told apart where they are equal.
+        assert all(score == pytest.approx(other, abs=1e-4) for score, other in shared)
+        missed += len(best.doc_ids) - len(shared)
+    assert missed
+
+
+def test_the_recall_of_an_audit_is_that_of_the_runs(model, caches, world, folder, tmp_path):
+    output = tmp_path / "audit.json"
+    assert audit.main(audited(model, caches, world, folder, output)) == 0
+    found = read_artifact(output, Audit)
+    exact = list(read_run(folder / "exact.trec"))
+    for width in (1, 2, LISTS):
+        run = tmp_path / f"{width}.trec"
+        assert retrieve.main(by_index(model, caches, folder, run, width=width, candidates=30)) == 0
+        for depth in (5, 20):
+            shares = [
+                len({*ranking.doc_ids[:depth]} & {*best.doc_ids[:depth]}) / depth
+                for ranking, best in zip(read_run(run), exact, strict=True)
+            ]
+            (search,) = [one for one in found.searches if (one.width, one.depth) == (width, depth)]
+            assert search.recall == pytest.approx(np.mean(shares))
+            assert search.milliseconds.mean > 0
+    recalls = [search.recall for search in found.searches if search.depth == 20]
+    assert recalls[0] < recalls[-1]
+    assert (found.index, found.parameter, found.encoder, found.vectors_per_token) == ("ivfpq", "probes", "late", 30)
+    assert found.storage_bytes == (folder / "index" / "lists.faiss").stat().st_size
+    (block,) = audit_blocks([found])
+    assert block.caption.endswith("; ivfpq: 1 MB, 30 candidates of each token")
+    assert block.rows[1].name == "ivfpq, probes 1"
+
+
+def test_an_audit_chooses_the_probes(model, caches, world, folder, tmp_path, complaint):
+    path, output = tmp_path / "audit.json", tmp_path / "run.trec"
+    assert audit.main(audited(model, caches, world, folder, path, candidates=10**6)) == 0
+    found = json.loads(path.read_text())
+    deepest = {search["width"]: search["recall"] for search in found["searches"] if search["depth"] == 20}
+    assert deepest[1] < deepest[2] <= deepest[LISTS] == 1
+    for recall, width in ((deepest[1], 1), (1, min(width for width in deepest if deepest[width] == 1))):
+        named = {"candidates": 10**6, "audit": path, "recall": recall}
+        assert retrieve.main(by_index(model, caches, folder, output, **named)) == 0
+        other = tmp_path / "other.trec"
+        assert retrieve.main(by_index(model, caches, folder, other, width=width, candidates=10**6)) == 0
+        assert output.read_bytes() == other.read_bytes()
+    output.unlink()
+    line = complaint(retrieve.main, by_index(model, caches, folder, output, audit=path, width=2), output)
+    assert line == "--width: found 2 beside --audit, expected no value, as it has no effect; leave it out"
+    narrow = read_artifact(path, Audit)
+    write_artifact(path, Audit(**{**vars(narrow), "searches": narrow.searches[:2]}))
+    line = complaint(retrieve.main, by_index(model, caches, folder, output, audit=path, recall=1), output)
+    assert "add larger values to audit.probes or ask for less" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"width": 0}, "--width: found probes 0, expected a whole number from 1"),
+        ({"width": 1.5}, "--width: found probes 1.5, expected a whole number from 1"),
+        ({"candidates": 0}, "--candidates: found 0, expected 1 or more"),
+        ({"depth": 0}, "--depth: found 0, expected 1 or more"),
+        ({"recall": 2}, "--recall: found 2, expected more than 0, at most 1"),
+    ],
+)
+def test_bad_options_of_a_search_by_ivfpq_are_refused(model, caches, folder, tmp_path, complaint, changes, line):
+    output = tmp_path / "run.trec"
+    assert complaint(retrieve.main, by_index(model, caches, folder, output, **changes), output).startswith(line)
+
+
+def test_the_index_of_another_model_is_refused(make_reranker, caches, world, folder, tmp_path, complaint):
+    other = make_reranker(**LATE, similarity="l2", seed=9)
+    (path,) = encode_passages(other, caches, tmp_path)
+    output, changes = tmp_path / "run.trec", {"passages": path, "index": folder / "index"}
+    for main, words in (
+        (retrieve.main, by_index(other, caches, tmp_path, output, **changes)),
+        (audit.main, audited(other, caches, world, tmp_path, output, **changes)),
+    ):
+        line = complaint(main, words, output)
+        assert line.startswith(f"{folder}/index/meta.json: found an index of model ")
+        assert line.endswith(", as of the token vectors; delete the index and build it again")
+
+
+def test_a_damaged_index_is_refused_by_its_checksum(model, caches, folder, tmp_path, complaint):
+    build(folder / "p.arrow", tmp_path / "index")
+    path, output = tmp_path / "index" / "lists.faiss", tmp_path / "run.trec"
+    raw = bytearray(path.read_bytes())
+    raw[-100] ^= 1
+    path.write_bytes(raw)
+    line = complaint(retrieve.main, by_index(model, caches, folder, output, index=tmp_path / "index"), output)
+    assert line.startswith(f"{path}: found other bytes than were written")
+
+
+def test_a_search_online_finds_the_same(model, caches, folder, world, tmp_path):
+    run = tmp_path / "run.trec"
+    assert retrieve.main(by_index(model, caches, folder, run, width=2, candidates=30)) == 0
+    named = {"model": str(model), "cleaning": "raw", "precision": "fp32", "files": [str(folder / "p.arrow")]}
+    system = {"kind": "ivfpq", "token_encoder": "late", "index": str(folder / "index"), "width": 2, "per_token": 30}
+    content = {"dataset": "d", "depth": 20, "passages": world.path("passages.parquet"), "lexical": {}, "encoders": {}}
+    content |= {"rerankers": {}, "token_encoders": {"late": named}, "systems": {"late": system}}
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    manifest = read_manifest(tmp_path / "manifest.json")
+    *_, tokens, candidates = open_models(manifest, manifest.systems, ["cpu"], 1)
+    encoder, search = tokens["late"], candidates["late"]
+    rankings = search.search(encoder.encode(encoder.tokenize(world.query_texts[:20])), 20)
+    for online, ranking in zip(rankings, read_run(run), strict=True):
+        assert online.scores == pytest.approx(ranking.scores, abs=1e-3)
+        assert len({*online.doc_ids} & {*ranking.doc_ids}) >= len(ranking.doc_ids) - 1

@@ -63,10 +63,39 @@ def files_of(module):
         yield from (name for name in (f"{base}.py", f"{base}/__init__.py") if (ROOT / name).is_file())
 
 
+def imports_of_command(path, command):
+    """Files of cort/ that one command of a stage names, in what it reaches of the stage's definitions and imports."""
+    defined, imported = {}, {}
+    for node in tree_of(path).body:
+        if isinstance(node, ast.ImportFrom):
+            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            (target,) = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            defined[target.id] = node
+    entries = defined["COMMANDS"].value
+    (entry,) = [value for key, value in zip(entries.keys, entries.values, strict=True) if key.value == command]
+    found, waiting, seen = {"cort.system.cli"}, [entry], set()
+    while waiting:
+        for node in running(waiting.pop()):
+            if isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Name) and node.id not in seen:
+                seen.add(node.id)
+                found |= {imported[node.id]} if node.id in imported else set()
+                waiting += [defined[node.id]] if node.id in defined else []
+    return {file for name in found if name.startswith("cort.") for file in files_of(name)}
+
+
 @cache
-def program(stage):
-    """Files of cort/ that make the results of a stage."""
+def program(command):
+    """Files of cort/ that make the results of a stage, or of one of its commands."""
+    stage, _, name = command.partition(" ")
     found, waiting = set(), list(files_of(f"cort.{stage}"))
+    if name:
+        found.add(f"cort/{stage}.py")
+        waiting += imports_of_command(f"cort/{stage}.py", name)
     while waiting:
         path = waiting.pop()
         if path not in found and not path.startswith("cort/system/"):

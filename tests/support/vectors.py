@@ -1,10 +1,12 @@
-"""Vectors, and shards of them, for the tests of exact and graph search."""
+"""Vectors of texts and of tokens, and shards of them, for the tests of search."""
 
 import itertools
 
 import numpy as np
+import pyarrow as pa
 
 from cort.formats.embeddings import write_shard
+from cort.formats.token_embeddings import Origin, to_batch, write_token_shard
 
 DIMENSION = 16
 
@@ -24,17 +26,35 @@ def shard(path, ids, vectors, model="m", storage="fp32"):
     return str(path)
 
 
+def cut(count, bounds, batch):
+    """Yield the batches of each shard: slices of at most `batch` rows between `bounds`."""
+    for start, end in itertools.pairwise([0, *bounds, count]):
+        yield [slice(at, min(at + batch, end)) for at in range(start, end, batch)]
+
+
 def shards(folder, name, ids, vectors, bounds=(), batch=64, model="m", storage="fp32"):
     """Write the rows between `bounds` as one shard each, in record batches of `batch` rows."""
     paths = []
-    edges = [0, *bounds, len(ids)]
-    for number, (start, end) in enumerate(itertools.pairwise(edges)):
-        blocks = [
-            (ids[at : min(at + batch, end)], vectors[at : min(at + batch, end)]) for at in range(start, end, batch)
+    for number, parts in enumerate(cut(len(ids), bounds, batch)):
+        paths.append(str(folder / f"{name}-{number}-{batch}.arrow"))
+        blocks, count = [(ids[part], vectors[part]) for part in parts], sum(len(ids[part]) for part in parts)
+        write_shard(paths[-1], blocks, model=model, dimension=vectors.shape[1], count=count, storage=storage)
+    return paths
+
+
+def token_shards(folder, ids, passages, bounds=(), batch=64, similarity="cosine", model="m"):
+    """Write the token vectors of passages between `bounds` as one shard each, in record batches of `batch` passages."""
+    folder.mkdir(exist_ok=True)
+    origin, paths = Origin(passages[0].shape[1], 24, similarity, model), []
+    for number, parts in enumerate(cut(len(ids), bounds, batch)):
+        batches = [
+            to_batch(
+                pa.array(ids[part]), np.concatenate(passages[part]), np.array([len(one) for one in passages[part]])
+            )
+            for part in parts
         ]
-        path = folder / f"{name}-{number}-{batch}.arrow"
-        write_shard(path, blocks, model=model, dimension=vectors.shape[1], count=end - start, storage=storage)
-        paths.append(str(path))
+        paths.append(folder / f"{number}-{batch}-{len(bounds)}.arrow")
+        write_token_shard(paths[-1], batches, origin, sum(len(ids[part]) for part in parts))
     return paths
 
 

@@ -47,9 +47,14 @@ UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retr
 UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 
+def command_of(rule):
+    """Name of the stage that a rule runs, and its command if it has several: ``encode tokens``."""
+    return re.search(r'"python -m cort\.(\w+(?: \w+)?) ', RULES[rule])[1]
+
+
 def module_of(rule):
-    """Name of the stage that a rule runs; some stages serve two rules."""
-    return re.search(r'"python -m cort\.(\w+) ', RULES[rule])[1]
+    """Name of the stage that a rule runs; some stages serve several rules."""
+    return command_of(rule).split()[0]
 
 
 def stage_modules():
@@ -57,10 +62,18 @@ def stage_modules():
     return {path.stem for path in (ROOT / "cort").glob("*.py")} - {"__init__"} - TOOLS
 
 
-def parser_of(stage):
-    """Parser of a stage's options."""
-    module = importlib.import_module(stage)
-    return cli.parser_of(module.Options)
+def options_of(command):
+    """Options of a stage, or of one of its commands."""
+    stage, _, name = command.partition(" ")
+    module = importlib.import_module(f"cort.{stage}")
+    return module.COMMANDS[name][0] if name else module.Options
+
+
+def parse(module, words):
+    """Parse the words of a stage's command line; exits with 2 for an option that is unknown, missing or wrong."""
+    command = words[:1] if not words[0].startswith("--") else []
+    options = options_of(" ".join([module.removeprefix("cort."), *command]))
+    return cli.parser_of(options).parse_args(words[len(command) :])
 
 
 def planned(output):

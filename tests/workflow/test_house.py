@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.imports import MODULES, ROOT, module_file, names_of, program, tree_of
-from tests.support.workflow import RULES, TOOLS, module_of, stage_modules
+from tests.support.workflow import RULES, TOOLS, command_of, module_of, stage_modules
 
 # From the lowest to the highest: what lies on a floor may use all below, and its own room.
 FLOORS = [
@@ -86,7 +86,7 @@ def test_imports_go_down():
 @pytest.mark.parametrize(
     ("path", "imported", "part"),
     [
-        ("cort/audit.py", "cort/hnsw.py", "no stage imports a stage"),
+        ("cort/audit.py", "cort/index.py", "no stage imports a stage"),
         ("cort/online/neural.py", "cort/encode.py", "on a higher floor"),
         ("cort/system/cli.py", "cort/formats/runs.py", "on a higher floor"),
         ("cort/training/loop.py", "cort/retrieval/exact.py", "another room of the same floor"),
@@ -110,7 +110,7 @@ def test_no_imports_go_in_circles():
 
 
 def test_every_module_is_of_use_to_a_stage():
-    used = set().union(*(program(stage) for stage in stage_modules() | TOOLS))
+    used = set().union(*(program(stage) for stage in {command_of(rule) for rule in RULES} | TOOLS))
     unused = [path for path in MODULES if room_of(path) not in APART and path not in used]
     assert not unused, listed(unused, "no stage imports them; delete them")
 

@@ -62,7 +62,9 @@ def test_nested_mappings_are_listed_by_path():
 
 
 def test_only_stages_have_code():
-    assert "cort/encode.py" in code_of("encode")
+    assert "cort/fuse.py" in code_of("fuse")
+    assert "cort/retrieval/ivfpq.py" in code_of("index ivfpq")
+    assert "cort/retrieval/ivfpq.py" not in code_of("index onng")
     with pytest.raises(ValueError, match=r"found code_of\('encoding'\), expected a stage"):
         code_of("encoding")
 

@@ -8,7 +8,6 @@ files in the place of results, and `snakemake --touch` to record how they would 
 """
 
 import dataclasses
-import importlib
 import re
 import shutil
 from pathlib import Path
@@ -22,7 +21,15 @@ from scripts.sandbox import TINY, mark_as_built, snakemake
 from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
 from tests.support.common import COMMIT
 from tests.support.imports import MODULES, program
-from tests.support.workflow import RULES, late_config, module_of, ready_config, released_config, weighed_config
+from tests.support.workflow import (
+    RULES,
+    command_of,
+    late_config,
+    options_of,
+    ready_config,
+    released_config,
+    weighed_config,
+)
 from workflow import why
 from workflow.planning.dryrun import dry_run
 
@@ -226,7 +233,7 @@ OTHERWISE = {
 def test_defaults_of_options_are_those_of_the_schema(graphs):
     different = set()
     for job, params in (found for jobs in graphs.values() for found in jobs):
-        stage = module_of(job.rule)
+        stage = command_of(job.rule)
         fields = {field.name: field for field in dataclasses.fields(options_of(stage))}
         for key in {key_of(path) for path in params.settings} & LEAVES.keys():
             field, default = fields.get(key.rpartition(".")[2]), LEAVES[key].get("default")
@@ -236,10 +243,6 @@ def test_defaults_of_options_are_those_of_the_schema(graphs):
             if stage != "pretrained" and field.default != (tuple(default) if isinstance(default, list) else default):
                 different.add((stage, field.name))
     assert different == OTHERWISE
-
-
-def options_of(stage):
-    return importlib.import_module(f"cort.{stage}").Options
 
 
 # Modules: what a stage imports, at once or later, is part of its code. cort/system/ is not, which knows no results.
@@ -257,7 +260,7 @@ def test_every_job_watches_what_its_stage_imports(graphs):
         for jobs in graphs.values()
         for job, params in jobs
     }
-    assert code == {rule: program(module_of(rule)) for rule in code}
+    assert code == {rule: program(command_of(rule)) for rule in code}
     # Made only for an encoder that has a teacher, or if parts are asked for.
     assert RULES.keys() - code.keys() == {"score_triples", "retrieve_part", "merge"}
 
@@ -279,7 +282,7 @@ EDITED = ("cort/training/losses.py", "cort/evaluation/measures.py", "cort/format
 @pytest.mark.parametrize("path", EDITED)
 def test_an_edited_module_reruns_the_stages_that_import_it_and_what_follows(graphs, reruns, path):
     jobs = [job for job, _ in graphs["tiny"]]
-    expected = after(jobs, {name_of(job) for job in jobs if path in program(module_of(job.rule))})
+    expected = after(jobs, {name_of(job) for job in jobs if path in program(command_of(job.rule))})
     found = reruns({"edit": [path]})
     assert found == expected
     assert "train encoder" in found
@@ -309,7 +312,7 @@ def test_an_edited_module_is_built_again_to_the_same_bytes(graphs, built, tmp_pa
     status, output = snakemake(folder, "--cores", 2, "--printshellcmds", "--configfile", TINY)
     assert status == 0, output[-3_000:]
     jobs = [job for job, _ in graphs["tiny"]]
-    assert planned_jobs(output) == after(jobs, {name_of(job) for job in jobs if path in program(module_of(job.rule))})
+    assert planned_jobs(output) == after(jobs, {name_of(job) for job in jobs if path in program(command_of(job.rule))})
     assert contents(folder) == before
     assert planned_jobs(snakemake(folder, "--dry-run", "--printshellcmds", "--configfile", TINY)[1]) == set()
 

@@ -65,7 +65,7 @@ rule bm25_index:
     message:
         "Index the passages for {wildcards.lexical}"
     shell:
-        "python -m cort.bm25_index --passages {input.passages:q} --expansions {input.expansions:q}"
+        "python -m cort.index bm25 --passages {input.passages:q} --expansions {input.expansions:q}"
         " --term-weights {input.term_weights:q} {params.options:q} --threads {threads}"
         " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
 
@@ -88,7 +88,7 @@ rule bm25_tune:
     message:
         "Choose k1 and b of {wildcards.lexical} by a grid search over training queries"
     shell:
-        "python -m cort.bm25_tune --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        "python -m cort.tune bm25 --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " {params.options:q} --threads {threads} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
 
 

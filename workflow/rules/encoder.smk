@@ -143,7 +143,7 @@ rule encode:
     message:
         "Encode the passages with {wildcards.encoder}, shard {wildcards.scatteritem}"
     shell:
-        "python -m cort.encode --model {params.model:q} --tokens {input.tokens:q} --kind passage"
+        "python -m cort.encode vectors --model {params.model:q} --tokens {input.tokens:q} --kind passage"
         " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --log {log:q}"
 
@@ -165,5 +165,5 @@ rule encode_queries:
     message:
         "Encode the queries of {wildcards.split} with {wildcards.encoder}"
     shell:
-        "python -m cort.encode --model {params.model:q} --tokens {input.tokens:q} --kind query"
+        "python -m cort.encode vectors --model {params.model:q} --tokens {input.tokens:q} --kind query"
         " {params.options:q} --threads {threads} --output {output:q} --log {log:q}"

@@ -16,7 +16,7 @@ rule ivfpq:
     message:
         "Build the IVF-PQ index over the token vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
+        "python -m cort.index ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
         " --output {params.folder:q} --log {log:q}"
 
 
@@ -43,7 +43,7 @@ rule audit_tokens:
     message:
         "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "python -m cort.audit_tokens --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
+        "python -m cort.audit tokens --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
         " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -66,6 +66,6 @@ rule retrieve_ivfpq:
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, by late interaction through an index"
     shell:
-        "python -m cort.retrieve_ivfpq --model {params.model:q} --queries {input.queries:q}"
+        "python -m cort.retrieve ivfpq --model {params.model:q} --queries {input.queries:q}"
         " --passages {input.passages:q} --index {params.index:q} {params.options:q} --threads {threads}"
         " --tag {wildcards.system:q} --output {output:q} --log {log:q}"

@@ -114,7 +114,7 @@ rule encode_tokens:
     message:
         "Encode the tokens of the passages with {wildcards.reranker}, shard {wildcards.scatteritem}"
     shell:
-        "python -m cort.encode_tokens --model {params.model:q} --tokens {input.tokens:q}"
+        "python -m cort.encode tokens --model {params.model:q} --tokens {input.tokens:q}"
         " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --log {log:q}"
 
@@ -183,7 +183,7 @@ rule rerank_tune:
     message:
         "Choose the weight of the re-ranker in {wildcards.system} by a grid search over validation queries"
     shell:
-        "python -m cort.fuse_tune --runs {input.candidates:q} --scores {input.scores:q} --qrels {input.qrels:q}"
+        "python -m cort.tune weights --runs {input.candidates:q} --scores {input.scores:q} --qrels {input.qrels:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
 
 

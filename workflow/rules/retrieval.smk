@@ -19,7 +19,7 @@ rule onng:
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.onng --passages {input.passages:q} {params.options:q} --threads {threads}"
+        "python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
         " --output {params.folder:q}"
         " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
@@ -39,7 +39,7 @@ rule hnsw:
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
+        "python -m cort.index hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule audit:
@@ -63,7 +63,7 @@ rule audit:
     message:
         "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "python -m cort.audit --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
+        "python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
         " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
         " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -98,7 +98,7 @@ rule retrieve:
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, exactly"
     shell:
-        "python -m cort.retrieve --queries {input.queries:q} --passages {input.passages:q} {params.options:q}"
+        "python -m cort.retrieve exact --queries {input.queries:q} --passages {input.passages:q} {params.options:q}"
         " --threads {threads} --gpus {resources.devices} --memory-mb {resources.mem_mb} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
 
@@ -156,7 +156,7 @@ rule retrieve_tokens:
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, exactly by late interaction"
     shell:
-        "python -m cort.retrieve_tokens --model {params.model:q} --queries {input.queries:q}"
+        "python -m cort.retrieve tokens --model {params.model:q} --queries {input.queries:q}"
         " --passages {input.passages:q} {params.options:q} --threads {threads} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
 
@@ -179,7 +179,7 @@ rule retrieve_graph:
     message:
         "Retrieve {wildcards.split} with {wildcards.system}, through a graph index"
     shell:
-        "python -m cort.retrieve_graph --index {params.index:q} --queries {input.queries:q} {params.options:q}"
+        "python -m cort.retrieve graph --index {params.index:q} --queries {input.queries:q} {params.options:q}"
         " --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
 
 
@@ -197,7 +197,7 @@ rule fuse_tune:
     message:
         "Choose the weights of {wildcards.system} by a grid search over validation queries"
     shell:
-        "python -m cort.fuse_tune --runs {input.runs:q} --qrels {input.qrels:q} {params.options:q} --output {output:q}"
+        "python -m cort.tune weights --runs {input.runs:q} --qrels {input.qrels:q} {params.options:q} --output {output:q}"
         " --log {log:q}"
 
 

@@ -156,7 +156,7 @@ def test_a_rehearsal_with_files_of_the_world_is_refused(tmp_path, url):
 
 
 def test_downloads_of_a_rehearsal_are_kept_apart(tmp_path):
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from workflow import paths; print(paths.KEPT)"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from cort.settings import paths; print(paths.KEPT)"
     for kept in ("results/.downloads", "results/.rehearsal"):
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == kept

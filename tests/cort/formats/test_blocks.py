@@ -135,8 +135,9 @@ def made_by(process):
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
     if stage == "expand":
         return ["--model", t5, "--tokens", caches["passages"], "--queries", 2, "--query-length", 4, "--top-k", 3]
-    if stage == "encode_tokens":
-        return ["--model", make_reranker(kind="late_interaction", dimension=5), "--tokens", caches["passages"]]
+    if stage == "encode tokens":
+        model = make_reranker(kind="late_interaction", dimension=5)
+        return ["tokens", "--model", model, "--tokens", caches["passages"]]
     if stage == "score_expansions":
         ids = Tokens(caches["passages"]).ids.to_pylist()
         predicted = pa.table([ids, [[name, f"{name} x"] for name in ids]], schema=tables.EXPANSIONS)
@@ -144,7 +145,7 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
         files = ["--tokens", caches["passages"], "--expansions", tmp_path / "predicted"]
         return ["--model", make_reranker(), *files]
     if stage == "encode":
-        return ["--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
+        return ["vectors", "--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
     candidates = tmp_path / "candidates.trec"
     pairs = itertools.product(range(10), range(20))
     candidates.write_text("".join(f"q{q} Q0 d{d} {d + 1} {1 / (d + 1)} x\n" for q, d in pairs), "utf-8")
@@ -172,13 +173,13 @@ def test_a_killed_stage_goes_on_after_its_last_block(stage, tmp_path, caches, ma
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("stage", ["encode", "encode_tokens", "expand", "score", "score_expansions"])
+@pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand", "score", "score_expansions"])
 def test_a_stage_that_ended_in_a_block_computes_no_batch_again(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
     import cort.models.transformer
 
-    module, budgets, made = importlib.import_module(f"cort.{stage}"), {"cpu": 200}, []
+    module, budgets, made = importlib.import_module(f"cort.{stage.split()[0]}"), {"cpu": 200}, []
     monkeypatch.setattr(cort.models.transformer, "TOKEN_BUDGETS", budgets)
     if stage == "expand":
         monkeypatch.setattr(module, "TOKEN_BUDGETS", budgets)

@@ -5,7 +5,7 @@ import gzip
 import cbor2
 import pytest
 
-from cort import bm25, bm25_index, collection, evaluate, split
+from cort import bm25, collection, evaluate, index, split
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact
 from cort.formats.raw import iter_passages, iter_queries
@@ -88,12 +88,12 @@ def test_topics_are_those_of_the_judgements_as_the_paper_writes_them(tmp_path):
     ]
 
 
-def run(main, **named):
+def run(main, *command, **named):
     words = [
         (f"--{name.replace('_', '-')}", *(value if isinstance(value, list) else [value]))
         for name, value in named.items()
     ]
-    return main([str(word) for option in words for word in option])
+    return main([*command, *(str(word) for option in words for word in option)])
 
 
 @pytest.mark.slow
@@ -112,9 +112,9 @@ def test_from_paragraphs_to_measures_over_all_topics(tmp_path):
     assert run(split.main, queries=qrels, qrels=qrels, passages=passages, **outputs) == 0
     assert read_table(queries, QUERIES).equals(table)
     assert read_table(judged, QRELS).num_rows == read_table(passages, PASSAGES).num_rows == 6
-    index, ranking, output = tmp_path / "lucene", tmp_path / "run.trec", tmp_path / "measures.json"
-    assert run(bm25_index.main, passages=passages, memory_mb=256, output=index) == 0
-    assert run(bm25.main, index=index, queries=queries, k1=0.9, b=0.4, depth=10, tag="bm25", output=ranking) == 0
+    lucene, ranking, output = tmp_path / "lucene", tmp_path / "run.trec", tmp_path / "measures.json"
+    assert run(index.main, "bm25", passages=passages, memory_mb=256, output=lucene) == 0
+    assert run(bm25.main, index=lucene, queries=queries, k1=0.9, b=0.4, depth=10, tag="bm25", output=ranking) == 0
     others = {"output_per_query": tmp_path / "values.parquet", "output_recall": tmp_path / "recall.csv"}
     named = {"run": ranking, "queries": queries, "qrels": judged, "system": "bm25", "split": "test", "output": output}
     assert run(evaluate.main, measures=["AP"], **named, **others) == 0

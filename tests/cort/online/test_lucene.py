@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import bm25, bm25_index
+from cort import bm25, index
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.online.lucene import Lucene, LuceneProcess, adjusted, decoded, printed
@@ -32,7 +32,7 @@ def indexes(world, tmp_path_factory):
     tables.write_table(folder / "passages.parquet", pa.concat_tables([passages, odd]))
     for form in ("raw", "cort"):
         options = ["--passages", str(folder / "passages.parquet"), "--cleaning", form, "--output", str(folder / form)]
-        assert bm25_index.main([*options, "--memory-mb", "300"]) == 0
+        assert index.main(["bm25", *options, "--memory-mb", "300"]) == 0
     return folder
 
 

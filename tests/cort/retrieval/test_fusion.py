@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cort.formats.records import Ranking
-from cort.retrieval.fusion import FUSIONS, Settings, fuse, interleave, linear, reciprocal_ranks
-from cort.retrieval.normalization import NORMALIZATIONS
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, interleave, linear, reciprocal_ranks
 
 ROOT = Path(__file__).parents[3]
 

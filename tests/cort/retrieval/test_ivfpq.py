@@ -1,15 +1,13 @@
 """IVF-PQ indexes of token vectors: candidates against brute force, scores against exact search."""
 
-import itertools
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from cort import ivfpq as stage
-from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
+from cort import index as stage
+from cort.formats.token_embeddings import open_token_shards
 from cort.retrieval.ivfpq import (
     IvfPqSearch,
     chunks,
@@ -20,8 +18,8 @@ from cort.retrieval.ivfpq import (
     open_ivfpq,
     single_threaded,
 )
-from cort.retrieval.max_similarity import TokenIndex
-from cort.retrieval.token_scores import QueryVectors
+from cort.retrieval.max_similarity import QueryVectors, TokenIndex
+from tests.support.vectors import token_shards
 
 DIMENSION, COUNT = 8, 400
 
@@ -51,24 +49,14 @@ def make(generator, count=COUNT, clusters=60, noise=0.2, empty=True):
 
 
 def write(folder, passages, similarity="cosine", bounds=(), batch=64, model="m", prefix="d"):
-    folder.mkdir(exist_ok=True)
-    origin, paths = Origin(DIMENSION, 24, similarity, model), []
-    edges = [0, *bounds, len(passages)]
-    for start, end in itertools.pairwise(edges):
-        batches = []
-        for at in range(start, end, batch):
-            some = passages[at : min(at + batch, end)]
-            ids = pa.array([f"{prefix}{number * 37 % len(passages)}" for number in range(at, at + len(some))])
-            batches.append(to_batch(ids, np.concatenate(some), np.array([len(one) for one in some])))
-        paths.append(folder / f"{start}.arrow")
-        write_token_shard(paths[-1], batches, origin, end - start)
-    return paths
+    ids = [f"{prefix}{number * 37 % len(passages)}" for number in range(len(passages))]
+    return token_shards(folder, ids, passages, bounds, batch, similarity, model)
 
 
 def options(paths, output, **changes):
     named = {"bytes": 4, "lists": 20, "output": output, **changes}
     words = [str(word) for name, value in named.items() for word in (f"--{name}", value)]
-    return [*words, "--passages", *map(str, paths)]
+    return ["ivfpq", *words, "--passages", *map(str, paths)]
 
 
 def build(paths, output, **changes):
@@ -99,7 +87,7 @@ def test_all_lists_and_all_vectors_are_exact_search_to_the_last_bit(tmp_path, si
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "l2"])
-def test_what_is_found_has_its_exact_score_and_more_probes_find_more(tmp_path, similarity):
+def test_results_have_exact_scores_and_more_probes_find_more(tmp_path, similarity):
     passages, queries = make(np.random.default_rng(4), 2000, empty=False)
     paths = write(tmp_path / "p", passages, similarity)
     index = opened(paths, build(paths, tmp_path / "index", lists=64))
@@ -145,7 +133,7 @@ def passages_of(vector):
     return vector.astype(np.float16)
 
 
-def test_the_bytes_are_the_same_of_any_shards_blocks_and_threads(tmp_path):
+def test_an_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path):
     passages, _ = make(np.random.default_rng(6))
     found = set()
     for number, (bounds, batch, threads) in enumerate([((), 64, 1), ((100, 101), 7, 2), ((300,), 500, 3)]):
@@ -185,7 +173,7 @@ def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path):
     ("tokens", "lists", "sample"),
     [(1, 1, 1), (2, 2, 2), (4, 2, 4), (1000, 32, 1000), (2_200_000, 2048, 131_072), (600_000_000, 32_768, 2_097_152)],
 )
-def test_lists_are_the_power_of_2_from_the_root_of_the_tokens_on(tokens, lists, sample):
+def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2(tokens, lists, sample):
     assert (default_lists(tokens), default_sample(tokens, lists)) == (lists, sample)
     assert lists**2 >= tokens > (lists / 2) ** 2 or tokens == 1
 
@@ -277,7 +265,7 @@ def test_a_damaged_index_is_refused(tmp_path):
     assert refused().startswith(f"{path}: found no such file, expected {len(whole)} bytes")
 
 
-def test_threads_are_limited_for_the_thread_alone():
+def test_threads_are_limited_for_the_calling_thread():
     pytest.importorskip("faiss")
     single_threaded()
     assert torch.get_num_threads() == 1

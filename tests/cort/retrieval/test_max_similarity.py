@@ -1,17 +1,14 @@
 """Exact search by late interaction against loops over queries, passages and tokens."""
 
-import itertools
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
+from cort.formats.token_embeddings import Origin, open_token_shards, write_token_shard
 from cort.models.late_interaction import LOWEST
 from cort.retrieval import max_similarity
-from cort.retrieval.max_similarity import TokenIndex
-from cort.retrieval.token_scores import ExactScores, QueryVectors
+from cort.retrieval.max_similarity import ExactScores, QueryVectors, TokenIndex
 from cort.system.errors import InputError
+from tests.support.vectors import token_shards
 
 ORIGIN = Origin(dimension=6, passage_length=24, similarity="cosine", model="m")
 
@@ -44,16 +41,7 @@ def make_queries(generator, count=7, scale=1.0):
 
 def write(folder, passages, ids, bounds=(), batch=32):
     """Write passages between `bounds` as a shard each; the open shards."""
-    paths = []
-    for number, (start, end) in enumerate(itertools.pairwise([0, *bounds, len(passages)])):
-        batches = []
-        for at in range(start, end, batch):
-            some = passages[at : min(at + batch, end)]
-            names = pa.array(ids[at : at + len(some)], pa.string())
-            batches.append(to_batch(names, np.concatenate(some), np.array([len(one) for one in some])))
-        paths.append(folder / f"{number}-{batch}-{len(bounds)}.arrow")
-        write_token_shard(paths[-1], batches, ORIGIN, end - start)
-    return open_token_shards(paths, ORIGIN)
+    return open_token_shards(token_shards(folder, ids, passages, bounds, batch), ORIGIN)
 
 
 def similarity_of(query, passage, kind):
@@ -108,7 +96,7 @@ def test_passages_without_tokens_rank_last(tmp_path, generator, kind):
         assert [one.tolist() for one in others] == [scores[:90].tolist(), places[:90].tolist()]
 
 
-def test_passages_of_equal_vectors_have_equal_scores(tmp_path, generator):
+def test_passages_with_equal_vectors_have_equal_scores(tmp_path, generator):
     passages, queries = make_passages(generator, scale=77), make_queries(generator)
     ids = names(len(passages))
     index = TokenIndex(write(tmp_path, passages, ids), "l2")
@@ -118,7 +106,7 @@ def test_passages_of_equal_vectors_have_equal_scores(tmp_path, generator):
             assert found[ids[number]] == found[ids[number - 1]]
 
 
-def test_queries_of_next_to_no_length(tmp_path, generator):
+def test_queries_of_tiny_length(tmp_path, generator):
     passages = [np.ldexp(one, generator.integers(-14, 0)).astype(np.float16) for one in make_passages(generator)]
     index = TokenIndex(write(tmp_path, passages, names(90)), "dot")
     queries = make_queries(generator, 300)
@@ -134,7 +122,7 @@ def results(index, queries, depth=15):
 
 @pytest.mark.parametrize("kind", ["cosine", "l2"])
 @pytest.mark.parametrize("scale", [1, 50, np.geomspace(1e-3, 1e3, 90)])
-def test_nothing_depends_on_shards_blocks_or_company(tmp_path, generator, monkeypatch, kind, scale):
+def test_results_do_not_depend_on_shards_blocks_or_other_queries(tmp_path, generator, monkeypatch, kind, scale):
     scales = np.broadcast_to(scale, 90)
     passages = [(one * scale).astype(np.float16) for one, scale in zip(make_passages(generator), scales, strict=True)]
     queries, ids = make_queries(generator, scale=float(scales.max())), names(len(passages))
@@ -168,9 +156,11 @@ def test_no_passages_and_no_queries(tmp_path, generator):
     assert TokenIndex(write(tmp_path, make_passages(generator), names(90)), "dot").search([], 5) == []
 
 
-def test_numbers_that_are_not_finite_are_refused(tmp_path, generator):
+def test_nan_and_infinite_values_are_refused(tmp_path, generator):
     passages = make_passages(generator)
     passages[50] = np.full((2, 6), np.nan, np.float16)
     index = TokenIndex(write(tmp_path, passages, names(90)), "cosine")
-    with pytest.raises(InputError, match=r"0-32-0.arrow: found a vector with numbers that are not finite, expected"):
+    with pytest.raises(
+        InputError, match=r"0-32-0.arrow: found a vector with NaN, infinite or very large values, expected"
+    ):
         index.search(make_queries(generator), 5)

@@ -20,7 +20,7 @@ def test_the_grid_has_all_weights_of_its_steps(parts, points):
         assert sorted(one[0] for one in grid) == [step / 20 for step in range(21)]
 
 
-def test_of_equally_good_weights_the_middle_is_taken():
+def test_the_middle_of_equally_good_weights_is_chosen():
     grid = make_grid(2)
     assert grid[choose(grid, np.full((21, 4), 0.5))] == (0.5, 0.5)
     values = np.zeros((21, 4))
@@ -52,7 +52,7 @@ def test_weights_count_by_how_far_they_are_from_the_best(parts):
     assert grid[choose(grid, values)] == nearest
 
 
-def test_a_few_queries_move_weights_little_and_many_to_the_best():
+def test_few_queries_move_weights_little_and_many_to_the_best():
     grid = make_grid(2)
     best, equal = grid.index((0.75, 0.25)), grid.index((0.5, 0.5))
     # Queries differ by 1, 1, 1 and -2, mean .25, standard error sqrt(27/4/4/3) = .75; then by .25 each, without error.

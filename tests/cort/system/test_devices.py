@@ -434,7 +434,8 @@ def retrieval(tmp_path):
         blocks = [([f"{name}{number}" for number in range(4)], vectors)]
         write_shard(tmp_path / f"{name}.arrow", blocks, model="m", dimension=4, count=4, storage="fp32")
     named = {"queries": "q.arrow", "passages": "p.arrow", "output": "x.trec", "log": "x.log"}
-    return ["--tag", "x", *(part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))]
+    files = (part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))
+    return ["exact", "--tag", "x", *files]
 
 
 def foreign_folder(tmp_path):

@@ -73,6 +73,31 @@ def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, ch
     assert differing(before, edited(module, path, lambda text: f"{text}\nANOTHER = 1\n")) == changed
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "commands"),
+    [
+        ("SEED = 100", "SEED = 101", ["hnsw"]),
+        ("LINKED_AT_ONCE = 5_000", "LINKED_AT_ONCE = 7", ["onng"]),
+        ("class IvfPqOptions:", "class IvfPqOptions:\n    added: int = 0", ["ivfpq"]),
+        ("from cort.formats import tables", "from cort.formats import qrels as tables", ["bm25"]),
+        ('"onng": (OnngOptions, index_onng)', '"onng": (OnngOptions, index_hnsw)', ["onng"]),
+        ("(COMMANDS)", "(COMMANDS or None)", ["bm25", "hnsw", "ivfpq", "onng"]),
+    ],
+)
+def test_a_command_has_the_definitions_and_imports_it_uses_and_no_others(edited, old, new, commands):
+    def change(text):
+        assert old in text
+        return text.replace(old, new)
+
+    names = ["bm25", "hnsw", "ivfpq", "onng"]
+    programs = {name: program_of(f"cort.index {name}") for name in names}
+    assert [
+        name for name in names if edited(f"cort.index {name}", "cort/index.py", change) != programs[name]
+    ] == commands
+    assert "cort/retrieval/anserini.py" in programs["bm25"]
+    assert "cort/retrieval/anserini.py" not in programs["ivfpq"]
+
+
 def test_what_is_for_programs_beside_type_checkers_counts(edited):
     text = "\nif TYPE_CHECKING:\n    pass\nelse:\n    from cort import report\n"
     found = edited("cort.train", LOSSES, lambda before: before + text)

@@ -1,4 +1,4 @@
-"""Indexes over other texts than the passages: predicted queries appended, weights in the place of term frequencies."""
+"""Predicted queries and weighted documents: read, and refused where they do not fit the passages."""
 
 import json
 import zipfile
@@ -7,14 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import bm25, bm25_index, import_expansions, import_term_weights
+from cort import import_expansions, import_term_weights
 from cort.formats import tables
 from cort.formats.expansions import iter_expanded
-from cort.formats.runs import read_run
 from cort.system.errors import InputError
-from tests.support.bm25 import bm25_scores
 
-# Words that neither the stemmer nor the stop word list changes.
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
 QUERIES = [["gold tax", "oil"], [], ["king"]]
 
@@ -27,33 +24,10 @@ def write(path, schema, rows):
 @pytest.fixture
 def data(tmp_path):
     write(tmp_path / "passages.parquet", tables.PASSAGES, TEXTS.items())
-    write(tmp_path / "queries.parquet", tables.QUERIES, [("q", "gold king oil")])
     return tmp_path
 
 
-def search(folder, name, *options, k1=0.9, b=0.4):
-    """Index the passages with more options, search; the ranking of the one query."""
-    files = ["--passages", folder / "passages.parquet", "--output", folder / name, *options]
-    assert bm25_index.main([*map(str, files), "--memory-mb", "256"]) == 0
-    files = ["--index", folder / name, "--queries", folder / "queries.parquet", "--output", folder / f"{name}.trec"]
-    numbers = ["--k1", k1, "--b", b, "--tag", "x", "--memory-mb", 256]
-    assert bm25.main([*map(str, files), *map(str, numbers)]) == 0
-    return next(iter(read_run(folder / f"{name}.trec")))
-
-
-def scores_of(ranking):
-    return dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True))
-
-
 # Expansions.
-
-
-def test_an_expanded_index_ranks_as_one_of_the_longer_texts(data):
-    expansions = write(data / "expansions.parquet", tables.EXPANSIONS, zip(TEXTS, QUERIES, strict=True))
-    found = search(data, "expanded", "--expansions", expansions)
-    longer = {"d0": "oil war oil gold tax oil", "d1": "gas map king", "d2": "rock oil ship king"}
-    bags = {doc_id: {word: text.split().count(word) for word in text.split()} for doc_id, text in longer.items()}
-    assert scores_of(found) == pytest.approx(bm25_scores(bags, "gold king oil", 0.9, 0.4), abs=2e-4)
 
 
 def test_several_files_of_expansions_are_one(data):
@@ -80,7 +54,7 @@ def test_expansions_of_another_collection_are_refused(data, rows, words):
         list(iter_expanded(str(data / "passages.parquet"), [expansions], 2))
 
 
-def test_a_wrong_row_of_the_second_file_is_that_of_this_file(data):
+def test_an_error_names_the_row_in_its_own_file(data):
     files = [write(data / f"{n}.parquet", tables.EXPANSIONS, [(one, [])]) for n, one in enumerate(("d0", "d2"))]
     with pytest.raises(InputError, match=r"1\.parquet: row 1: found passage 'd2' where the collection has 'd1'"):
         list(iter_expanded(str(data / "passages.parquet"), [*files, files[0]], 2))
@@ -135,7 +109,7 @@ FITTING = {
 
 
 @pytest.mark.parametrize(("texts", "queries"), FITTING.values(), ids=FITTING)
-def test_predictions_that_fit_or_tell_nothing_are_taken_without_a_word(texts, queries):
+def test_predictions_that_fit_or_cannot_be_judged_raise_no_warning(texts, queries):
     assert import_expansions.fit(texts, queries)
 
 
@@ -172,18 +146,6 @@ def test_rows_are_taken_as_arrow_takes_them():
         assert import_term_weights.take(batches, wanted).equals(table.take(pa.array(wanted)))
 
 
-def test_weighted_terms_rank_as_repeated_words_do(data):
-    weights = {"d0": {"oil": 40, "war": 1}, "d1": {"king": 7, "gas": 2, "gold": 1}, "d2": {"oil": 3}}
-    rows = [(doc_id, list(bag), list(bag.values())) for doc_id, bag in weights.items()]
-    path = write(data / "w.parquet", tables.TERM_WEIGHTS, rows)
-    found = search(data, "weighted", "--term-weights", path, k1=10, b=0.9)
-    repeated = {doc_id: " ".join(word for word, n in bag.items() for _ in range(n)) for doc_id, bag in weights.items()}
-    write(data / "passages.parquet", tables.PASSAGES, repeated.items())
-    # To the last bit, and the formula's as far as Lucene keeps lengths.
-    assert scores_of(search(data, "repeated", k1=10, b=0.9)) == scores_of(found)
-    assert scores_of(found) == pytest.approx(bm25_scores(weights, "gold king oil", 10, 0.9), rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -205,7 +167,7 @@ def test_weighted_terms_rank_as_repeated_words_do(data):
         ("", "found no document, expected JSON lines of id and contents"),
     ],
 )
-def test_what_is_no_weighted_document_of_the_collection_is_refused(data, complaint, text, words):
+def test_invalid_weighted_documents_are_refused(data, complaint, text, words):
     options = write_documents(data, {})
     (data / "weighted.jsonl").write_text(text)
     assert words in complaint(import_term_weights.main, options, data / "w.parquet")
@@ -223,7 +185,7 @@ def test_what_is_no_weighted_document_of_the_collection_is_refused(data, complai
         ([("a.json", "d1"), ("a.json", "d2")], "w.zip: found the file 'a.json' 2 times, expected each name once"),
     ],
 )
-def test_a_complaint_of_a_zip_names_the_file_in_it_and_its_row(data, complaint, files, words):
+def test_errors_in_a_zip_name_the_member_and_its_row(data, complaint, files, words):
     options = write_documents(data, {}, "w.zip")
     with zipfile.ZipFile(data / "w.zip", "w") as archive:
         archive.writestr("__MACOSX/._a.json", b"\0")
@@ -237,10 +199,3 @@ def test_a_damaged_zip_is_refused(data, complaint):
     options = write_documents(data, DOCUMENTS, "weighted.zip")
     (data / "weighted.zip").write_bytes((data / "weighted.zip").read_bytes()[:100])
     assert "found a damaged archive" in complaint(import_term_weights.main, options, data / "w.parquet")
-
-
-def test_expansions_and_weights_exclude_each_other(data, complaint):
-    options = ["--passages", data / "passages.parquet", "--expansions", "e", "--term-weights", "w"]
-    assert "found both, expected one of them" in complaint(
-        bm25_index.main, [*options, "--output", data / "i"], data / "i"
-    )

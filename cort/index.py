@@ -1,0 +1,462 @@
+"""Build an index of the passages: of their words (BM25), their vectors (HNSW, ONNG) or their token vectors (IVF-PQ).
+
+Equal inputs give equal bytes, whatever the shards and the threads. Segments of a Lucene index, which depend on how
+threads were scheduled, are the exception; rankings do not depend on them, because BM25's statistics are those of the
+whole collection.
+
+Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --threads 2 --memory-mb 2000
+       python -m cort.index hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-construction 200 --output hnsw
+       python -m cort.index onng --passages 1-of-2.arrow 2-of-2.arrow --edges 100 --outgoing 10 --incoming 120
+           --threads 4 --output onng
+       python -m cort.index ivfpq --passages 1-of-2.arrow 2-of-2.arrow --bytes 16 --seed 42 --threads 8 --output ivfpq
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cort.formats import tables
+from cort.formats.artifacts import read_artifact, write_artifact
+from cort.formats.cleaning import FORMS, convert
+from cort.formats.embeddings import Shard
+from cort.formats.expansions import iter_beside, iter_expanded
+from cort.formats.token_embeddings import TokenShard, open_token_shards
+from cort.retrieval import anserini
+from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
+from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.options import JavaOptions, check_positive, choice
+from cort.system.commands import Commands, main_of_commands
+from cort.system.errors import InputError, input_error
+from cort.system.files import atomic_folder, checksum, temporary_folder
+from cort.system.options import optional, required, thread_count
+from cort.system.program import program_of
+from cort.system.progress import track
+
+log = logging.getLogger(__name__)
+
+
+# BM25
+
+# Documents per file, which is the unit of work of Anserini's threads.
+ROWS_PER_PART = 16_384
+MAIN_CLASS = "io.anserini.index.IndexCollection"
+COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LuceneOptions(JavaOptions):
+    """A Lucene index, with Anserini, as its authors' recipe for MS MARCO builds it.
+
+    Words go through JsonCollection and DefaultEnglishAnalyzer: Porter stemming and Lucene's stop words. Only what BM25
+    needs is stored: with positions, document vectors and raw text the index of 20,958 paragraphs took 23 MB instead of
+    3, and searching it took twice as long, for the same run.
+
+    Predicted queries are appended to their passage. Weighted terms replace its words: Anserini repeats each as often as
+    its weight says (JsonVectorCollection), which gives the texts that DeepCT's authors indexed.
+
+    Reads:  the passages, their expansions or term weights (parquet)
+    Writes: a folder with the index and manifest.json, the list of its files
+    """
+
+    passages: str = required("PARQUET")
+    expansions: tuple[str, ...] = optional((), "queries that are appended to the passages", "PARQUET")
+    term_weights: tuple[str, ...] = optional((), "weighted terms, instead of the passages' words", "PARQUET")
+    cleaning: str = choice(FORMS, "raw", "how texts are cleaned, and later queries; with weighted terms, only queries")
+    output: str = required("FOLDER", "the index")
+
+
+def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
+    """Write each list of documents as one JSON lines file for Anserini, as ``.gz`` if wanted."""
+    for number, documents in enumerate(parts):
+        path = folder / f"{number:06d}.jsonl"
+        text = "".join(json.dumps(document) + "\n" for document in documents).encode("ascii")
+        if compress:
+            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(text, compresslevel=1))
+        else:
+            path.write_bytes(text)
+
+
+def texts_of(batches: Iterable[pa.RecordBatch], form: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield batches of (doc_id, text) as documents of JsonCollection."""
+    for batch in batches:
+        texts = convert(batch["text"], form).to_pylist()
+        yield [
+            {"id": doc_id, "contents": text} for doc_id, text in zip(batch["doc_id"].to_pylist(), texts, strict=True)
+        ]
+
+
+def vectors_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield passages with their (doc_id, terms, weights) as documents of JsonVectorCollection."""
+    for _, weighted in batches:
+        columns = (column.to_pylist() for column in weighted.columns)
+        yield [
+            {"id": doc_id, "vector": dict(zip(terms, weights, strict=True))}
+            for doc_id, terms, weights in zip(*columns, strict=True)
+        ]
+
+
+def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[str, int]:
+    """Read the "Final Counter Values" that IndexCollection ends with: documents indexed, empty, skipped, ...
+
+    :raises InputError: the index lacks passages. Empty ones, which no query can match, are left out rightly.
+    """
+    matches = filter(None, map(COUNTER.search, lines))
+    counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
+    if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
+        found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
+        expected = f"{rows} indexed or empty, and some indexed"
+        raise input_error(source, f"after indexing {found}", expected, "fix these passages")
+    return counters
+
+
+def documents_of(options: LuceneOptions) -> tuple[str, Iterator[list[dict[str, Any]]]]:
+    """Name the kind of Anserini's collection, and yield its documents in parts."""
+    if options.expansions and options.term_weights:
+        raise input_error("--expansions, --term-weights", "both", "one of them", "leave one out")
+    if options.term_weights:
+        beside = iter_beside(options.passages, options.term_weights, tables.TERM_WEIGHTS, ROWS_PER_PART)
+        return "JsonVectorCollection", vectors_of(beside)
+    batches = (
+        iter_expanded(options.passages, options.expansions, ROWS_PER_PART)
+        if options.expansions
+        else tables.iter_batches(options.passages, tables.PASSAGES, ROWS_PER_PART)
+    )
+    return "JsonCollection", texts_of(batches, options.cleaning)
+
+
+def index_bm25(options: LuceneOptions) -> None:
+    """Stream the passages to temporary JSON lines, index them, compare the counts."""
+    rows = tables.count_rows(options.passages, tables.PASSAGES)
+    collection, documents = documents_of(options)
+    with temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
+        # Predicted queries are several times as long as the passages, and mostly of the same words.
+        write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress=bool(options.expansions))
+        arguments = ["-collection", collection, "-generator", "DefaultLuceneDocumentGenerator"]
+        arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
+        # Lucene writes a segment when its buffer is full; the rest of the heap is for analysis and merging.
+        arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
+        lines = anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
+        counters = read_counters(lines, rows, options.passages)
+        anserini.write_manifest(index, counters["indexed"], options.cleaning)
+    log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
+
+
+# HNSW
+
+SEED = 100
+VECTORS_ADDED_AT_ONCE = 5_000
+# With one, hnswlib would divide by log(1) to draw layers.
+CONNECTIONS = range(2, 1_001)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HnswOptions:
+    """An HNSW graph of vectors (Malkov & Yashunin 2018), with hnswlib.
+
+    Distances are 1 - inner product, over unit vectors. The layers are drawn with a fixed seed, in the order of the
+    passages, by one thread: with more, draws and edges would depend on the order in which threads come.
+
+    Reads:  embedding shards of the passages, unit vectors
+    Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
+    """
+
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    M: int = optional(16, "edges per passage and layer, twice as many on the lowest", "M")
+    ef_construction: int = optional(200, "width of the search for edges", "N")
+    output: str = required("FOLDER")
+
+
+def index_hnsw(options: HnswOptions) -> None:
+    """Open the shards, build, put the folder in place. The result does not depend on the shards."""
+    if options.M not in CONNECTIONS:
+        expected = f"{CONNECTIONS[0]} to {CONNECTIONS[-1]}"
+        raise input_error("--M", str(options.M), expected, "give such a number")
+    check_positive(options, "ef_construction")
+    hnswlib = library()
+    passages = open_passages(options.passages)
+    count = sum(shard.table.num_rows for shard in passages)
+    how = {"M": options.M, "ef_construction": options.ef_construction}
+    with atomic_folder(options.output) as folder:
+        index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
+        index.init_index(max_elements=count, random_seed=SEED, **how)
+        added = 0
+        for vectors in track(blocks_of(passages, VECTORS_ADDED_AT_ONCE), count, "vectors added", size=len):
+            index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
+            added += len(vectors)
+        (file,) = GRAPHS["hnsw"].files
+        index.save_index(str(folder / file))
+        complete_index(folder, passages, "hnsw", {**how, "space": HNSW_SPACE})
+
+
+# ONNG
+
+DISTANCE = "Normalized L2"
+# Vectors linked at a time. NGT links 200 at a time itself: multiples of that give the graph of all at once.
+LINKED_AT_ONCE = 5_000
+PROGRESS_FILE = "progress.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnngOptions:
+    """An ONNG graph of vectors (Iwasaki & Miyazaki 2018; CoRT paper, section 4.5.3), with NGT.
+
+    First an approximate nearest neighbour graph (ANNG) with `edges` edges per passage, then from it the optimized graph
+    with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is off: it takes minutes, and searches
+    here set their own epsilon. The distance is "Normalized L2", which orders unit vectors as the angle and the inner
+    product do; an epsilon means something else under each distance, so meta.json records the distance.
+
+    The ANNG takes nearly all of the time, more than in proportion to the passages. With --checkpoints it is saved there
+    from time to time, and an interrupted build resumes from it, to the same bytes.
+
+    Reads:  embedding shards of the passages, unit vectors
+    Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
+    """
+
+    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    edges: int = optional(100, "edges per passage of the ANNG", "N")
+    outgoing: int = optional(10, "outgoing edges kept per passage", "N")
+    incoming: int = optional(120, "incoming edges kept per passage", "N")
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
+    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
+    checkpoint_every: float = optional(600.0, metavar="SECONDS")
+    output: str = required("FOLDER")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is kept of an unfinished ANNG: which one it is, its vectors, and the sizes of its files."""
+
+    identity: str
+    linked: int
+    bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where an unfinished ANNG is kept, in a folder of its own that is always whole; `every` is in seconds."""
+
+    folder: Path
+    identity: str
+    every: float
+
+    def restore(self, work: Path) -> int:
+        """Copy what is kept of this very build to `work`, if anything; the number of vectors it has."""
+        path = self.folder / PROGRESS_FILE
+        try:
+            kept = read_artifact(path, Progress)
+            whole = all((self.folder / name).stat().st_size == size for name, size in kept.bytes.items())
+        except FileNotFoundError:
+            return 0
+        except (InputError, OSError) as error:
+            log.warning("%s cannot be read (%s): the graph is begun anew", path, error)
+            return 0
+        if kept.identity != self.identity or not whole:
+            log.info("%s holds a part of another graph: ignored", self.folder)
+            return 0
+        work.mkdir()
+        for name in kept.bytes:
+            shutil.copyfile(self.folder / name, work / name)
+        log.info("resumes after %d vectors", kept.linked)
+        return kept.linked
+
+    def keep(self, work: Path, linked: int) -> None:
+        """Put in place of what was kept the files that NGT has just saved in `work`, which it never reads again."""
+        with atomic_folder(self.folder, recorded=False) as folder:
+            sizes = {}
+            for path in sorted(work.iterdir()):
+                sizes[path.name] = path.stat().st_size
+                shutil.move(path, folder / path.name)
+            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked, sizes))
+
+
+def _build_plain_graph(
+    passages: Sequence[Shard], path: Path, options: OnngOptions, checkpoint: Checkpoint | None
+) -> None:
+    import ngtpy
+
+    linked = checkpoint.restore(path) if checkpoint else 0
+    if not linked:
+        # No limit of the edges followed in a search (0): the optimized graph has few as it is.
+        limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
+        ngtpy.create(str(path), passages[0].dimension, distance_type=DISTANCE, **limits)
+    index = ngtpy.Index(str(path), log_disabled=True)
+    count, kept = sum(shard.table.num_rows for shard in passages), time.monotonic()
+    blocks = blocks_of(passages, LINKED_AT_ONCE, linked)
+    for vectors in track(blocks, count, "vectors linked", done=linked, size=len):
+        index.batch_insert(vectors, num_threads=options.threads, build=False)
+        index.build_index(num_threads=options.threads)
+        linked += len(vectors)
+        if checkpoint and time.monotonic() - kept >= checkpoint.every:
+            index.save()
+            checkpoint.keep(path, linked)
+            kept = time.monotonic()
+    index.save()
+    index.close()
+
+
+def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> None:
+    import ngtpy
+
+    optimizer = ngtpy.Optimizer(num_of_outgoings=outgoing, num_of_incomings=incoming, log_disabled=True)
+    optimizer.set_processing_modes(
+        # NGT 2.8.0.post1 reads the fewest edges to keep from memory it never wrote: of equal calls some remove
+        # shortcut edges, most none.
+        shortcut_reduction=False,
+        search_parameter_optimization=False,
+        prefetch_parameter_optimization=False,
+        accuracy_table_generation=False,
+    )
+    log.info("optimizes the graph")
+    optimizer.execute(str(plain), str(optimized))
+
+
+def _identity(passages: Sequence[Shard], edges: int) -> str:
+    """Name an ANNG by all that decides its bytes; how the vectors are parted does not, but tells files apart."""
+    parts = {
+        "vectors": [checksum(shard.path) for shard in passages],
+        "edges": edges,
+        "program": [program_of("cort.index onng"), version("ngt")],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def index_onng(options: OnngOptions) -> None:
+    """Open the shards, build, put the folder in place. The result depends on neither shards nor threads."""
+    check_positive(options, "edges", "outgoing", "incoming", "threads")
+    passages = open_passages(options.passages)
+    checkpoint = None
+    if options.checkpoints:
+        identity = _identity(passages, options.edges)
+        checkpoint = Checkpoint(Path(options.checkpoints), identity, options.checkpoint_every)
+    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
+        plain, optimized = work / "anng", work / "onng"
+        _build_plain_graph(passages, plain, options, checkpoint)
+        _optimize(plain, optimized, options.outgoing, options.incoming)
+        for name in GRAPHS["onng"].files:
+            os.replace(optimized / name, folder / name)
+        how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
+        complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
+    if checkpoint:
+        shutil.rmtree(checkpoint.folder, ignore_errors=True)
+
+
+# IVF-PQ
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfPqOptions:
+    """An IVF-PQ index of token vectors, with faiss, for retrieval by late interaction (ColBERT).
+
+    k-means divides the vectors into `lists`: by default the power of 2 from the square root of their number on. Of each
+    vector, `bytes` are stored, which must divide the dimension, and 8 more for its passage. Lists and codes are trained
+    on `sample` vectors, drawn with the seed. ColBERT's index of MS MARCO has 32,768 lists and 16 bytes.
+
+    Reads:  shards of token vectors
+    Writes: a folder with lists.faiss and meta.json
+    """
+
+    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    lists: int | None = optional(None, "that vectors are divided into", "N")
+    bytes: int = optional(16, "stored of each vector", "N")
+    sample: int | None = optional(None, "vectors that lists and codes are made from", "N")
+    seed: int = optional(42, "of the sample and of k-means", "N")
+    threads: int = thread_count()
+    output: str = required("FOLDER")
+
+
+class Sizes(NamedTuple):
+    """Numbers of all vectors, of lists, and of vectors these are made from."""
+
+    tokens: int
+    lists: int
+    sample: int
+
+
+def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> Sizes:
+    """Choose what is not given.
+
+    :raises InputError: too few vectors, or options that do not fit them.
+    """
+    from cort.retrieval.ivfpq import CODEWORDS, count_tokens, default_lists, default_sample
+
+    tokens, dimension = count_tokens(passages), passages[0].origin.dimension
+    if tokens < CODEWORDS:
+        fix = "search exactly, without an index"
+        raise input_error(passages[0].path, f"{tokens} token vectors", f"{CODEWORDS} or more", fix)
+    if dimension % options.bytes:
+        expected = f"a divisor of the dimension, {dimension}"
+        raise input_error("--bytes", str(options.bytes), expected, "give one of these")
+    lists = default_lists(tokens) if options.lists is None else options.lists
+    sample = default_sample(tokens, lists) if options.sample is None else min(options.sample, tokens)
+    least = max(lists, CODEWORDS)
+    if sample < least:
+        option, found = ("--lists", lists) if options.sample is None or lists > tokens else ("--sample", sample)
+        expected = f"{sample} at most" if option == "--lists" else f"{least} or more"
+        raise input_error(option, str(found), f"{expected}, as there are {tokens} token vectors", "change it")
+    return Sizes(tokens, lists, sample)
+
+
+def index_ivfpq(options: IvfPqOptions) -> None:
+    """Open the shards, draw, train, add, put the folder in place."""
+    from cort.retrieval.ivfpq import ADDED_AT_ONCE, FILE, Meta, chunks, draw, fingerprint_of, library, train
+    from cort.retrieval.max_similarity import TokenIndex
+
+    faiss = library()
+    check_positive(options, "bytes", *(name for name in ("lists", "sample") if getattr(options, name) is not None))
+    passages = open_token_shards(options.passages)
+    tokens, lists, sample = choose_sizes(options, passages)
+    origin = passages[0].origin
+    extent = TokenIndex(passages, origin.similarity).extent
+    log.info("%d of %d vectors are divided into %d lists", sample, tokens, lists)
+    drawn = draw(passages, sample, options.seed)
+    index = train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
+    for vectors, rows in track(chunks(passages, ADDED_AT_ONCE), tokens, "vectors added", size=lambda one: len(one[1])):
+        index.add_with_ids(vectors, rows)
+    with atomic_folder(options.output) as folder:
+        faiss.write_index(index, str(folder / FILE))
+        size = (folder / FILE).stat().st_size
+        meta = Meta(
+            model=origin.model,
+            similarity=origin.similarity,
+            dimension=origin.dimension,
+            passages=sum(shard.table.num_rows for shard in passages),
+            tokens=tokens,
+            vectors=fingerprint_of(passages),
+            longest=extent.longest,
+            greatest=extent.greatest,
+            lists=lists,
+            bytes_per_vector=options.bytes,
+            sample=sample,
+            seed=options.seed,
+            bytes={FILE: size},
+        )
+        write_artifact(folder / META_FILE, meta)
+    log.info("%d vectors of %d dimensions, %d MB, %.1f bytes each", tokens, origin.dimension, size >> 20, size / tokens)
+
+
+COMMANDS: Commands = {
+    "bm25": (LuceneOptions, index_bm25),
+    "hnsw": (HnswOptions, index_hnsw),
+    "onng": (OnngOptions, index_onng),
+    "ivfpq": (IvfPqOptions, index_ivfpq),
+}
+main = main_of_commands(COMMANDS)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""Tune parameters by grid search: k1 and b of BM25, or the weights of a fusion or of a re-ranker.
+
+Usage: python -m cort.tune bm25 --index lucene --queries queries.train.parquet --qrels qrels.train.parquet
+           --k1 0.6 0.8 1.0 --b 0.5 0.7 0.9 --samples 5 --sample-size 10000 --measure R@1000 --depth 1000 --seed 42
+           --threads 2 --memory-mb 2000 --output tuned.json
+       python -m cort.tune weights --runs cort.trec bm25.trec --parts cort bm25 --qrels qrels.validation.parquet
+           --measure nDCG@10 --depth 1000 --output weights.json
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
+from cort.evaluation.names import parse_measures
+from cort.formats import tables
+from cort.formats.artifacts import write_artifact
+from cort.formats.records import Ranking
+from cort.formats.runs import Run, read_run, strictly_decreasing
+from cort.retrieval import bm25, weights
+from cort.retrieval.fusion import NORMALIZATIONS, on_one_scale, rankings_of
+from cort.retrieval.options import BM25Options, check_positive, choice
+from cort.retrieval.parts import read_parts, refuse_constant_scores
+from cort.retrieval.rerank import Scores, candidate_scores
+from cort.system.commands import Commands, main_of_commands
+from cort.system.errors import input_error
+from cort.system.files import temporary_folder
+from cort.system.options import optional, required
+from cort.system.progress import track
+
+log = logging.getLogger(__name__)
+
+# Each pair of the grid has its own file: 35 pairs take 0.6 GB of disk for a while.
+RESULTS_PER_COMMAND = 500_000
+DECIMALS = 4
+
+Values = dict[bm25.Parameters, dict[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BM25TuneOptions(BM25Options):
+    """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
+
+    Of several samples of the judged training queries, the mean of the best pairs is taken; of equally good pairs, the
+    one with the lowest k1, then the lowest b, is the best. With k1 from 0.6 to 1.2, b from 0.5 to 0.9 and 5 samples of
+    10,000 queries of MS MARCO that gave k1 0.82 and b 0.68, the baseline of the CoRT paper.
+
+    Reads:  the index, training queries and qrels (parquet)
+    Writes: JSON with k1, b and the whole grid
+    """
+
+    qrels: str = required("PARQUET")
+    k1: tuple[float, ...] = required("X")
+    b: tuple[float, ...] = required("X")
+    samples: int = optional(5, metavar="N")
+    sample_size: int = optional(10_000, "queries per sample", "N")
+    measure: str = optional("R@1000", "what to maximise", "NAME")
+    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    seed: int = optional(42, metavar="N")
+    output: str = required("JSON")
+
+
+def draw_samples(query_ids: Sequence[str], samples: int, size: int, seed: int) -> list[list[str]]:
+    """Draw `samples` times `size` distinct ids, or all of them if there are fewer."""
+    generator = random.Random(seed)  # noqa: S311 - a sample, not a secret
+    return [generator.sample(query_ids, min(size, len(query_ids))) for _ in range(samples)]
+
+
+def measure_grid(
+    options: BM25TuneOptions,
+    searcher: bm25.Searcher,
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    grid: Sequence[bm25.Parameters],
+) -> Values:
+    """Search for `queries` (id -> text) with each pair; return pair -> query_id -> value of the measure."""
+    values: Values = {pair: {} for pair in grid}
+    query_ids = list(queries)
+    size = max(1, RESULTS_PER_COMMAND // options.depth)
+    starts = range(0, len(query_ids), size)
+    with temporary_folder(options.output) as folder:
+        for start in track(starts, len(starts), "commands"):
+            chunk = query_ids[start : start + size]
+            # In the runs of a search, queries are named by position.
+            numbered = {f"{position:09d}": qrels[query_id] for position, query_id in enumerate(chunk)}
+            for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
+                # Strictly decreasing, so that ties are measured in the order that `bm25` writes.
+                scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
+                run = replace(run, scores=scores)
+                answers = evaluate_run(run, numbered, [options.measure], options.relevance_level)
+                measured = (answer[options.measure] for answer in answers.values())
+                values[pair].update(zip(chunk, measured, strict=True))
+    return values
+
+
+def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) -> dict[str, Any]:
+    """Average the best pairs of the samples; list also these pairs, and the value of every pair on every sample."""
+    grid, best = [], []
+    for number, sample in enumerate(samples):
+        scores = {pair: fmean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
+        best.append(max(scores, key=lambda pair: (scores[pair], -pair.k1, -pair.b)))
+        grid += [{**pair._asdict(), "sample": number, "value": value} for pair, value in scores.items()]
+    return {
+        "k1": round(fmean(pair.k1 for pair in best), DECIMALS),
+        "b": round(fmean(pair.b for pair in best), DECIMALS),
+        "measure": measure,
+        "best": [pair._asdict() for pair in best],
+        "grid": grid,
+    }
+
+
+def tune_bm25(options: BM25TuneOptions) -> None:
+    """Draw the samples, search and measure each query of any sample once, write the best parameters."""
+    check_positive(options, "samples", "sample_size")
+    parse_measures([options.measure])
+    grid = bm25.make_grid(options.k1, options.b)
+    searcher = bm25.Searcher(options)
+    qrels = read_qrels(options.qrels, options.relevance_level)
+    table = tables.read_table(options.queries, tables.QUERIES)
+    rows = zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True)
+    relevant = {query_id for query_id, grades in qrels.items() if max(grades.values()) >= options.relevance_level}
+    queries = {query_id: text for query_id, text in rows if query_id in relevant}
+    if not queries:
+        found = "no relevant document for any query"
+        raise input_error(options.qrels, found, "at least one", "name the qrels of these queries")
+    samples = draw_samples(list(queries), options.samples, options.sample_size, options.seed)
+    drawn = set().union(*samples)
+    log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
+    chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
+    summary = summarise(measure_grid(options, searcher, chosen, qrels, grid), samples, options.measure)
+    write_artifact(options.output, summary)
+    log.info("k1 %g, b %g", summary["k1"], summary["b"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightTuneOptions:
+    """The weights of runs that are fused, or of a re-ranker and its candidates, on validation queries.
+
+    With two parts the weights go from 0 to 1 in steps of 0.05, with more in steps of 0.1; their sum is 1. Every query
+    is merged with each of them as `fuse`, or `rerank`, will merge it. The result is the point of the grid nearest to
+    the mean of all points, in which each counts by how likely it is the best.
+
+    Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
+    Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
+            (`cort.retrieval.weights.TunedWeights`)
+    """
+
+    runs: tuple[str, ...] = required("TREC", "of the validation queries, in order; a single one with --scores")
+    parts: tuple[str, ...] = required("NAME", "names of the runs' systems, in order; the re-ranker last")
+    scores: str | None = optional(None, "of a re-ranker: query_id, doc_id, score", "PARQUET")
+    qrels: str = required("PARQUET", "judgements of the validation queries")
+    measure: str = required("NAME", "what to maximise")
+    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    normalization: str = choice(NORMALIZATIONS, "min-max", "how scores are normalised")
+    depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked")
+    output: str = required("JSON")
+
+
+def merged(runs: list[Run], depth: int, normalization: str) -> Iterator[weights.Case]:
+    """Normalise the scores of the first `depth` results of all runs, query by query."""
+    for query_id, rankings in rankings_of(runs):
+        cut = [Ranking(query_id, ranking.doc_ids[:depth], ranking.scores[:depth]) for ranking in rankings]
+        yield weights.Case(query_id, *on_one_scale(cut, normalization))
+
+
+def reranked(run: Run, scores: Scores, depth: int, normalization: str) -> Iterator[weights.Case]:
+    """Normalise the scores of the first `depth` candidates and the re-ranker's, query by query."""
+    for position, (query_id, doc_ids, first) in enumerate(run):
+        start, ids = int(run.offsets[position]), doc_ids[:depth]
+        second = scores[start : start + len(ids)]
+        by_both = [Ranking(query_id, ids, first[:depth]), Ranking(query_id, ids, second)]
+        yield weights.Case(query_id, *on_one_scale(by_both, normalization), doc_ids[depth:])
+
+
+def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[weights.Case]]:
+    """Read the ids of the queries, and each query as a case."""
+    if options.scores is None:
+        runs = read_parts(options.runs, by_scores=True)
+        query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids))
+        return query_ids, merged(runs, options.depth, options.normalization)
+    if len(options.runs) != 1:
+        raise input_error("--runs", f"{len(options.runs)} runs with scores", "one", "name the run that is re-ranked")
+    run = read_run(options.runs[0])
+    refuse_constant_scores(options.runs[0], run)
+    scores = candidate_scores(run, tables.read_table(options.scores, tables.SCORES), options.depth, options.scores)
+    return run.query_ids, reranked(run, scores, options.depth, options.normalization)
+
+
+def tune_weights(options: WeightTuneOptions) -> None:
+    """Read, measure the grid, choose, write."""
+    check_positive(options, "depth")
+    parse_measures([options.measure])
+    expected = len(options.runs) + (options.scores is not None)
+    if len(options.parts) != expected:
+        raise input_error("--parts", f"{len(options.parts)}", f"{expected}", "name each run, and the re-ranker last")
+    qrels = read_qrels(options.qrels, options.relevance_level)
+    query_ids, cases = read_cases(options)
+    if not qrels.keys() & set(query_ids):
+        raise input_error(
+            options.qrels, "no query of the runs", "judgements of these queries", "name those of the split"
+        )
+    grid = weights.make_grid(len(options.parts))
+    depth = sys.maxsize if options.scores else options.depth
+    tracked = track(cases, len(query_ids), "queries")
+    values = weights.measure_grid(tracked, qrels, grid, options.measure, options.relevance_level, depth)
+    means = values.mean(axis=1).tolist()
+    chosen = weights.choose(grid, values)
+    points = [weights.Point(*point) for point in zip(grid, means, strict=True)]
+    tuned = weights.TunedWeights(
+        *(options.measure, options.relevance_level, len(qrels), list(options.parts)),
+        *(grid[chosen], means[chosen], max(means), points),
+    )
+    write_artifact(options.output, tuned)
+    words = ", ".join(f"{name} {weight:g}" for name, weight in zip(tuned.parts, tuned.weights, strict=True))
+    log.info("%s: %s %.4f of %d queries, at best %.4f", words, tuned.measure, tuned.value, tuned.queries, tuned.best)
+
+
+COMMANDS: Commands = {"bm25": (BM25TuneOptions, tune_bm25), "weights": (WeightTuneOptions, tune_weights)}
+main = main_of_commands(COMMANDS)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Exact search by inner products: every first pass against brute force."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from cort.formats import embeddings
+from cort.formats.embeddings import open_shards
+from cort.retrieval import codes, exact, topk
+from tests.support.vectors import names, random_unit, shards
+
+
+def brute_force(query_ids, queries, ids, vectors, depth):
+    """All scores in double precision, rounded to single, by (-score, doc_id)."""
+    result = {}
+    for query_id, query in zip(query_ids, queries.astype(np.float64), strict=True):
+        scores = (vectors.astype(np.float64) @ query).astype(np.float32)
+        by = sorted(range(len(ids)), key=lambda i, scores=scores: (-scores[i], ids[i]))[:depth]
+        result[query_id] = ([ids[i] for i in by], scores[by])
+    return result
+
+
+def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_one=False, **kinds):
+    q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
+    p = open_shards(shards(folder, "p", ids, vectors, **kinds))
+    expected = brute_force(query_ids, queries, ids, vectors, depth)
+    for coded in (False, True):
+        index = exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one, coded=coded)
+        found = list(exact.retrieve(index, q, depth))
+        assert [ranking.query_id for ranking in found] == query_ids
+        for ranking in found:
+            doc_ids, scores = expected[ranking.query_id]
+            assert ranking.doc_ids == doc_ids
+            assert np.array_equal(ranking.scores, scores)
+
+
+def scores_at_once(monkeypatch, scores):
+    """Hold so many scores at once, in either first pass."""
+    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
+        monkeypatch.setattr(f"cort.retrieval.{name}", scores)
+    monkeypatch.setattr("cort.retrieval.exact.QUERIES_ON_CPU", 7)
+    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
+
+
+# Times of codes and of numbers in single precision, the shortest of some.
+WITHOUT_AMX = """
+import time, torch
+from cort.retrieval.codes import BlockOnCpu
+torch.cpu._is_amx_tile_supported = lambda: False
+torch.set_num_threads(1)
+passages, query = torch.randn(20_000, 64), torch.randn(1, 64)
+block = BlockOnCpu(passages, "a test")
+asked = block.encode_queries(query, "a test")
+for multiply in (lambda: block.products(asked), lambda: query @ passages.T):
+    times = []
+    for _ in range(9):
+        started = time.perf_counter()
+        multiply()
+        times.append(time.perf_counter() - started)
+    print(min(times))
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small products would wait for each other's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(11)
+
+
+@pytest.mark.parametrize("dimension", [1, 7, 32, 100])
+@pytest.mark.parametrize("depth", [1, 10, 300, 1000])
+def test_equals_brute_force(tmp_path, generator, dimension, depth):
+    ids = [str(number) for number in generator.permutation(300)]
+    check(
+        tmp_path,
+        names("q", 20),
+        random_unit(generator, 20, dimension),
+        ids,
+        random_unit(generator, 300, dimension),
+        depth,
+    )
+
+
+@pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
+@pytest.mark.parametrize(("group", "queries"), [(1, 7), (3, 1), (32, 100)])
+def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
+    scores_at_once(monkeypatch, scores)
+    for name in ("products", "codes"):
+        monkeypatch.setattr(f"cort.retrieval.{name}.GROUP", group)
+    monkeypatch.setattr(topk, "FEWEST", scores)
+    monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
+    vectors = random_unit(generator, 17, 16), random_unit(generator, 300, 16)
+    for depth, memory_mb in ((1, 0), (20, 0), (20, 1), (400, 0)):
+        check(tmp_path, names("q", 17), vectors[0], names("d", 300), vectors[1], depth, memory_mb, batch=batch)
+
+
+@pytest.mark.parametrize("held", [1, 40, 64, 300, 1000])
+@pytest.mark.parametrize("queries", [1, 2, 3, 17])
+@pytest.mark.parametrize("storage", ["fp32", "fp16"])
+def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
+    monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
+    kind = embeddings.STORAGE[storage].to_pandas_dtype()
+    asked, passages = (random_unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
+    for depth, one_by_one in ((1, True), (20, False), (20, True), (400, True)):
+        names_of_queries = names("q", queries)
+        check(tmp_path, names_of_queries, asked, names("d", 300), passages, depth, 1, one_by_one, storage=storage)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 5, 9])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_devices_share_the_passages(tmp_path, generator, devices, threads):
+    ids = [str(number) for number in generator.permutation(300)]
+    q = open_shards(shards(tmp_path, "q", names("q", 9), random_unit(generator, 9, 8)))
+    p = open_shards(shards(tmp_path, "p", ids, random_unit(generator, 300, 8), (100, 101), batch=40))
+    one = list(exact.retrieve(exact.ExactIndex(p), q, 30))
+    index = exact.ExactIndex(p, ["cpu"] * devices, threads)
+    for ranking, other in zip(one, exact.retrieve(index, q, 30), strict=True):
+        assert (ranking.query_id, ranking.doc_ids) == (other.query_id, other.doc_ids)
+        assert np.array_equal(ranking.scores, other.scores)
+
+
+@pytest.mark.parametrize("scores", [90, 2_000, 1 << 24])
+def test_ties_are_broken_by_doc_id_also_at_the_cut(tmp_path, generator, monkeypatch, scores):
+    scores_at_once(monkeypatch, scores)
+    # Every vector occurs about 10 times, and a query's score of 0 about as often as any: whole numbers tie exactly.
+    vectors = generator.integers(-1, 2, (400, 8)).astype(np.float32)[generator.integers(0, 40, 400)]
+    queries = generator.integers(-1, 2, (30, 8)).astype(np.float32)
+    queries[0] = 0
+    ids = [str(number) for number in generator.permutation(400)]
+    for depth in (1, 5, 37, 400):
+        check(tmp_path, names("q", 30), queries, ids, vectors, depth)
+
+
+def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
+    # All scores lie within the rounding error of a single-precision product: the first pass sees nothing but noise.
+    scores_at_once(monkeypatch, 50)
+    base = random_unit(generator, 1, 64)
+    vectors = np.repeat(base, 500, axis=0) * (1 + generator.standard_normal((500, 64)) * 1e-7)
+    check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatch, coded):
+    monkeypatch.setattr(topk, "FEWEST", 50)
+    # What is sampled, each sixth passage, is as near as can be; of the others some are nearer than the rest.
+    vectors, queries = random_unit(generator, 300, 8), random_unit(generator, 1, 8)
+    vectors[::6] = queries
+    looks = []
+    monkeypatch.setattr(exact, "guess", lambda *given: looks.append(given[-1]) or topk.guess(*given))
+    p, q = (open_shards(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
+    [found] = exact.retrieve(exact.ExactIndex(p, coded=coded), q, 120)
+    doc_ids, scores = brute_force(["q"], queries, names("d", 300), vectors, 120)["q"]
+    assert found.doc_ids == doc_ids
+    assert np.array_equal(found.scores, scores)
+    assert looks == [1, 4]
+
+
+def test_vectors_of_any_length(tmp_path, generator):
+    vectors = random_unit(generator, 200, 24) * (10.0 ** generator.integers(-4, 5, (200, 1))).astype(np.float32)
+    check(tmp_path, names("q", 9), 1000 * random_unit(generator, 9, 24), names("d", 200), vectors, 15)
+
+
+@pytest.mark.parametrize(("order", "batch"), [(-1, 5), (-1, 60), (1, 9), (0, 1)])
+def test_scores_that_cancel_out_among_lengths_of_eight_decades(tmp_path, generator, monkeypatch, batch, order):
+    monkeypatch.setattr(topk, "FEWEST", 40)
+    scores_at_once(monkeypatch, 50)
+    # Sums are exact in double precision; in single precision those of long vectors come out too large, or as nothing.
+    large = generator.integers(1, 8, (240, 8)) * 2.0 ** generator.integers(0, 27, (240, 1))
+    vectors = np.concatenate([large, generator.integers(4, 8, (240, 16)), -large], axis=1).astype(np.float32)
+    if order:
+        vectors = vectors[np.argsort(order * np.linalg.norm(vectors, axis=1))]
+    vectors[100] = vectors[101]
+    queries = np.concatenate([np.ones((9, 32)), generator.integers(-1, 2, (9, 32)), np.zeros((1, 32))])
+    for depth in (1, 20, 10**6):
+        check(tmp_path, names("q", 19), queries.astype(np.float32), names("d", 240), vectors, depth, batch=batch)
+
+
+@pytest.mark.parametrize("powers", [(-100, -40), (-80, -60), (-149, -116), (-149, 0)])
+def test_vectors_of_tiny_length(tmp_path, generator, powers):
+    def make(count, powers=powers):
+        return (generator.integers(-9, 10, (count, 24)) * 2.0 ** generator.integers(*powers, (count, 1))).astype("f4")
+
+    vectors, queries = make(300), np.concatenate([make(10), make(5, (0, 1)), make(5, (50, 51))])
+    vectors[7] = 0
+    for depth in (1, 15, 400):
+        check(tmp_path, names("q", 20), queries, names("d", 300), vectors, depth)
+
+
+def test_half_precision_shards(tmp_path, generator):
+    vectors = random_unit(generator, 200, 24).astype(np.float16)
+    queries = random_unit(generator, 9, 24).astype(np.float16)
+    check(tmp_path, names("q", 9), queries, names("d", 200), vectors, 15, storage="fp16")
+
+
+@pytest.mark.parametrize("queries", [1, 8, 17])
+@pytest.mark.parametrize("passages", [1, 33, 300])
+def test_codes_in_the_layout_of_a_gpu(tmp_path, generator, monkeypatch, queries, passages):
+    monkeypatch.setattr("cort.retrieval.codes.block_of", lambda device: codes.BlockOnGpu)
+    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
+    monkeypatch.setattr("cort.retrieval.codes.SCORES_ON_GPU", 1_000)
+    vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
+    check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
+
+
+@pytest.mark.parametrize("amx", [True, False])
+def test_signed_and_unsigned_codes(tmp_path, generator, monkeypatch, amx):
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: amx)
+    vectors = random_unit(generator, 20, 20), random_unit(generator, 300, 20)
+    check(tmp_path, names("q", 20), vectors[0], names("d", 300), vectors[1], 10)
+
+
+@pytest.mark.skipif("not codes.is_fast()", reason="no VNNI")
+def test_codes_are_fast_on_processors_without_amx():
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
+    said = subprocess.run([sys.executable, "-c", WITHOUT_AMX], env=environment, check=True, capture_output=True)
+    codes_took, floats_took = map(float, said.stdout.split())
+    assert codes_took < 20 * floats_took  # with a sign it would be some 100
+
+
+@pytest.mark.parametrize(
+    ("free", "devices", "right", "expected"),
+    [
+        (7_999, 1, True, True),
+        (8_000, 1, True, False),
+        (1_999, 1, True, False),
+        (3_999, 2, True, True),
+        (4_000, 2, True, False),
+        (7_999, 1, False, False),
+    ],
+)
+def test_a_gpu_holds_codes_if_vectors_do_not_fit(monkeypatch, free, devices, right, expected):
+    # 1,000 numbers: 4,000 bytes, or 1,000 as codes, in half of what is free.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 0))
+    monkeypatch.setattr(codes, "is_right", lambda device: right)
+    assert codes.needed([f"cuda:{number}" for number in range(devices)], 1_000) == expected
