@@ -1,6 +1,6 @@
-"""Take in a public file of the catalogue: from a folder, or from the first mirror that gives it whole and right.
+"""Get a public file of the catalogue from a folder, or from the first mirror that gives the complete, right file.
 
-Partial files and finished downloads are kept in the folder `--downloads`; what was killed goes on from where it was.
+Partial and complete downloads are kept in the folder `--downloads`, and interrupted downloads are resumed.
 
 Reads:  cort/downloads/catalog.yaml, the network or a folder
 Writes: the file, checked
@@ -21,7 +21,7 @@ class Options(FileOptions):
 
 
 def stage(options: Options) -> None:
-    """Find or fetch, check, put in place."""
+    """Find or fetch the file, check it, and put it in its place."""
     sources = Sources.of(options)
     file = sources.catalog.find(options.name)
     if not file.urls:

@@ -1,7 +1,6 @@
-"""Take one public file out of its archive, which is fetched if it is not there; a folder may have the file itself.
+"""Extract one public file from its archive, which is fetched if need be, unless a folder has the file itself.
 
-Nothing else of the archive is unpacked. The file is counted and checked while it streams, and appears whole or not at
-all.
+Nothing else in the archive is unpacked. The file is checked while it streams, and appears only when it is complete.
 
 Reads:  cort/downloads/catalog.yaml, the archive, the network or a folder
 Writes: the file, checked
@@ -27,14 +26,14 @@ class Options(FileOptions):
 
 
 def stage(options: Options) -> None:
-    """Find the file or its archive, extract, check."""
+    """Find the file, or extract it from its archive and check it."""
     sources = Sources.of(options)
     file = sources.catalog.find(options.name)
     if not file.archive:
-        raise input_error(options.name, "a file in no archive", "a member of one", "use cort.download")
-    found = sources.in_folder(file)
-    if found is not None:
-        place(found, options.output)
+        raise input_error(options.name, "a file with URLs", "a member of an archive", "use cort.download")
+    copy = sources.in_folder(file)
+    if copy is not None:
+        place(copy, options.output)
         return
     archive = sources.obtain(sources.catalog.source_of(options.name))
     size = extract(archive, file, Path(options.output))

@@ -41,9 +41,10 @@ from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive, choice
+from cort.system.checksums import checksum
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import InputError, input_error
-from cort.system.files import atomic_folder, checksum, temporary_folder
+from cort.system.files import atomic_folder, temporary_folder
 from cort.system.options import optional, required, thread_count
 from cort.system.program import program_of
 from cort.system.progress import track

@@ -1,4 +1,4 @@
-"""Record what a result came from: settings, inputs with checksums, program, packages, Java, hardware, git commit.
+"""Record the origin of results: settings, inputs with checksums, program, packages, Java, hardware and git commit.
 
 Reads:  the input files (every byte, for their checksums), this environment, this machine
 Writes: provenance.json
@@ -20,7 +20,8 @@ from typing import Any
 from cort import __version__
 from cort.formats.artifacts import json_option
 from cort.system import cli
-from cort.system.files import checksum, write_text
+from cort.system.checksums import checksum
+from cort.system.files import write_text
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
 from cort.system.options import optional, required
 
@@ -28,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 def describe_inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Name, size in bytes and SHA-256 of every file, each once, in the order given."""
+    """Path, size in bytes and SHA-256 of every file, without duplicates, in the given order."""
     return [
         {"path": path, "bytes": Path(path).stat().st_size, "sha256": checksum(path)} for path in dict.fromkeys(paths)
     ]
 
 
 def describe_code(folder: str | Path) -> dict[str, Any]:
-    """Version, git commit of `folder` and whether files differ from it; both None outside of a repository."""
+    """Version, git commit of `folder` and whether files differ from it; both None outside a repository."""
     commit = first_line("git", "-C", str(folder), "rev-parse", "HEAD")
     changes = output_of("git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no") if commit else None
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
@@ -46,14 +47,14 @@ class Options:
     """Options of this stage."""
 
     dataset: str = required()
-    config: str = required("JSON", "every setting that decides the results")
+    config: str = required("JSON", "all settings that affect the results")
     inputs: tuple[str, ...] = optional((), metavar="FILE")
     output: str = required("JSON")
 
 
 def stage(options: Options) -> None:
-    """Collect and write."""
-    found: dict[str, Any] = {
+    """Collect the facts and write them."""
+    record: dict[str, Any] = {
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
@@ -62,8 +63,8 @@ def stage(options: Options) -> None:
         "software": describe_software(),
         "hardware": describe_hardware(),
     }
-    write_text(options.output, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-    log.info("%d inputs, commit %s", len(found["inputs"]), found["code"]["commit"] or "unknown")
+    write_text(options.output, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    log.info("%d inputs, commit %s", len(record["inputs"]), record["code"]["commit"] or "unknown")
 
 
 main = cli.main_of(Options, stage)

@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import psutil
-
 from cort.formats.embeddings import Shard, open_shards, part_of
 from cort.formats.rankings import write_rankings
 from cort.formats.records import Ranking
@@ -50,6 +48,7 @@ from cort.retrieval.options import (
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
+from cort.system.memory import free_memory
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
 
@@ -177,7 +176,7 @@ def _rank_exactly(
     from cort.retrieval.exact import ExactIndex, retrieve
 
     # Half: other arrays need memory as well, and so may other processes.
-    memory_mb = min(options.memory_mb, psutil.virtual_memory().available >> 20) // 2
+    memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
     yield from retrieve(ExactIndex(passages, devices, options.threads, memory_mb), queries, options.depth)
 
 

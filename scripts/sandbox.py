@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from cort.system.files import checksum
+from cort.system.checksums import checksum
 
 ROOT = Path(__file__).parents[1]
 #: Config of the tiny experiment in a copy made by `copy_with_tiny`.

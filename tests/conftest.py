@@ -1,6 +1,5 @@
 """A tiny seeded world of texts and the models made from it, shared by the tests of the neural stages."""
 
-import fcntl
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from filelock import FileLock
 
 from cort.system.checksums import record_of
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
@@ -79,8 +79,7 @@ def built(tmp_path_factory):
     """A copy of the project in which the tiny experiment was built; not to be changed, for all workers share it."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "built"
-    with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder.with_suffix(".lock")):
         if not folder.exists():
             tree = copy_with_tiny(folder.with_suffix(".new"))
             status, output = snakemake(tree, "--cores", 2, "--configfile", TINY)

@@ -45,12 +45,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from filelock import FileLock, Timeout
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from cort.settings import paths
 from cort.system.cli import CONSOLE
-from cort.system.files import DISK_IS_FULL, try_lock
+from cort.system.files import DISK_IS_FULL
+from cort.system.locks import acquire
 from workflow import snakemake_api, terminal
 
 OWNERS = snakemake_api.FOLDER / "owners"
@@ -66,7 +68,7 @@ SLURM_JOB = "SLURM_JOB_ID"
 PATIENCE, GRACE = 2.0, 30.0
 LOCKED = re.compile("^" + paths.DATASET.format(dataset=r"([^/\n]+)") + "/", re.MULTILINE)
 
-_held: dict[Path, int] = {}
+_held: dict[Path, FileLock] = {}
 
 
 def guard(workflow: Any, config: dict[str, Any]) -> None:
@@ -126,10 +128,10 @@ def claim(dataset: str) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _lock(path)
-        if descriptor is None:
+        lock = _lock(path)
+        if lock is None:
             return
-        _held[path] = descriptor
+        _held[path] = lock
         _clear_up(dataset, _read(path))
         os.environ[VARIABLE] = token = secrets.token_hex(8)
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "since": f"{datetime.now():%F %T}"}
@@ -142,11 +144,11 @@ def claim(dataset: str) -> None:
 
 def is_owned(dataset: str) -> bool:
     """Whether another process holds a dataset, or files cannot be locked so that nobody knows."""
+    path = OWNERS / dataset
     try:
-        with open(OWNERS / dataset, "r+b") as file:
-            return not try_lock(file.fileno())
-    except FileNotFoundError:
-        return False
+        return path.exists() and acquire(path) is None
+    except Timeout:
+        return True
 
 
 def processes_with(variable: str, value: str) -> list[int]:
@@ -160,28 +162,20 @@ def processes_with(variable: str, value: str) -> list[int]:
     return [pid for pid, words in processes if words.get(variable) == value and words.get(SLURM_JOB) in ours]
 
 
-def _lock(path: Path) -> int | None:
-    """Open and lock the file of owners; None where files cannot be locked.
+def _lock(path: Path) -> FileLock | None:
+    """Lock the file of owners; None where files cannot be locked.
 
-    :raises WorkflowError: when somebody else keeps it.
+    :raises WorkflowError: when another process keeps it.
     """
-    end = time.monotonic() + PATIENCE
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        locked = try_lock(descriptor)
-        if locked and path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
-        os.close(descriptor)
-        if locked is None:
-            return None
-        if time.monotonic() > end:
-            owner = _read(path)
-            who = f"process {owner['pid']} on {owner['host']} since {owner['since']}" if owner else "an unnamed process"
-            folder = paths.DATASET.format(dataset=path.name)
-            raise WorkflowError(
-                f"{folder}: found a workflow at work on it ({who}), expected none; wait for it, or end it"
-            )
-        time.sleep(0.05)
+    try:
+        return acquire(path, PATIENCE)
+    except Timeout:
+        owner = _read(path)
+        who = f"process {owner['pid']} on {owner['host']} since {owner['since']}" if owner else "an unnamed process"
+        folder = paths.DATASET.format(dataset=path.name)
+        raise WorkflowError(
+            f"{folder}: found a workflow at work on it ({who}), expected none; wait for it, or end it"
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:

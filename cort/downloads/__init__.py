@@ -1,1 +1,1 @@
-"""Taking in public files: from a folder, from this project's own downloads, or from their mirrors."""
+"""Public files: found in a folder or among earlier downloads, or fetched from their mirrors, and checked."""

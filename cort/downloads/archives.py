@@ -1,7 +1,7 @@
-"""One member of an archive, as a stream of bytes: nothing else of it is unpacked, no name in it is used as a path.
+"""One member of an archive as a stream of bytes: nothing else is unpacked, and no name in it is used as a path.
 
-Links, devices and sparse files are refused as members; what an archive expands to is bounded, by the catalogue's size
-of the member and by a factor of its own size, before anything fills a disk or the memory.
+Links, devices and sparse files are refused as members. The unpacked size is limited by the catalogue's size of the
+member and by a multiple of the archive's size, before it fills disk or memory.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import gzip
 import io
 import lzma
 import stat
-import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -23,77 +22,73 @@ from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 from cort.system.progress import track
 
-# Texts shrink to a third or a quarter; a bomb, to a thousandth. The slack is for the padding of small archives.
+# Texts are compressed to a third or a quarter, bombs to a thousandth. The slack is for the padding of small archives.
 RATIO, SLACK = 100, 1 << 20
-# How far the catalogue's size of a member may be from the truth.
+# How many times larger than its size in the catalogue a member may be.
 TOLERANCE = 2
 ENCRYPTED = 0x1
-BOMB = ("what such texts expand to", "fetch the archive again, from another mirror")
+AGAIN = "fetch the archive again"
+BOMB = ("a size that is usual for texts", "fetch the archive again, from another mirror")
 
 
 class Member(NamedTuple):
-    """A member of an archive: why it cannot be taken, if so; its size in bytes; a stream of it, on demand."""
+    """A member of an archive: why it is refused, or nothing; its size in bytes; a function that opens it."""
 
     fault: str
     size: int
-    open: Callable[[], AbstractContextManager[IO[bytes] | None]]
+    open: Callable[[], IO[bytes] | None]
 
 
 def extract(archive: Path, file: PublicFile, output: Path) -> int:
-    """Write a member to a file of its own, checked while it streams; the number of its bytes.
+    """Write a member to a file, checking it while it streams; return the number of its bytes.
 
-    Refused are damaged and hostile archives, and those without the member or with another than expected.
+    :raises InputError: if the archive is damaged or hostile, or has no such member or an unexpected one.
     """
     tally = Tally(file)
     with atomic_file(output) as temporary, open(temporary, "wb") as out:
         for chunk in track(_member_chunks(archive, file), file.about // CHUNK or None, "MiB"):
             out.write(chunk)
             tally.add(chunk)
-        found = difference(tally, file)
-        if found is not None:
+        problem = difference(tally, file)
+        if problem is not None:
             fix = "it is another version of the archive: fetch it again"
-            raise input_error(archive, f"{file.member} with {found}", file.facts, fix)
+            raise input_error(archive, f"{file.member} with {problem}", file.facts, fix)
     return tally.bytes
 
 
 def _member_chunks(archive: Path, file: PublicFile) -> Iterator[bytes]:
-    """Yield a member of a ``.tar.gz``, ``.tar.xz`` or ``.zip`` in chunks of `CHUNK` bytes, the last one shorter."""
+    """Yield a member of a ``.tar.gz``, ``.tar.xz`` or ``.zip`` in chunks of at most `CHUNK` bytes."""
     ratio = RATIO * archive.stat().st_size + SLACK
     limit = min(TOLERANCE * file.about + SLACK, ratio) if file.about else ratio
     look_up = _in_zip if str(file.archive).endswith(".zip") else _in_tar
-    again = "fetch the archive again"
     with refusing_damage(archive), look_up(archive, str(file.member), ratio) as member:
         if member is None:
-            raise input_error(archive, f"no {shorten(str(file.member))} in it", "that file", again)
+            raise input_error(archive, f"no {shorten(str(file.member))} in it", "that file", AGAIN)
         if member.fault:
-            raise input_error(archive, f"{file.member}, {member.fault}", "a plain file", again)
+            raise input_error(archive, f"{file.member}, {member.fault}", "a plain file", AGAIN)
         if member.size > limit:
             raise input_error(archive, f"{file.member} of {member.size} bytes", *BOMB)
-        with member.open() as handle:
-            yield from read_chunks(cast("IO[bytes]", handle))
+        with cast("IO[bytes]", member.open()) as handle:
+            yield from read_chunks(handle)
 
 
 @contextmanager
 def _in_tar(archive: Path, name: str, limit: int) -> Iterator[Member | None]:
     with (lzma.open if archive.suffix == ".xz" else gzip.open)(archive, "rb") as packed:
         bounded = cast("IO[bytes]", _Bounded(cast("IO[bytes]", packed), limit, archive))
-        found = False
+        seen = False
         for tar, entry in iter_tar(archive, bounded):
             if entry.name.removeprefix("./") != name:
                 continue
-            if found:
-                raise input_error(archive, f"{shorten(name)} twice", "it once", "fetch the archive again")
-            found = True
+            if seen:
+                raise input_error(archive, f"{shorten(name)} twice", "it once", AGAIN)
+            seen = True
             link = f"a link to {shorten(entry.linkname)}" if entry.issym() or entry.islnk() else ""
-            fault = link or ("a device" if entry.isdev() else "no plain file")
+            fault = link or ("a device" if entry.isdev() else "not a plain file")
             is_plain = entry.isreg() and not entry.issparse()
-            yield Member("" if is_plain else fault, entry.size, partial(_extracted, tar, entry))
-        if not found:
+            yield Member("" if is_plain else fault, entry.size, partial(tar.extractfile, entry))
+        if not seen:
             yield None
-
-
-def _extracted(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
-    return cast("IO[bytes]", tar.extractfile(entry))
 
 
 @contextmanager
@@ -103,7 +98,7 @@ def _in_zip(archive: Path, name: str, _: int) -> Iterator[Member | None]:
             yield None
         else:
             entry = zipped.getinfo(name)
-            # Zero where the archive was made on a system without such modes.
+            # Zero if the archive was made on a system without such modes.
             mode = stat.S_IFMT(entry.external_attr >> 16)
             fault = "encrypted" if entry.flag_bits & ENCRYPTED else ""
             if mode not in (0, stat.S_IFREG):
@@ -112,13 +107,13 @@ def _in_zip(archive: Path, name: str, _: int) -> Iterator[Member | None]:
 
 
 class _Bounded(io.RawIOBase):
-    """What an archive expands to, as far as it is allowed."""
+    """The unpacked content of an archive, up to a limit."""
 
     def __init__(self, stream: IO[bytes], limit: int, archive: Path) -> None:
         self._stream, self._left, self._archive = stream, limit, archive
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read on."""
+        """Read the next bytes."""
         chunk = self._stream.read(min(size, CHUNK) if size >= 0 else CHUNK)
         self._left -= len(chunk)
         if self._left < 0:

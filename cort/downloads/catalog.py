@@ -1,6 +1,6 @@
-"""The public files an experiment can name, with all that is known of each: catalog.yaml, read and checked.
+"""The public files that an experiment can name, and what is known of each: catalog.yaml, read and checked.
 
-Whether a file is the one the catalogue means is told by size, checksums and lines, in one pass.
+Size, checksums and number of lines tell in one pass whether a file is the one that the catalogue means.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cort.system.errors import InputError, input_error, shorten
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
-# What a page begins with that somebody's server sends in the place of a file.
+# How a web page begins that a server sends instead of a file.
 PAGES = (b"<!doctype html", b"<html")
-# A file that a source names belongs to the program of its stages. Not this one: where files come from decides nothing.
+# Not named literally: files that a source names belong to its program, but mirrors do not affect results.
 CATALOG = Path(__file__).with_suffix(".yaml")
 NAME = re.compile(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
 URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]+)?/[!-~]*")
@@ -37,10 +37,10 @@ HASHES = {"md5": 32, "sha256": 64}
 
 @dataclass(frozen=True)
 class PublicFile:
-    """One file: `urls` in the order of trial, or the `archive` it is a `member` of; what is not known is None.
+    """A file with its `urls`, in the order in which they are tried, or a `member` of an `archive`; None means unknown.
 
-    `bytes` is exact; `size` in bytes is not, it serves plans and bounds, as `records`, the texts in it, serves plans.
-    `no_checksum` is the reason why none is known: the file is unpacked to be checked.
+    `bytes` is exact, while `size` (in bytes) and `records` (texts in the file) are estimates for plans and bounds.
+    `no_checksum` says why no checksum is known; such a file is unpacked to check it.
     """
 
     name: str
@@ -57,91 +57,89 @@ class PublicFile:
 
     @property
     def about(self) -> int:
-        """Size in bytes, as far as it is known; else 0."""
+        """Exact or estimated size in bytes; 0 if unknown."""
         return self.bytes or self.size or 0
 
     @property
     def can_be_hashed(self) -> bool:
-        """Whether checksums say something: to be compared, or noted where there are none to compare with."""
+        """Whether to compute checksums: to compare them, or to log them if none are known."""
         return bool(self.md5 or self.sha256 or self.no_checksum)
 
     @property
     def facts(self) -> str:
-        """What a right copy has, in words."""
+        """Facts about the right file, in words."""
         counts = [f"{value} {name}" for name, value in (("bytes", self.bytes), ("lines", self.lines)) if value]
         sums = [f"{name} {value}" for name, value in (("md5", self.md5), ("sha256", self.sha256)) if value]
-        return ", ".join(counts + sums[:1]) or "a whole file"
+        return ", ".join(counts + sums[:1]) or "a complete file"
 
     def copies_in(self, folder: Path | None) -> list[Path]:
-        """Files of a folder that may be this one: under the catalogue's name, its own, or that of its URLs.
+        """Files of a folder that may be this one: with the catalogue's name, the member's, or that of a URL.
 
-        None if a copy of unknown origin cannot be told from another file.
+        None if the catalogue cannot tell this file from others.
         """
         if folder is None or not (self.can_be_hashed or self.lines):
             return []
-        paths = [self.name, *([self.member] if self.member else [urlsplit(url).path for url in self.urls])]
-        names = dict.fromkeys(
-            [self.name, *([self.member] if self.member else []), *(Path(path).name for path in paths)]
-        )
-        return [folder / name for name in names if (folder / name).is_file()]
+        names = [self.name, *([self.member] if self.member else [])]
+        names += [Path(path).name for path in (*names, *(urlsplit(url).path for url in self.urls))]
+        return [folder / name for name in dict.fromkeys(names) if (folder / name).is_file()]
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All files by name, and the headers that hosts want."""
+    """All files by name, and the headers that hosts require."""
 
     files: Mapping[str, PublicFile]
     headers: Mapping[str, Mapping[str, str]]
 
     def find(self, name: str) -> PublicFile:
-        """Look up a file; an unknown name is refused with the nearest one."""
+        """Look up a file; the error for an unknown name suggests the nearest one."""
         if name not in self.files:
             near = difflib.get_close_matches(name, self.files, 1)
             fix = f"did you mean {near[0]}?" if near else "the names are in cort/downloads/catalog.yaml"
-            raise input_error(name, "a name of no file", "a file of the catalogue", fix)
+            raise input_error(name, "an unknown name", "a file of the catalogue", fix)
         return self.files[name]
 
     def source_of(self, name: str) -> PublicFile:
-        """Look up what must be fetched for a file: itself, or the archive it is in."""
+        """Look up what must be fetched for a file: the file itself, or its archive."""
         file = self.find(name)
         return self.files[file.archive] if file.archive else file
 
     def headers_for(self, url: str) -> dict[str, str]:
-        """Headers the host of a URL wants."""
+        """Headers that the host of a URL requires."""
         return dict(self.headers.get(urlsplit(url).hostname or "", {}))
 
     @property
     def archives(self) -> set[str]:
-        """Names of the files that others are members of."""
+        """Names of the files that have members in the catalogue."""
         return {file.archive for file in self.files.values() if file.archive}
 
 
 class Tally:
-    """What passes by in chunks: bytes, lines (the last one needs no end), and checksums if the catalogue knows any."""
+    """Counts bytes and lines of chunks (the last line may lack its end), and hashes them if `can_be_hashed`."""
 
     def __init__(self, file: PublicFile) -> None:
         self.bytes = self.lines = 0
         self._last = b"\n"
-        # MD5 is what publishers give; it guards against accidents, not against enemies.
+        # Publishers give MD5, which protects from accidents, not from attacks.
         self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if file.can_be_hashed}
 
     def add(self, chunk: bytes) -> None:
-        """Take a chunk into account."""
+        """Count and hash a chunk."""
         self.bytes += len(chunk)
-        # A line begins after every end but the last, and with a chunk that continues none.
+        # A line begins after each line end, unless the chunk ends there, and with a chunk that continues no line.
         self.lines += chunk.count(b"\n") + (self._last == b"\n") - chunk.endswith(b"\n")
         self._last = chunk[-1:]
-        for each in self._hashes.values():
-            each.update(chunk)
+        for digest in self._hashes.values():
+            digest.update(chunk)
 
     @property
     def digests(self) -> dict[str, str]:
-        """Checksums in hexadecimal, by the names of their kinds."""
-        return {name: each.hexdigest() for name, each in self._hashes.items()}
+        """Checksums in hexadecimal, by algorithm."""
+        return {name: digest.hexdigest() for name, digest in self._hashes.items()}
 
 
 def difference(tally: Tally, file: PublicFile) -> str | None:
-    """Say how what passed by is not the file; None if nothing tells it apart."""
+    """Describe how the counted content differs from the file; None if it does not."""
     if file.bytes not in (None, tally.bytes):
         return f"{tally.bytes} bytes"
     for name, digest in tally.digests.items():
@@ -151,41 +149,34 @@ def difference(tally: Tally, file: PublicFile) -> str | None:
 
 
 def problem_with(path: Path, file: PublicFile) -> str | None:
-    """Say how a file on disk is not the one the catalogue means; None if it is."""
+    """Describe how a file on disk differs from the one that the catalogue means; None if it does not."""
     if file.bytes is not None and path.stat().st_size != file.bytes:
         return f"{path.stat().st_size} bytes{_page(path)}"
     with open(path, "rb") as handle:
         tally = _tally(handle, Tally(file))
-    # Whether it is the right file at all comes first, and then whether it can be unpacked and has those lines.
-    packed = file.lines is not None and file.name.endswith(".gz")
-    found = difference(tally, replace(file, lines=None) if packed else file)
-    if found is None and tally.digests:
+    # Check that it is the right file before unpacking it to check its content.
+    packed = bool(file.no_checksum) or (file.lines is not None and file.name.endswith(".gz"))
+    problem = difference(tally, replace(file, lines=None) if packed else file)
+    if problem is None and tally.digests:
         log.info("%s: %d bytes, %s", path, tally.bytes, ", ".join(map(" ".join, tally.digests.items())))
-    if found is None and packed:
-        try:
-            with gzip.open(path, "rb") as handle:
-                tally.lines = _tally(handle, Tally(PublicFile(file.name))).lines
-            found = difference(tally, file)
-        except (OSError, EOFError, zlib.error) as error:
-            return f"damaged gzip data ({error})"
-    if found is None and file.no_checksum:
-        found = _damage(path)
-    return found and f"{found}{_page(path)}"
+    if problem is None and packed:
+        problem = _problem_inside(path, file)
+    return problem and f"{problem}{_page(path)}"
 
 
-def _damage(path: Path) -> str | None:
-    """Say how an .xz, which holds checksums of its content, is damaged."""
+def _problem_inside(path: Path, file: PublicFile) -> str | None:
+    """Unpack a .gz or .xz, which contain checksums of their content, and compare the lines."""
+    kind, opener = ("gzip", gzip.open) if file.name.endswith(".gz") else ("xz", lzma.open)
     try:
-        with lzma.open(path) as handle:
-            for _ in read_chunks(handle):
-                pass
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        return f"damaged xz data ({error})"
-    return None
+        with opener(path, "rb") as handle:
+            lines = _tally(handle, Tally(PublicFile(file.name))).lines
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        return f"damaged {kind} data ({error})"
+    return None if file.lines in (None, lines) else f"{lines} lines"
 
 
 def read_chunks(handle: IO[bytes] | gzip.GzipFile | lzma.LZMAFile) -> Iterator[bytes]:
-    """Yield what is left of a file."""
+    """Yield the rest of a file."""
     while chunk := handle.read(CHUNK):
         yield chunk
 
@@ -197,7 +188,7 @@ def _tally(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
 
 
 def _page(path: Path) -> str:
-    """Words for what is a web page."""
+    """Words to add if a file is a web page."""
     with open(path, "rb") as handle:
         head = handle.read(200)
     if head.lstrip().lower().startswith(PAGES):
@@ -206,7 +197,7 @@ def _page(path: Path) -> str:
 
 
 def load_catalog(path: str | Path | None = None) -> Catalog:
-    """Read a catalogue, by default the project's or that of the rehearsal; all its mistakes are one `InputError`."""
+    """Read a catalogue, by default the project's or that of the rehearsal; one `InputError` lists all its mistakes."""
     if path is None:
         path = rehearsal.FILE.absolute() if rehearsal.is_on() else CATALOG
     return _load(path)
@@ -215,14 +206,14 @@ def load_catalog(path: str | Path | None = None) -> Catalog:
 @cache
 def _load(path: str | Path) -> Catalog:
     try:
-        found = read_yaml(path, "a catalogue")
-        entries, headers = found["files"], found.get("headers", {})
+        content = read_yaml(path, "a catalogue")
+        entries, headers = content["files"], content.get("headers", {})
         files = {name: _read(name, entry) for name, entry in entries.items()}
         if not all(isinstance(value, str) and value.isprintable() for of in headers.values() for value in of.values()):
-            raise TypeError("headers that are no text")
+            raise TypeError("headers that are not text")
     except (TypeError, KeyError, AttributeError) as error:
-        fix = "fix it as cort/downloads/catalog.yaml is"
-        raise input_error(path, f"no catalogue ({error!r})", "headers and files as YAML", fix) from error
+        fix = "follow cort/downloads/catalog.yaml"
+        raise input_error(path, f"no valid catalogue ({error!r})", "headers and files as YAML", fix) from error
     mistakes = [line for file in files.values() for line in _mistakes(file, files)]
     if Path(path).name == rehearsal.FILE.name:
         log.warning("%s: %s", path, rehearsal.NOTICE)
@@ -237,12 +228,12 @@ def _read(name: str, entry: Mapping[str, Any]) -> PublicFile:
         raise KeyError(f"{name}: {', '.join(sorted(unknown))}")
     urls = entry.get("urls", [])
     if not isinstance(urls, list) or not all(isinstance(url, str) and URL.fullmatch(url) for url in urls):
-        raise TypeError(f"{name}: urls that are no list of http:// and https://")
+        raise TypeError(f"{name}: urls that are not a list of http:// and https:// addresses")
     return PublicFile(name, **{**entry, "urls": tuple(urls)})
 
 
 def _far_away(file: PublicFile) -> Iterator[str]:
-    """Yield a line for each address that no rehearsal has: its files would pass for those of the world."""
+    """Yield a line for each address outside this machine: its files would be taken for the real ones."""
     for url in file.urls:
         if not rehearsal.LOOPBACK.fullmatch(url):
             yield f"{file.name}: found {shorten(url)}, expected http://127.0.0.1:PORT/ in a rehearsal; remove the file"
@@ -250,7 +241,7 @@ def _far_away(file: PublicFile) -> Iterator[str]:
 
 def _mistakes(file: PublicFile, files: Mapping[str, PublicFile]) -> Iterator[str]:
     if not NAME.fullmatch(file.name):
-        yield f"{file.name}: found this name, expected SOURCE/FILE in letters, digits and ._-"
+        yield f"{file.name}: found this name, expected SOURCE/FILE of letters, digits and ._-"
     if bool(file.urls) == bool(file.archive) or bool(file.archive) != bool(file.member):
         yield f"{file.name}: found {'both' if file.urls else 'neither'}, expected urls, or archive and member"
     if file.archive and not files.get(file.archive, file).urls:
@@ -267,7 +258,7 @@ def _mistakes_of_checksums(file: PublicFile) -> Iterator[str]:
     if file.urls and not file.can_be_hashed:
         yield f"{file.name}: found no checksum, expected md5 or sha256 of what is fetched"
     if file.no_checksum and (file.md5 or file.sha256 or not file.name.endswith(".xz")):
-        yield f"{file.name}: found no_checksum, expected it of .xz alone, which checks itself, and without a checksum"
+        yield f"{file.name}: found no_checksum, expected it only for .xz, which checks itself, and without a checksum"
     for kind, length in HASHES.items():
         value = getattr(file, kind)
         if value is not None and not re.fullmatch(f"[0-9a-f]{{{length}}}", str(value)):

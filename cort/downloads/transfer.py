@@ -1,9 +1,10 @@
-"""One transfer from one URL, from where the partial file ends: what may be continued, what to ask again, what not.
+"""One transfer from one URL, from where the partial file ends: what to resume, what to retry, and when to give up.
 
-The partial file has a note beside it that tells whose part it is, so that no changed file is spliced.
+A note beside the partial file identifies the version that it is a part of, so that parts of different versions are
+never joined.
 
-Bytes are kept as they come: ``identity`` is asked for, and what a server or proxy compresses all the same is left to
-the checksums.
+Bytes are kept as they come: the request is for ``identity``, and checksums reveal content that a server or proxy
+compressed all the same.
 """
 
 from __future__ import annotations
@@ -28,43 +29,43 @@ from cort import __version__
 from cort.downloads.catalog import PublicFile
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.progress import track
+from cort.system.progress import Counter
 
 CHUNK = 1 << 18
 MB = 10**6
-# Without a known size, a file may be larger than expected by this factor and these bytes.
+# A file of unknown exact size may be larger than expected by this factor and these bytes.
 TOLERANCE, SLACK = 2, MB
-# Bytes per second below which a transfer stands still.
+# Bytes per second below which a transfer counts as stalled.
 SLOWEST = 100
 REDIRECTS = 10
-# Worth asking again, as is all above: the server is busy, restarting or out of order.
-TEMPORARY, OUT_OF_ORDER = frozenset({408, 425, 429}), 500
+# Statuses worth a retry, as are all from SERVER_ERROR on: the server is busy, restarting or out of order.
+TEMPORARY, SERVER_ERROR = frozenset({408, 425, 429}), 500
 OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
-# NIST's server answers 403 to what looks like no browser.
+# NIST's server answers 403 to clients that do not look like a browser.
 AGENT = f"Mozilla/5.0 (X11; Linux x86_64) cort/{__version__}"
-# Requests' words for URLs that are none are ValueErrors.
+# Errors that a retry cannot help; requests raises ValueErrors for malformed URLs.
 NEVER = (requests.TooManyRedirects, ValueError)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds to wait for a connection, for a transfer that stands still, between attempts; attempts without gain."""
+    """Seconds to wait for a connection, for a stalled transfer and between attempts; attempts without progress."""
 
     connect: float = 20
     stall: float = 60
     attempts: int = 6
     first_wait: float = 1
     longest_wait: float = 60
-    # What a server may ask for by Retry-After.
+    # The longest wait that a server may ask for with Retry-After.
     longest_asked: float = 900
 
 
 class Refused(Exception):
-    """A URL that does not give the file, and would not if asked again."""
+    """A URL does not give the file, and a retry would not help."""
 
 
 class Broken(Exception):
-    """A transfer that went wrong this time; `wait` is what the server asked for, in seconds."""
+    """A transfer failed, but a retry may succeed; `wait` is the time in seconds that the server asked for."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -72,7 +73,7 @@ class Broken(Exception):
 
 
 class Identity(NamedTuple):
-    """What a server says of a file: its entity tag, date and size in bytes; None where it says nothing."""
+    """A server's description of a file: entity tag, date and size in bytes; None if it gives none."""
 
     url: str
     etag: str | None = None
@@ -81,7 +82,7 @@ class Identity(NamedTuple):
 
 
 class Partial:
-    """What has come from one URL: ``<file>.<url's hash>.part``, beside it ``.json`` with its identity."""
+    """The bytes received from one URL, in ``<file>.<hash of URL>.part``; the ``.json`` beside it has the identity."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         key = hashlib.sha256(url.encode()).hexdigest()[:8]
@@ -93,24 +94,24 @@ class Partial:
 
     @property
     def size(self) -> int:
-        """Bytes that are there and may be continued."""
+        """Number of bytes that can be resumed."""
         return self.path.stat().st_size if self.identity is not None and self.path.is_file() else 0
 
     @property
     def identity(self) -> Identity | None:
-        """What the part is of; None if that is not known."""
+        """The file that this is a part of; None if unknown."""
         try:
-            found = Identity(**json.loads(self._note.read_text(encoding="utf-8")))
+            identity = Identity(**json.loads(self._note.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
-        return found if found.url == self.url else None
+        return identity if identity.url == self.url else None
 
     def begin(self, identity: Identity) -> None:
-        """Start anew."""
+        """Start from the beginning."""
         self.discard()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        # After the old bytes went: a note never stands beside bytes of another file.
+        # After the old bytes are gone: a note never stands beside the bytes of another file.
         write_text(self._note, json.dumps(identity._asdict()) + "\n")
 
     def discard(self) -> None:
@@ -128,21 +129,23 @@ def new_session() -> requests.Session:
 
 
 def transfer(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
-    """Bring a partial file to its end; all that comes is kept, whatever ends the transfer.
+    """Complete a partial file; all received bytes are kept, whatever ends the transfer.
 
-    :raises Broken, Refused, InputError: when it is worth another attempt; when it is not; when the disk is too small.
+    :raises Broken: if a retry may succeed.
+    :raises Refused: if it cannot.
+    :raises InputError: if the disk is too small.
     """
     start, before = partial.size, partial.identity
-    asked = {}
+    headers = {}
     if start and before:
         if before.total == start:
             return
-        asked["Range"] = f"bytes={start}-"
+        headers["Range"] = f"bytes={start}-"
         strong = before.etag if before.etag and not before.etag.startswith("W/") else None
         if validator := strong or before.modified:
-            asked["If-Range"] = validator
+            headers["If-Range"] = validator
     try:
-        response = session.get(partial.url, headers=asked, stream=True, timeout=(patience.connect, patience.stall))
+        response = session.get(partial.url, headers=headers, stream=True, timeout=(patience.connect, patience.stall))
     except (requests.RequestException, ValueError) as error:
         never = isinstance(error, NEVER) or "CERTIFICATE_VERIFY_FAILED" in str(error)
         raise (Refused if never else Broken)(explain(error)) from error
@@ -150,7 +153,7 @@ def transfer(session: requests.Session, partial: Partial, file: PublicFile, pati
         size = response.headers.get("Content-Range", "").strip().rpartition("/")[2]
         total = int(size) if size.isdigit() else None
         if response.status_code == UNSATISFIABLE and start and total == start:
-            # All had come, and nobody had said how much it is.
+            # The part was complete, but its total size was unknown.
             return
         total = _accept(response, partial, start, total, file)
         needed = (total or file.about) - partial.size
@@ -158,29 +161,28 @@ def transfer(session: requests.Session, partial: Partial, file: PublicFile, pati
         if needed > free:
             fix = "free space or make results/ a link to a larger disk, and call again"
             raise input_error(partial.path.parent, f"{free} bytes free", f"{needed} for {file.name}", fix)
-        megabytes = None if total is None else total // MB
-        for _ in track(_store(response, partial, total, file, patience), megabytes, "MB", partial.size // MB):
-            pass
+        with Counter(None if total is None else total // MB, "MB", partial.size // MB) as counter:
+            _store(response, partial, total, file, patience, counter)
 
 
 def _accept(
     response: requests.Response, partial: Partial, start: int, total: int | None, file: PublicFile
 ) -> int | None:
-    """Judge an answer by its head, and make the partial file ready for it; the file's size if it is known."""
+    """Check the head of a response and prepare the partial file for its body; return the file's size if known."""
     status = response.status_code
-    if status in TEMPORARY or status >= OUT_OF_ORDER:
-        raise Broken(f"status {status}", _asked_wait(response))
+    if status in TEMPORARY or status >= SERVER_ERROR:
+        raise Broken(f"status {status}", _retry_after(response))
     etag, modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
     before = partial.identity
     if start and before is not None and status in (PARTIAL, UNSATISFIABLE):
-        given, now = response.headers.get("Content-Range", ""), Identity(partial.url, etag, modified, total)
+        content_range, now = response.headers.get("Content-Range", ""), Identity(partial.url, etag, modified, total)
         problem = None
         if status == UNSATISFIABLE:
-            problem = "no such range of it: it changed"
-        elif not given.strip().startswith(f"bytes {start}-"):
-            problem = f"another range than asked for ({shorten(given)})"
+            problem = "the range is gone: the file changed"
+        elif not content_range.strip().startswith(f"bytes {start}-"):
+            problem = f"another range than requested ({shorten(content_range)})"
         elif any(None not in pair and pair[0] != pair[1] for pair in zip(before, now, strict=True)):
-            problem = "it changed meanwhile"
+            problem = "the file changed meanwhile"
         if problem:
             partial.discard()
             raise Broken(problem, 0)
@@ -192,17 +194,21 @@ def _accept(
     if total is not None and (total > _most(file) or total != (file.bytes or total)):
         kind = response.headers.get("Content-Type", "")
         raise Refused(f"{total} bytes of {shorten(kind)}, expected {file.about}")
-    # A server without ranges, or a file that is another one than before.
+    # The server has no ranges, or the file changed.
     partial.begin(Identity(partial.url, etag, modified, total))
     return total
 
 
 def _store(
-    response: requests.Response, partial: Partial, total: int | None, file: PublicFile, patience: Patience
-) -> Iterator[None]:
-    """Write what comes; yield once per megabyte."""
-    most = total or _most(file)
-    size = shown = partial.size
+    response: requests.Response,
+    partial: Partial,
+    total: int | None,
+    file: PublicFile,
+    patience: Patience,
+    counter: Counter,
+) -> None:
+    """Append the body of a response to the partial file."""
+    most, size = total or _most(file), partial.size
     with open(partial.path, "ab") as out:
         for chunk in _receive(response, patience.stall):
             size += len(chunk)
@@ -210,42 +216,40 @@ def _store(
                 partial.discard()
                 raise Refused(f"more than {most} bytes")
             out.write(chunk)
-            # What came survives whatever ends this process.
+            # Received bytes must survive whatever ends this process.
             out.flush()
-            while size - shown >= MB:
-                shown += MB
-                yield
+            counter.advance(size // MB - counter.count)
     if total is not None and size < total:
         raise Broken(f"cut after {size} of {total} bytes")
 
 
 def _receive(response: requests.Response, stall: float) -> Iterator[bytes]:
-    """Yield what comes as it comes; an end before the announced one, or no end, is told apart from a good one."""
-    began, came = time.monotonic(), 0
+    """Yield the body of a response as it arrives; a stalled transfer is `Broken`."""
+    began, received = time.monotonic(), 0
     while True:
         try:
-            # Whatever one read of the socket gives: a drip must not look like a stream.
+            # One read of the socket, which may be short: waiting for a full chunk would hide a stall.
             chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
-        except (urllib3.exceptions.HTTPError, OSError) as error:  # requests' own are OSErrors
+        except (urllib3.exceptions.HTTPError, OSError) as error:  # errors of requests are OSErrors
             raise Broken(explain(error)) from error
         if not chunk:
             return
         yield chunk
-        came += len(chunk)
+        received += len(chunk)
         now = time.monotonic()
         if now - began >= stall:
-            if came < SLOWEST * stall:
-                raise Broken(f"{came} bytes in {now - began:.0f} s")
-            began, came = now, 0
+            if received < SLOWEST * stall:
+                raise Broken(f"{received} bytes in {now - began:.0f} s")
+            began, received = now, 0
 
 
 def _most(file: PublicFile) -> int:
-    """Bytes that may come."""
+    """Largest acceptable size in bytes."""
     return file.bytes or TOLERANCE * file.about + SLACK
 
 
-def _asked_wait(response: requests.Response) -> float | None:
-    """Seconds that Retry-After asks for, given as such or as a date."""
+def _retry_after(response: requests.Response) -> float | None:
+    """Seconds to wait according to Retry-After, which gives seconds or a date."""
     text = response.headers.get("Retry-After", "").strip()
     if text.isdigit():
         return float(text)
@@ -255,7 +259,7 @@ def _asked_wait(response: requests.Response) -> float | None:
 
 
 def explain(error: BaseException) -> str:
-    """Find what went wrong in the libraries' nested errors."""
+    """Extract the cause from the nested errors of requests and urllib3."""
     nested = [part for part in (getattr(error, "reason", None), *error.args) if isinstance(part, BaseException)]
     if nested and nested[0] is not error:
         return explain(nested[0])

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from cort.formats.blocks import FinishedBlocks
 from cort.models.batching import Sequences, by_length
 from cort.models.settings import EncoderSettings, PairSettings
+from cort.system.checksums import checksum
 from cort.system.errors import input_error
-from cort.system.files import atomic_folder, checksum
+from cort.system.files import atomic_folder
 from cort.system.program import program_of
 from cort.system.progress import Counter
 

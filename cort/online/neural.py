@@ -27,6 +27,7 @@ from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.system.errors import input_error
+from cort.system.memory import memory_limit
 
 Vectors = npt.NDArray[np.float32]
 # Vectors are held in memory if they take one of so many parts of it.
@@ -68,7 +69,7 @@ class ExactSearch:
 
     def place(self, devices: Sequence[str]) -> None:
         """Move the vectors to other devices."""
-        memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PART_OF_MEMORY >> 20
+        memory_mb = memory_limit() // PART_OF_MEMORY >> 20
         self._index = ExactIndex(self._shards, devices, self._threads, memory_mb, one_by_one=True)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:

@@ -1,1 +1,1 @@
-"""What every stage stands on, whatever it computes: command line, errors, files, locks, devices, signals."""
+"""The basis of every stage, whatever it computes: command line, errors, files, locks, devices, memory, signals."""

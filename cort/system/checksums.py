@@ -1,8 +1,8 @@
-"""Checksums of what stages wrote, kept beside it: damaged and swapped bytes are noticed before they are read.
+"""Checksums of what stages wrote, kept beside it, so that damaged or swapped files are noticed before they are read.
 
-The record of a file NAME is ``.NAME.sum`` beside it, that of a folder written as a whole is ``.sum`` in it; both are
-JSON, name -> size and checksum. What has no record is taken as it is, so a file replaced by hand is accepted by
-deleting its record.
+The record of a file NAME is ``.NAME.sum`` beside it; that of a folder written in one piece is ``.sum`` inside it. Both
+are JSON: name -> size and checksum. A file without a record is accepted as it is, so deleting the record accepts a file
+that was replaced by hand.
 """
 
 from __future__ import annotations
@@ -18,25 +18,30 @@ from typing import NamedTuple
 from cort.system.errors import input_error
 
 SUFFIX = ".sum"
-# Of larger files, which take seconds to read, the size alone is known; a longer name has no room for the suffix.
+# Larger files, which take seconds to read, have only their size recorded. Longer names leave no room for the suffix.
 LIMIT, NAME_BYTES = 1_000_000_000, 240
-# Bytes of a checksum; the function is the fastest of those that are safe (1.4 seconds for the largest file).
+# Bytes of a checksum in a record. BLAKE2b is the fastest safe function (1.4 seconds for the largest file).
 DIGEST_BYTES = 16
 THREADS = min(4, os.cpu_count() or 1)
 
 
-class Part(NamedTuple):
-    """A file as its record has it, and what is to be deleted if it is damaged."""
+class Entry(NamedTuple):
+    """A file as a record describes it, and what to do if it differs."""
 
     path: Path
-    record: Path
-    whole: Path
     size: int
     digest: str | None
+    fix: str
+
+
+def checksum(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def record_of(path: Path) -> Path:
-    """Where the record of a file or folder is."""
+    """Path of the record of a file or folder."""
     if path.is_dir():
         return path / SUFFIX
     return path.with_name(f".{os.fsencode(path.name)[:NAME_BYTES].decode(errors='ignore')}{SUFFIX}")
@@ -44,54 +49,54 @@ def record_of(path: Path) -> Path:
 
 def describe(paths: Iterable[Path], folder: Path) -> str:
     """Content of the record of files in a folder."""
-    found = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in paths}
-    return json.dumps(found, indent=2) + "\n"
+    entries = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in paths}
+    return json.dumps(entries, indent=2) + "\n"
 
 
-def describe_folder(folder: Path) -> str:
-    """Content of the record of a whole folder."""
-    return describe((path for path in sorted(folder.rglob("*")) if path.is_file()), folder)
+def existing_places(words: Iterable[str | Path]) -> list[str]:
+    """Files and folders among the values of options, each PATH or NAME=PATH."""
+    places = [place for word in map(str, words) for place in (word, word.partition("=")[2])]
+    return [place for place in places if place and os.path.exists(place)]
 
 
 def verify(words: Iterable[str | Path]) -> None:
-    """Read all files and folders among the values of options (PATH or NAME=PATH), and compare them with their records.
+    """Read all files and folders among the values of options, and compare them with their records.
 
-    :raises InputError: names the first that is not as it was written.
+    :raises InputError: names the first file that is not as it was written.
     """
-    places = [place for word in map(str, words) for place in (word, word.partition("=")[2])]
-    parts = dict.fromkeys(part for place in places if os.path.exists(place) for part in _parts_of(Path(place)))
+    entries = dict.fromkeys(entry for place in existing_places(words) for entry in _entries_of(Path(place)))
     with ThreadPoolExecutor(THREADS) as pool:
-        for _ in pool.map(_compare, parts):
+        for _ in pool.map(_compare, entries):
             pass
 
 
-def _parts_of(path: Path) -> Iterator[Part]:
-    """Files of a path that have a record: their own, or that of the folder they were written with."""
+def _entries_of(path: Path) -> Iterator[Entry]:
+    """Entries of a file or folder in its own record, or in that of the folder it was written with."""
     records = [record_of(path)] if path.is_dir() else [record_of(path), path.parent / SUFFIX]
     for record in filter(os.path.isfile, records):
         folder = record.parent
+        damaged = folder if record.name == SUFFIX else path
+        fix = f"delete {damaged} and build it again (or {record} alone, to accept it as it is)"
         for name, (size, digest) in _read(record).items():
             if path in (folder, folder / name):
-                yield Part(folder / name, record, folder if record.name == SUFFIX else path, size, digest)
+                yield Entry(folder / name, size, digest, fix)
 
 
 def _read(record: Path) -> dict[str, tuple[int, str | None]]:
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-        return {str(name): (int(size), digest and str(digest)) for name, (size, digest) in found.items()}
+        entries = json.loads(record.read_text(encoding="utf-8"))
+        return {str(name): (int(size), digest and str(digest)) for name, (size, digest) in entries.items()}
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        expected = "the checksums of what is beside it"
-        raise input_error(record, "a damaged record", expected, "delete it to take that as it is") from None
+        fix = "delete it to accept the files beside it as they are"
+        raise input_error(record, "a damaged record", "the checksums of the files beside it", fix) from None
 
 
-def _compare(part: Part) -> None:
-    fix = f"delete {part.whole} and build it again (or {part.record} alone, to take it as it is)"
-    found = f"{part.path.stat().st_size} bytes" if part.path.is_file() else "no such file"
-    if found != f"{part.size} bytes":
-        raise input_error(part.path, found, f"{part.size} bytes, as were written", fix)
-    if part.digest is not None and (digest := _digest(part.path)) != part.digest:
-        found = f"other bytes than were written (checksum {digest})"
-        raise input_error(part.path, found, f"checksum {part.digest}", fix)
+def _compare(entry: Entry) -> None:
+    size = f"{entry.path.stat().st_size} bytes" if entry.path.is_file() else "no such file"
+    if size != f"{entry.size} bytes":
+        raise input_error(entry.path, size, f"{entry.size} bytes, as written", entry.fix)
+    if entry.digest is not None and (digest := _digest(entry.path)) != entry.digest:
+        raise input_error(entry.path, f"changed content (checksum {digest})", f"checksum {entry.digest}", entry.fix)
 
 
 def _digest(path: Path) -> str | None:

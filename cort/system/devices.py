@@ -1,8 +1,8 @@
-"""GPUs of this machine, and leases on them: a stage works on a device that no other stage works on.
+"""GPUs of this machine, and leases on them, so that no two stages use one device at the same time.
 
-A device is identified by its UUID where `nvidia-smi` tells it, so that processes which see different parts of a machine
-agree on it; indices are those of nvidia-smi. A lease is a lock (see `locks`), which ends with its holder. Locks are in
-a folder of the user's own under the temporary one, or in that which CORT_LEASES names.
+A device is identified by its UUID if `nvidia-smi` lists it, so that processes which see different parts of a machine
+agree on it; indices are those of nvidia-smi. A lease ends with its holder (see `locks`). The locks are in the folder
+that CORT_LEASES names, or in a folder of the user under the temporary one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 FOLDER = "CORT_LEASES"
-# Seconds. A driver in trouble can block nvidia-smi for good.
+# Seconds. A faulty driver can block nvidia-smi forever.
 PATIENCE = 10
 
 
 class Gpu(NamedTuple):
-    """A GPU as `nvidia-smi` lists it; with `instances` (MIG), these are used in its stead."""
+    """A GPU as `nvidia-smi` lists it; if it has `instances` (MIG), they are used instead of it."""
 
     number: int
     uuid: str
@@ -39,16 +39,16 @@ class Gpu(NamedTuple):
 
 
 def visible_devices() -> list[str]:
-    """Identities of the devices this process may use: those of CUDA_VISIBLE_DEVICES if it is set, else all."""
+    """Identities of the devices this process may use: those of CUDA_VISIBLE_DEVICES if it is set, otherwise all."""
     return list(_discover()[0])
 
 
 @contextmanager
 def lease(count: int = 1) -> Iterator[list[str]]:
-    """Hold `count` devices, or all if there are fewer; yield their identities, none on a machine without any.
+    """Wait for a lease on `count` devices, or on all if there are fewer; yield their identities (none without GPUs).
 
-    Waits until they are free. Meanwhile CUDA sees no others, in this process if it has not used CUDA before, and in
-    those it calls, which must not ask for a lease of their own.
+    During the lease CUDA sees only these devices, in this process unless it has used CUDA before, and in the processes
+    it calls, which must not ask for leases of their own.
     """
     devices, by_index = _discover()
     # CUDA uses one MIG instance per process.
@@ -62,7 +62,7 @@ def lease(count: int = 1) -> Iterator[list[str]]:
         settings = [setting for identity, setting in devices.items() if identity in held]
         changes = {VISIBLE: ",".join(settings)}
         if by_index and any(setting.isdecimal() for setting in settings):
-            # CUDA's own order is by speed, nvidia-smi's is this one.
+            # CUDA orders devices by speed, nvidia-smi by bus.
             changes[ORDER] = "PCI_BUS_ID"
         with _changed_environment(changes):
             yield held
@@ -70,7 +70,7 @@ def lease(count: int = 1) -> Iterator[list[str]]:
 
 @contextmanager
 def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, also for processes started meanwhile, and put them back as they were."""
+    """Set environment variables, also for processes started meanwhile, and restore them at the end."""
     before = {name: os.environ[name] for name in changes if name in os.environ}
     os.environ.update(changes)
     try:
@@ -82,7 +82,7 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def parse_listing(text: str) -> list[Gpu]:
-    """Read what ``nvidia-smi -L`` prints."""
+    """Parse the output of ``nvidia-smi -L``."""
     gpus: list[Gpu] = []
     for line in text.splitlines():
         if match := re.match(r"GPU (\d+): .*\(UUID: (GPU-[^)\s]+)\)", line):
@@ -93,39 +93,38 @@ def parse_listing(text: str) -> list[Gpu]:
 
 
 def select(setting: str, gpus: Sequence[Gpu] | None) -> dict[str, str]:
-    """Resolve a value of CUDA_VISIBLE_DEVICES as CUDA does: up to its first invalid entry, nothing if one repeats.
+    """Resolve a value of CUDA_VISIBLE_DEVICES as CUDA does: up to the first invalid entry, nothing if one repeats.
 
-    What CUDA_VISIBLE_DEVICES calls a device, by its identity. Where the `gpus` of the machine are unknown, entries are
-    taken as they are.
+    Returns identity -> entry. If the `gpus` of the machine are unknown, entries serve as identities.
     """
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for entry in map(str.strip, setting.split(",")):
         identity = _identify(entry, gpus)
         if identity is None:
             break
-        if identity in found:
+        if identity in entries:
             return {}
-        found[identity] = entry
-    return found
+        entries[identity] = entry
+    return entries
 
 
 def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
     if gpus is None:
         return entry if re.fullmatch(r"[0-9]+|(GPU|MIG)-[\w/-]+", entry) else None
-    # Of a GPU in parts, CUDA takes the first one.
+    # CUDA takes the first instance of a GPU that has some.
     names = {gpu.uuid: (*gpu.instances, gpu.uuid)[0] for gpu in gpus}
     names |= {part: part for gpu in gpus for part in gpu.instances}
     if re.fullmatch("[0-9]+", entry):
-        meant = [gpu.uuid for gpu in gpus if gpu.number == int(entry)]
+        matches = [gpu.uuid for gpu in gpus if gpu.number == int(entry)]
     elif entry in names:
-        meant = [entry]
+        matches = [entry]
     else:
-        meant = [name for name in names if name.startswith(entry) and entry.startswith(("GPU-", "MIG-"))]
-    return names[meant[0]] if len(meant) == 1 else None
+        matches = [name for name in names if name.startswith(entry) and entry.startswith(("GPU-", "MIG-"))]
+    return names[matches[0]] if len(matches) == 1 else None
 
 
 def _discover() -> tuple[dict[str, str], bool]:
-    """Devices this process may use, as of `select`, and whether an index among them is known to be nvidia-smi's."""
+    """Devices this process may use, as of `select`, and whether indices are known to be those of nvidia-smi."""
     setting = os.environ.get(VISIBLE)
     if setting is not None and not select(setting, None):
         return {}, False
@@ -136,7 +135,7 @@ def _discover() -> tuple[dict[str, str], bool]:
 
 
 def _list_gpus() -> list[Gpu] | None:
-    """Ask nvidia-smi; None if it is not there, fails or does not answer."""
+    """Ask nvidia-smi; None if it is missing, fails or does not answer."""
     try:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         command = ["nvidia-smi", "-L"]
@@ -149,13 +148,13 @@ def _list_gpus() -> list[Gpu] | None:
         log.warning("nvidia-smi does not answer within %g s: its GPUs are not used", PATIENCE)
         return None
     finally:
-        # Not waited for: a process that hangs in the driver does not even die.
+        # Do not wait for it: a process that hangs in the driver cannot even be killed.
         process.kill()
     return parse_listing(listing) if process.returncode == 0 else None
 
 
 def _lock_folder() -> Path:
-    """Folder of the locks: one's own, as who writes into it decides who waits."""
+    """Folder of the locks; it must be the user's own, because whoever can write to it decides who waits."""
     folder = Path(os.environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"cort-devices-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
@@ -167,7 +166,7 @@ def _lock_folder() -> Path:
     elif status.st_uid != os.getuid():
         found = f"a folder of user {status.st_uid}"
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found = "a folder others can write to"
+        found = "a folder that others can write to"
     else:
         return folder
     raise input_error(folder, found, "a folder of your own", f"remove it, or set {FOLDER} to another folder")

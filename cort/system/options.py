@@ -1,8 +1,8 @@
-"""Options of a command line from the fields of a dataclass: name, type, default and help are said once, there.
+"""Options of a command line, made from the fields of a dataclass, which define name, type, default and help.
 
 A field's type decides how its option is parsed: `int`, `float`, `str`, `bool` (True or False, as the workflow writes
-it), `Literal` (a choice), `tuple[X, ...]` (any number of values), `X | None` (may be left out, or given without a
-value). A field without a default is an option that must be given.
+it), `Literal` (a choice), `tuple[X, ...]` (any number of values), `X | None` (may be omitted, or given without a
+value). A field without a default is a required option.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LARGEST, MOST_THREADS = sys.maxsize, 4096
 
 
 def required(metavar: str | None = None, help: str = "") -> Any:
-    """Field of an option that must be given."""
+    """Field of a required option."""
     return dataclasses.field(metadata={"metavar": metavar, "help": help})
 
 
 def optional(default: object, help: str = "", metavar: str | None = None) -> Any:
-    """Field of an option with a default; of a setting, that of the experiment's schema."""
+    """Field of an option with a default; for a setting, the default of the experiment's schema."""
     return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help})
 
 
@@ -37,7 +37,7 @@ def thread_count(default: int = 1, help: str = "") -> Any:
 
 
 def flag(help: str = "") -> Any:
-    """Field of an option that is True if it is named: ``--open``, or ``--open True``."""
+    """Field of an option that needs no value: ``--open`` means ``--open True``."""
     return dataclasses.field(default=False, metadata={"help": help, "nargs": "?", "const": True})
 
 
@@ -49,61 +49,61 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
 
 
 def read_options(settings: type[Settings], args: argparse.Namespace | object) -> Settings:
-    """Take the values of a dataclass from parsed arguments, or from options that have more fields."""
+    """Take the values of a dataclass from parsed arguments, or from options with more fields."""
     values = {field.name: getattr(args, field.name) for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     return settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def texts_of(options: Any, outputs: bool) -> Iterator[str]:
-    """Values that are text: of the options that name outputs, or of all others."""
+    """Text values of the options that name outputs, or of all other options."""
     for field in dataclasses.fields(options):
         if field.name.startswith("output") == outputs:
-            value = getattr(options, field.name)
-            yield from (one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str))
+            yield from (value for value in _values(options, field) if isinstance(value, str))
 
 
 def to_words(options: Any) -> list[str]:
-    """Write options as the words of a command line that gives them again."""
+    """Write options as the words of the command line that yields them."""
     words = []
     for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if value is not None and value != ():
-            values = value if isinstance(value, tuple) else (value,)
+        values = _values(options, field)
+        if values not in ((), (None,)):
             words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
     return words
 
 
+def _values(options: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    value = getattr(options, field.name)
+    return value if isinstance(value, tuple) else (value,)
+
+
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
-    """Keyword arguments of the option."""
-    found = {key: value for key, value in field.metadata.items() if value}
-    needed = field.default is dataclasses.MISSING
-    found |= {"required": True} if needed else {"default": field.default}
+    """Keyword arguments for the option in `add_argument`."""
+    given = {key: value for key, value in field.metadata.items() if value}
+    required = field.default is dataclasses.MISSING
+    given |= {"required": True} if required else {"default": field.default}
     if typing.get_origin(hint) is tuple:
-        hint, found["nargs"] = typing.get_args(hint)[0], "+" if needed else "*"
-    # A choice or nothing is another kind of union than a number or nothing.
+        hint, given["nargs"] = typing.get_args(hint)[0], "+" if required else "*"
+    # `Literal | None` is a Union, `int | None` a UnionType.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        hint, found["nargs"] = next(one for one in typing.get_args(hint) if one is not type(None)), "?"
+        hint, given["nargs"] = next(part for part in typing.get_args(hint) if part is not type(None)), "?"
     if hint is bool:
-        return found | {"type": _boolean, "metavar": "True|False"}
+        return given | {"type": _boolean, "metavar": "True|False"}
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
-        return found | {"type": type(choices[0]), "choices": choices, "metavar": None}
-    return {"type": {int: _whole, float: _number}.get(hint, hint)} | found
+        return given | {"type": type(choices[0]), "choices": choices, "metavar": None}
+    return {"type": {int: _integer, float: _number}.get(hint, hint)} | given
 
 
-def _whole(text: str) -> int:
-    """Take a number that libraries can hold; none has a meaning below 0."""
+def _integer(text: str, smallest: int = 0, largest: int = LARGEST) -> int:
+    """Parse an integer that libraries can hold; no option has a meaning below 0."""
     number = int(_plain(text))
-    if not 0 <= number <= LARGEST:
+    if not smallest <= number <= largest:
         raise ValueError
     return number
 
 
 def _threads(text: str) -> int:
-    number = _whole(text)
-    if not 1 <= number <= MOST_THREADS:
-        raise ValueError
-    return number
+    return _integer(text, 1, MOST_THREADS)
 
 
 def _number(text: str) -> float:
@@ -114,14 +114,14 @@ def _number(text: str) -> float:
 
 
 def _plain(text: str) -> str:
-    """Refuse what Python alone takes for a number: digits of other scripts, with underscores or blanks."""
+    """Refuse numbers that only Python accepts: with digits of other scripts, underscores or blanks."""
     if not text.isascii() or "_" in text or text.split() != [text]:
         raise ValueError
     return text
 
 
-# What argparse calls the kinds in its complaints.
-_whole.__name__, _number.__name__ = f"whole number from 0 to {LARGEST}:", "number:"
+# How argparse names the types in its errors.
+_integer.__name__, _number.__name__ = f"whole number from 0 to {LARGEST}:", "number:"
 _threads.__name__ = f"number from 1 to {MOST_THREADS}:"
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar when a person watches the terminal, plain log lines when not."""
+"""Progress of long work: a bar on a terminal, otherwise log lines."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Counter:
-    """Counts `what` ("passages") as they get done, and shows it: how many of `total`, how fast, how long it will take.
+    """Counts finished `items` ("passages") and shows how many of `total` are done, how fast, and the time left.
 
-    `done` were so before; a `note` says more about the moment. Use it as a context; only if `shown`, it says so.
+    `done` were finished earlier; `note` returns more to show. Use it as a context; nothing is shown unless `shown`.
     """
 
     def __init__(
         self,
         total: int | None,
-        what: str,
+        items: str,
         done: int = 0,
         note: Callable[[], str] | None = None,
         shown: bool = True,
     ) -> None:
         self.count, self._before = done, done
-        self._total, self._what, self._note, self._shown = total, what, note, shown
+        self._total, self._items, self._note, self._shown = total, items, note, shown
         self._started = self._last = time.monotonic()
         self._bar: Any = None
 
@@ -38,7 +38,7 @@ class Counter:
         if self._shown and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=self._total, desc=self._what, initial=self.count, leave=False, dynamic_ncols=True)
+            self._bar = tqdm(total=self._total, desc=self._items, initial=self.count, leave=False, dynamic_ncols=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,7 +46,7 @@ class Counter:
             self._bar.close()
 
     def advance(self, number: int) -> None:
-        """Count some that were done now."""
+        """Count items that were finished now."""
         self.count += number
         if self._bar is not None:
             self._bar.update(number)
@@ -57,7 +57,7 @@ class Counter:
             log.info("%s", self._line(now - self._started))
 
     def reach(self, count: int) -> None:
-        """Count up to `count` those that were done before, which say nothing about how fast it goes."""
+        """Count items up to `count` as finished earlier, so that they do not affect the rate."""
         missing = max(count - self.count, 0)
         self.count, self._before = self.count + missing, self._before + missing
         if self._bar is not None:
@@ -66,7 +66,7 @@ class Counter:
 
     def _line(self, seconds: float) -> str:
         now = self.count - self._before
-        parts = [f"{self.count}{f' of {self._total}' if self._total else ''} {self._what}", rate_text(now, seconds)]
+        parts = [f"{self.count}{f' of {self._total}' if self._total else ''} {self._items}", rate_text(now, seconds)]
         if self._total and now:
             parts.append(left_text((self._total - self.count) * seconds / now))
         return ", ".join([*parts, self._note()] if self._note else parts)
@@ -75,20 +75,19 @@ class Counter:
 def track(
     items: Iterable[Item],
     total: int | None,
-    what: str,
+    name: str,
     done: int = 0,
     size: Callable[[Item], int] = lambda _: 1,
-    note: Callable[[], str] | None = None,
 ) -> Iterator[Item]:
-    """Yield `items` unchanged and show how many `what` are done, as a `Counter` does; an item holds `size` of them."""
-    with Counter(total, what, done, note) as counter:
+    """Yield `items` unchanged and show how many things of this name are done; an item stands for `size` of them."""
+    with Counter(total, name, done) as counter:
         for item in items:
             yield item
             counter.advance(size(item))
 
 
 def left_text(seconds: float) -> str:
-    """Say how long it will still take, in the unit that gives a small number of at least 1."""
+    """Format the time left in the largest unit of which it is at least one."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit} left"
@@ -96,6 +95,6 @@ def left_text(seconds: float) -> str:
 
 
 def rate_text(count: int, seconds: float) -> str:
-    """Say how fast it goes, in the unit that gives a number of at least 1."""
+    """Format the rate per second, or per minute if it is below one per second."""
     rate = count / seconds
     return f"{rate:.1f} per second" if rate >= 1 else f"{60 * rate:.1f} per minute"

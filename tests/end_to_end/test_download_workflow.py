@@ -152,7 +152,7 @@ def test_without_any_mirror_a_line_says_what_to_do(monkeypatch):
         file = PublicFile("a/b", urls, size=700, md5="0" * 32)
         [line] = preflight.check_mirrors([file])
     host = server.url[7:]
-    assert line.startswith(f"a/b: found no mirror that gives it ({host}: status 404; 127.0.0.1:9: ")
+    assert line.startswith(f"a/b: found no working mirror ({host}: status 404; 127.0.0.1:9: ")
     assert f"fetch {urls[0]} or " in line
     assert "`downloads: {folder: ...}`" in line
 

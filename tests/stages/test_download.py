@@ -1,5 +1,7 @@
-"""The stage download: from a folder, from earlier downloads, from the network; killed, interrupted, in company."""
+"""The stage download: from a folder, from earlier downloads, from the network; killed, interrupted, in parallel."""
 
+import errno
+import fcntl
 import gzip
 import hashlib
 import os
@@ -8,12 +10,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
 from cort import download
-from cort.downloads import fetch
 from tests.support.misbehaving_server import Step, serving, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +30,8 @@ def md5(content):
 
 @pytest.fixture
 def server():
-    with serving() as one:
-        yield one
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -64,23 +66,19 @@ def output(tmp_path):
     return tmp_path / "raw" / "file"
 
 
-def processes(arguments, number=1):
+def start(arguments):
     command = [sys.executable, "-m", "cort.download", *arguments]
-    return [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(number)]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 # From the network.
 
 
-def test_a_file_is_put_in_its_place(server, arguments, output):
-    assert download.main(arguments("test/text.tsv")) == 0
-    assert output.read_bytes() == TEXT
-
-
-def test_another_experiment_takes_what_was_fetched_before(server, arguments, output, tmp_path):
+def test_another_experiment_shares_what_was_fetched_before(server, arguments, output, tmp_path):
     again = tmp_path / "other" / "file"
     assert download.main(arguments("test/text.tsv")) == download.main(arguments("test/text.tsv", output=again)) == 0
     assert len(server.sent["/published-text.tsv"]) == 1
+    assert output.read_bytes() == TEXT
     # One disk, one copy.
     assert os.path.samefile(output, again)
 
@@ -91,7 +89,7 @@ def test_lines_of_a_compressed_file_are_those_of_its_text(arguments, complaint, 
     assert "150000 lines, expected" in line
 
 
-def test_a_member_of_an_archive_is_none_of_this_stage(complaint, tmp_path):
+def test_a_member_of_an_archive_is_not_for_this_stage(complaint, tmp_path):
     argv = ["--name", "msmarco/collection.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
     line = complaint(download.main, argv)
     assert line.startswith("msmarco/collection.tsv: found a member of msmarco/collectionandqueries.tar.gz, expected")
@@ -106,7 +104,7 @@ def test_an_unknown_name_gets_the_nearest(arguments, complaint, output):
 
 
 @pytest.mark.parametrize("place", ["test/text.tsv", "text.tsv", "published-text.tsv"])
-def test_a_file_that_somebody_has_is_taken_under_any_of_its_names(server, arguments, output, tmp_path, place):
+def test_a_copy_is_used_under_any_of_its_names(server, arguments, output, tmp_path, place):
     mine = tmp_path / "mine" / place
     mine.parent.mkdir(parents=True)
     mine.write_bytes(TEXT)
@@ -116,25 +114,17 @@ def test_a_file_that_somebody_has_is_taken_under_any_of_its_names(server, argume
     assert mine.read_bytes() == TEXT
 
 
-def test_a_file_of_somebody_else_is_copied(server, arguments, output, tmp_path, monkeypatch):
+@pytest.mark.parametrize("reason", ["another user", "another disk"])
+def test_a_file_that_cannot_be_linked_is_copied(arguments, output, tmp_path, monkeypatch, reason):
     (tmp_path / "text.tsv").write_bytes(TEXT)
     (tmp_path / "text.tsv").chmod(0o444)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if reason == "another user":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(reason)))
     assert download.main(arguments("test/text.tsv", tmp_path)) == 0
     assert output.read_bytes() == TEXT
     assert not os.path.samefile(output, tmp_path / "text.tsv")
-
-
-def test_where_links_cannot_be_made_a_copy_is(arguments, output, tmp_path, monkeypatch):
-    (tmp_path / "text.tsv").write_bytes(TEXT)
-    (tmp_path / "link.tsv").symlink_to(tmp_path / "text.tsv")
-
-    def fail(*_):
-        raise OSError("another disk")
-
-    monkeypatch.setattr(os, "link", fail)
-    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
-    assert output.read_bytes() == TEXT
 
 
 def test_a_link_in_the_folder_is_followed(arguments, output, tmp_path):
@@ -147,9 +137,7 @@ def test_a_link_in_the_folder_is_followed(arguments, output, tmp_path):
 
 
 @pytest.mark.parametrize(("content", "found"), [(TEXT[:-1] + b"!", "the md5 "), (TEXT[:-15], "4138875 bytes")])
-def test_a_wrong_file_of_somebody_is_refused_and_left_alone(
-    server, arguments, complaint, output, tmp_path, content, found
-):
+def test_a_wrong_copy_is_refused_and_left_alone(server, arguments, complaint, output, tmp_path, content, found):
     mine = tmp_path / "text.tsv"
     mine.write_bytes(content)
     line = complaint(download.main, arguments("test/text.tsv", tmp_path), output)
@@ -160,7 +148,7 @@ def test_a_wrong_file_of_somebody_is_refused_and_left_alone(
     assert not server.sent
 
 
-def test_a_right_file_counts_more_than_a_wrong_one_of_the_same_name(arguments, output, tmp_path):
+def test_a_right_copy_is_preferred_to_a_wrong_one(arguments, output, tmp_path):
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "text.tsv").write_bytes(b"another one\n")
     (tmp_path / "text.tsv").write_bytes(TEXT)
@@ -182,18 +170,17 @@ def test_impossible_patience_is_refused(arguments, complaint, output, option):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_what_was_ended_in_the_middle_goes_on_from_there(server, arguments, output, number, tmp_path):
-    # The rest comes slowly: half a minute for all of it.
+def test_a_download_that_was_ended_is_resumed(server, arguments, output, number, tmp_path):
     path = "/published-large.bin"
-    server.steps[path] = [Step(pause=0.1), Step()]
-    [process] = processes(arguments("test/large.bin"))
+    server.steps[path] = [Step(pause=0.03), Step()]
+    process = start(arguments("test/large.bin"))
     wait_for(lambda: server.sent[path] and server.sent[path][0] >= 1_000_000)
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
+    log = process.communicate(timeout=60)[1]
     assert process.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
-    assert "Traceback" not in said
+    assert "Traceback" not in log
     if number == signal.SIGINT:
-        assert "bytes are kept, call again to go on from there" in said
+        assert "bytes are kept, call it again to resume" in log
     kept = next((tmp_path / "own").rglob("*.part")).stat().st_size
     assert kept > 500_000
     assert not output.exists()
@@ -204,36 +191,36 @@ def test_what_was_ended_in_the_middle_goes_on_from_there(server, arguments, outp
     assert server.sent[path][1] == len(CONTENT) - kept
 
 
-def test_of_two_that_want_one_file_one_fetches_it(server, arguments, tmp_path):
+def test_of_two_processes_one_fetches_the_file(server, arguments, tmp_path):
     path = "/published-large.bin"
     server.steps[path] = [Step(pause=0.01), Step()]
-    (one,) = processes(arguments("test/large.bin", output=tmp_path / "one"))
+    first = start(arguments("test/large.bin", output=tmp_path / "first"))
     wait_for(lambda: server.sent[path])
-    (two,) = processes(arguments("test/large.bin", output=tmp_path / "two"))
-    said = [process.communicate(timeout=120)[1] for process in (one, two)]
-    assert (one.returncode, two.returncode) == (0, 0), said
+    second = start(arguments("test/large.bin", output=tmp_path / "second"))
+    logs = [process.communicate(timeout=120)[1] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), logs
     assert server.sent[path] == [len(CONTENT)]
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == CONTENT
-    assert "another process is fetching test/large.bin" in said[1]
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes() == CONTENT
+    assert "another process is fetching test/large.bin" in logs[1]
 
 
-def test_one_that_waits_goes_on_where_the_other_was_killed(server, arguments, tmp_path):
+def test_a_waiting_process_resumes_the_download_of_a_killed_one(server, arguments, tmp_path):
     path = "/published-large.bin"
     server.steps[path] = [Step(stall=2_000_000), Step()]
-    (one,) = processes(arguments("test/large.bin", output=tmp_path / "one"))
+    first = start(arguments("test/large.bin", output=tmp_path / "first"))
     wait_for(lambda: server.sent[path] == [2_000_000])
-    (two,) = processes(arguments("test/large.bin", output=tmp_path / "two"))
-    wait_for(lambda: any("waiting for it" in line for line in iter(two.stderr.readline, "")))
-    one.kill()
-    one.communicate(timeout=60)
-    two.communicate(timeout=60)
-    assert two.returncode == 0
-    assert (tmp_path / "two").read_bytes() == CONTENT
+    second = start(arguments("test/large.bin", output=tmp_path / "second"))
+    wait_for(lambda: any("waiting for it" in line for line in iter(second.stderr.readline, "")))
+    first.kill()
+    for process in (first, second):
+        process.communicate(timeout=60)
+    assert second.returncode == 0
+    assert (tmp_path / "second").read_bytes() == CONTENT
     assert sum(server.sent[path]) < len(CONTENT) + 1_000_000
 
 
-def test_where_files_cannot_be_locked_each_has_a_part_of_its_own(server, arguments, output, monkeypatch, tmp_path):
-    monkeypatch.setattr(fetch, "try_lock", lambda _: None)
+def test_without_file_locks_each_process_has_its_own_parts(server, arguments, output, monkeypatch, tmp_path):
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     assert download.main(arguments("test/large.bin")) == 0
     assert output.read_bytes() == CONTENT
     assert sorted(path.name for path in (tmp_path / "own" / "test").iterdir()) == ["large.bin", "large.bin.lock"]

@@ -16,7 +16,7 @@ def record(tmp_path, *inputs, config='{"seed": 42, "title": "{split}"}'):
     return json.loads(output.read_text("utf-8"))
 
 
-def test_inputs_have_size_and_checksum_and_stand_once(tmp_path):
+def test_each_input_is_listed_once_with_size_and_checksum(tmp_path):
     texts = {"a.tsv": b"", "b.tsv": b"1\ttext\n" * 300_000}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
@@ -27,21 +27,18 @@ def test_inputs_have_size_and_checksum_and_stand_once(tmp_path):
     ]
 
 
-def test_settings_are_kept_as_they_are(tmp_path):
-    assert record(tmp_path)["config"] == {"seed": 42, "title": "{split}"}
-
-
-def test_program_and_machine_are_named(tmp_path):
-    found = record(tmp_path)
-    assert found["software"]["python"] == platform.python_version()
-    assert found["software"]["packages"]["snakemake"].startswith("9.")
-    assert found["hardware"]["cores"] == len(os.sched_getaffinity(0))
+def test_settings_program_and_machine_are_recorded(tmp_path):
+    facts = record(tmp_path)
+    assert facts["config"] == {"seed": 42, "title": "{split}"}
+    assert facts["software"]["python"] == platform.python_version()
+    assert facts["software"]["packages"]["snakemake"].startswith("9.")
+    assert facts["hardware"]["cores"] == len(os.sched_getaffinity(0))
     with open("/proc/meminfo") as handle:
         kilobytes = int(handle.readline().split()[1])
-    assert found["hardware"]["memory_mb"] == pytest.approx(kilobytes / 1024, rel=0.01)
+    assert facts["hardware"]["memory_mb"] == pytest.approx(kilobytes / 1024, rel=0.01)
 
 
-def test_commit_and_changes_to_it(tmp_path):
+def test_the_commit_and_whether_files_differ_from_it(tmp_path):
     def git(*words):
         names = ("-c", "user.name=a", "-c", "user.email=a@b")
         done = subprocess.run(["git", "-C", tmp_path, *names, *words], check=True, capture_output=True, text=True)
@@ -61,7 +58,7 @@ def test_commit_and_changes_to_it(tmp_path):
     assert provenance.describe_code(tmp_path)["modified"] is True
 
 
-def test_cards_are_read_from_the_driver_and_a_missing_or_failing_one_means_none(tmp_path, monkeypatch):
+def test_graphics_cards_are_those_of_the_driver_and_none_if_it_is_missing_or_fails(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\necho "Card A, 40960 MiB, 550.54"\necho "Card B, 40960 MiB, 550.54"\n')
     tool.chmod(0o755)
@@ -74,7 +71,7 @@ def test_cards_are_read_from_the_driver_and_a_missing_or_failing_one_means_none(
 
 
 @pytest.mark.parametrize("config", ["{", "[1]"])
-def test_settings_that_are_no_object_are_refused(tmp_path, complaint, config):
+def test_settings_must_be_an_object(tmp_path, complaint, config):
     output = tmp_path / "out" / "provenance.json"
     argv = ["--dataset", "tiny", "--config", config, "--output", output]
     assert complaint(provenance.main, argv, output).startswith("--config: found ")

@@ -1,4 +1,4 @@
-"""Java runtimes that are none."""
+"""Fake Java runtimes."""
 
 from pathlib import Path
 

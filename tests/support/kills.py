@@ -1,4 +1,4 @@
-"""Builds that are killed, and what Snakemake said of their jobs."""
+"""Builds that are killed, and what Snakemake logged about their jobs."""
 
 import contextlib
 import itertools
@@ -15,7 +15,7 @@ from workflow.lock import processes_with
 VARIABLE = "CORT_KILLED"
 STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)
 FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)", re.MULTILINE)
-# What tells times, or how Lucene's threads were scheduled, and checksums; all else is the same in every build.
+# Files that contain times, depend on how Lucene's threads were scheduled, or are checksums of such files.
 VARIABLE_FILES = re.compile(
     r"/(audit|lexical/[^/]+/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.sum$"
 )
@@ -29,26 +29,26 @@ def parse_log(text):
 
 
 def results(folder):
-    """Digests of all results that are the same in every build."""
+    """Digests of all results that are identical in every build."""
     return {name: digest for name, digest in digests(folder, "results/**/*").items() if not VARIABLE_FILES.search(name)}
 
 
 def differences(folder, expected):
-    """Files that differ, miss or are too many in a finished build, and all that is temporary."""
-    found = results(folder)
-    different = [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
+    """Files of a finished build that differ, are missing, unexpected or temporary."""
+    digests = results(folder)
+    different = [name for name in sorted(expected.keys() | digests.keys()) if expected.get(name) != digests.get(name)]
     return different + [f"{path.relative_to(folder)} is left" for path in sorted(folder.rglob("*.tmp"))]
 
 
 class Tree:
-    """A copy of the project, and the variables of its processes."""
+    """A copy of the project, and the environment of its processes."""
 
     def __init__(self, folder, environment=os.environ):
         self.folder, self.said = folder, folder.parent / f"{folder.name}.said"
         self.environment = {**environment, VARIABLE: secrets.token_hex(8)}
 
-    def call(self, *words, enough=lambda said: False, main_only=False):
-        """Call a module, and kill it, with all it began or alone, once enough is said; status or None, and output."""
+    def call(self, *words, enough=lambda output: False, main_only=False):
+        """Run a module, and kill it, with its processes or alone, once the output is `enough`; status and output."""
         command = [executable("python"), "-m", *map(str, words)]
         with open(self.said, "wb") as said:
             process = subprocess.Popen(
@@ -64,14 +64,14 @@ class Tree:
         return status, self.said.read_text("utf-8", "replace")
 
     def kill(self):
-        """Kill what calls began, in whatever process group it is."""
+        """Kill all processes of this tree, whatever their process group."""
         while pids := processes_with(VARIABLE, self.environment[VARIABLE]):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def build(self, *words, kills=()):
-        """Call until it is not killed, `kills` being options of calls; status, output, and how often it was killed."""
+        """Run until it is not killed; `kills` are options of `call`. Return status, output and the number of kills."""
         done = {}
         for number, how in enumerate(itertools.chain(kills, [{}])):
             status, said = self.call(*words, **how)

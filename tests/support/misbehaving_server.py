@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 that serves files with ranges, and does wrong what it is told to do wrong."""
+"""An HTTP server on 127.0.0.1 that serves files with ranges, and misbehaves on demand."""
 
 import contextlib
 import gzip
@@ -15,10 +15,10 @@ PIECE = 1 << 14
 
 @dataclass
 class Step:
-    """How one request is answered; as it is, rightly.
+    """How one request is answered; the defaults are correct.
 
-    `cut` closes the connection and `stall` falls silent after so many bytes of the answer, `pause` waits between its
-    pieces (seconds), `content_range` and `body` replace the true ones, `length` whether the length is said.
+    `cut` closes the connection and `stall` falls silent after so many bytes of the body, `pause` waits so many seconds
+    between its pieces, `content_range` and `body` replace the right ones, without `length` the length is not announced.
     """
 
     status: int = 0
@@ -35,19 +35,19 @@ class Step:
 
 
 class Server:
-    """`files` by path, `steps` by path in the order of requests, the last one for all that follow."""
+    """`files` by path, and `steps` by path in the order of requests; the last step repeats."""
 
     def __init__(self, url):
         self.url = url
         self.files = {}
         self.steps = defaultdict(lambda: [Step()])
-        #: Headers of every request, and bytes of every body, by path.
+        #: headers of every request, and number of bytes of every body, by path
         self.asked = defaultdict(list)
         self.sent = defaultdict(list)
         self.closing, self.lock = threading.Event(), threading.Lock()
 
     def serve(self, path, content, *steps):
-        """Serve a file in such steps; its URL."""
+        """Serve a file in these steps; return its URL."""
         self.files[path] = content
         if steps:
             self.steps[path] = list(steps)
@@ -59,7 +59,7 @@ def serving():
     """Run a server; yield it."""
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
-    server = http.told = Server(f"http://127.0.0.1:{http.server_port}")
+    server = http.state = Server(f"http://127.0.0.1:{http.server_port}")
     thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
@@ -72,24 +72,24 @@ def serving():
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection, one answer."""
+    """One connection, one response."""
 
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self):
-        self._head(self.server.told, self.server.told.steps[self.path][0])
+        self._head(self.server.state, self.server.state.steps[self.path][0])
 
     def do_GET(self):
-        told = self.server.told
+        state = self.server.state
         self.path = self.path.partition("?")[0]
-        steps = told.steps[self.path]
+        steps = state.steps[self.path]
         step = steps.pop(0) if len(steps) > 1 else steps[0]
-        told.asked[self.path].append(dict(self.headers))
-        with told.lock:
-            self.number = len(told.sent[self.path])
-            told.sent[self.path].append(0)
+        state.asked[self.path].append(dict(self.headers))
+        with state.lock:
+            self.number = len(state.sent[self.path])
+            state.sent[self.path].append(0)
         with contextlib.suppress(ConnectionError):
-            body = self._head(told, step)
+            body = self._head(state, step)
             for offset in range(0, len(body), PIECE):
                 piece = body[offset : offset + PIECE]
                 for limit, end in ((step.cut, self._cut), (step.stall, self._stall)):
@@ -97,21 +97,21 @@ class Handler(BaseHTTPRequestHandler):
                         self._send(piece[: limit - offset])
                         return end()
                 self._send(piece)
-                if step.pause and self.server.told.closing.wait(step.pause):
+                if step.pause and self.server.state.closing.wait(step.pause):
                     return None
         self.close_connection = True
         return None
 
-    def _head(self, told, step):
-        """Send the head of an answer; return its body."""
-        if self.path not in told.files and not step.status:
+    def _head(self, state, step):
+        """Send the head of a response; return its body."""
+        if self.path not in state.files and not step.status:
             step = Step(status=404)
-        content = told.files.get(self.path, b"") if step.body is None else step.body
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        content = state.files.get(self.path, b"") if step.body is None else step.body
+        requested = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         condition = self.headers.get("If-Range")
         status, headers = step.status or 200, dict(step.headers)
-        if not step.status and asked and step.ranges and condition in (None, step.etag):
-            start = int(asked[1])
+        if not step.status and requested and step.ranges and condition in (None, step.etag):
+            start = int(requested[1])
             if start >= len(content):
                 status, headers["Content-Range"], content = 416, f"bytes */{len(content)}", b""
             else:
@@ -135,8 +135,8 @@ class Handler(BaseHTTPRequestHandler):
         return content
 
     def _send(self, piece):
-        # Counted before anybody can have got it.
-        sent = self.server.told.sent[self.path]
+        # Counted first, because the client may receive it at once.
+        sent = self.server.state.sent[self.path]
         sent[self.number] += len(piece)
         try:
             self.wfile.write(piece)
@@ -150,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stall(self):
         self.wfile.flush()
-        self.server.told.closing.wait(60)
+        self.server.state.closing.wait(60)
         self.close_connection = True
 
     def log_message(self, *_):
@@ -158,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def wait_for(condition, seconds=60):
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"

@@ -1,5 +1,6 @@
 """Locks of dead workflows go, those of live ones hold; with real processes, killed for real."""
 
+import fcntl
 import json
 import os
 import signal
@@ -270,8 +271,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / ".snakemake" / "metadata").mkdir(parents=True)
     yield tmp_path
     os.environ.pop(lock.VARIABLE, None)
-    for descriptor in lock._held.values():
-        os.close(descriptor)
+    lock._held.clear()
 
 
 def write_lock(folder, name, *files):
@@ -355,26 +355,25 @@ def test_jobs_that_do_not_end_when_asked_are_killed(here, monkeypatch):
 
 
 def test_a_file_of_owners_deleted_while_it_is_locked_is_not_taken_for_the_lock(here, monkeypatch):
-    try_lock, calls = lock.try_lock, []
+    flock, calls = fcntl.flock, []
 
-    def delete_first(descriptor):
+    def delete_first(descriptor, operation):
         calls.append(descriptor)
         if len(calls) == 1:
             (here / ".snakemake" / "owners" / "one").unlink()
-        return try_lock(descriptor)
+        flock(descriptor, operation)
 
-    monkeypatch.setattr(lock, "try_lock", delete_first)
+    monkeypatch.setattr(fcntl, "flock", delete_first)
     lock.claim("one")
     assert len(calls) == 2
     monkeypatch.setattr(lock, "_held", {})
     with pytest.raises(WorkflowError, match=f"process {os.getpid()} on"):
         lock.claim("one")
-    os.close(calls[1])
 
 
 def test_where_files_cannot_be_locked_all_stays_as_it_is(here, monkeypatch):
     write_lock(here, "0.output.lock", "results/one/b.txt")
-    monkeypatch.setattr(lock, "try_lock", lambda descriptor: None)
+    monkeypatch.setattr(lock, "acquire", lambda path, timeout=0: None)
     lock.claim("one")
     assert locks(here) == ["0.output.lock"]
     assert lock._held == {}

@@ -73,43 +73,6 @@ def test_the_disk_is_that_beneath_results(monkeypatch, tmp_path):
 # Memory.
 
 
-@pytest.fixture
-def memory(monkeypatch, tmp_path):
-    """Let the machine have so many MB, and control groups limits: version 2 by name, version 1 alone."""
-
-    def choose(total, groups="", **limits):
-        (tmp_path / "meminfo").write_text(f"MemTotal: {total * 10**6 // 1024} kB\nMemAvailable: 512 kB\n", "utf-8")
-        (tmp_path / "cgroup").write_text(groups, "utf-8")
-        for place, text in limits.items():
-            path = tmp_path / "cgroups" / place.replace("__", "/")
-            path = path.with_name({"max": "memory.max", "limit": "memory.limit_in_bytes"}[path.name])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
-        monkeypatch.setattr(preflight, "MEMINFO", tmp_path / "meminfo")
-        monkeypatch.setattr(preflight, "PROC_CGROUP", tmp_path / "cgroup")
-        monkeypatch.setattr(preflight, "CGROUPS", tmp_path / "cgroups")
-        return preflight.available_memory()
-
-    return choose
-
-
-def test_memory_is_that_of_the_machine_without_limits(memory):
-    assert memory(24_000) == pytest.approx(24_000, abs=1)
-    assert memory(24_000, "0::/job\n", job__max="max") == pytest.approx(24_000, abs=1)
-
-
-def test_a_limit_of_a_control_group_counts_wherever_it_stands_above(memory):
-    assert memory(24_000, "0::/slurm/job/step\n", slurm__job__max="2000000000", slurm__job__step__max="max") == 2_000
-    assert memory(24_000, "0::/slurm/job/step\n", slurm__max="1000000000") == 1_000
-
-
-def test_limits_of_the_older_control_groups_count(memory):
-    groups = "12:cpu,cpuacct:/other\n5:memory:/job\n0::/\n"
-    assert memory(24_000, groups, memory__job__limit="3000000000") == 3_000
-    # No limit is written as a very large one.
-    assert memory(24_000, groups, memory__job__limit="9223372036854771712") == pytest.approx(24_000, abs=1)
-
-
 def test_too_little_memory_is_refused():
     assert preflight.check_memory("train encoder", 1_000, 1_000) == []
     line = one(preflight.check_memory("train encoder", 9_600, 8_000))

@@ -6,7 +6,6 @@ Each check returns lines "place: found X, expected Y; do Z", none if all is well
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import os
 import re
 import shutil
@@ -33,6 +32,7 @@ from cort.settings.config import Config, one_or_more
 from cort.settings.paths import KEPT
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
+from cort.system.memory import memory_limit
 from cort.systems.registry import all_systems
 from workflow.planning.dryrun import Job
 from workflow.sizes import MB
@@ -47,7 +47,6 @@ PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
 TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
 OF_FAISS = {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
-PROC_CGROUP, CGROUPS, MEMINFO = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
 def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) -> list[str]:
@@ -133,13 +132,8 @@ def free_disk(folder: Path) -> float:
 
 
 def available_memory() -> float:
-    """MB this process may use: the machine's, or less if a control group limits it."""
-    return min([_meminfo("MemTotal"), *_limits()]) / MB
-
-
-def _meminfo(name: str) -> int:
-    lines = MEMINFO.read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    """MB this process may use."""
+    return memory_limit() / MB
 
 
 def check_java(jobs: Iterable[Job]) -> list[str]:
@@ -332,24 +326,6 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         runs = map(system.published, splits_of(config, name))
         found += [(place, file) for file, place in filter(None, runs)]
     return [(place, name) for place, name in dict.fromkeys(found) if name and not name.startswith(PREFIX)]
-
-
-def _limits() -> list[int]:
-    """Limits of memory in bytes of this process's control groups, of either version, and of all above them."""
-    found = []
-    for _, controllers, group in (line.split(":", 2) for line in _read(PROC_CGROUP).splitlines()):
-        folder, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
-        if not controllers or "memory" in controllers.split(","):
-            parents = itertools.accumulate((part for part in group.split("/") if part != ".."), Path, initial=folder)
-            found += [_read(parent / name) for parent in parents]
-    return [int(text) for text in found if text.isdigit()]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 def _existing(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The catalogue of public files: whole, and true of the files that are at hand."""
+"""The catalogue of public files: valid, and true of the files that are available here."""
 
 import subprocess
 import sys
@@ -12,7 +12,6 @@ from cort.downloads.catalog import CATALOG, Tally, difference, load_catalog, pro
 from cort.system.errors import InputError
 from tests.support.common import ROOT
 
-DATA = Path(__file__).parents[4] / "shared" / "data" / "msmarco-meta"
 # Copies of published files by the catalogue's name.
 COPIES = {
     "msmarco/queries.dev.small.tsv": "queries.dev.small.tsv",
@@ -34,7 +33,7 @@ def test_counts_are_those_of_the_papers():
     assert sum(counts[f"msmarco/queries.{split}.tsv"] for split in ("train", "dev", "eval")) == 1_010_916
 
 
-def test_all_is_fetched_over_encrypted_connections():
+def test_all_files_are_fetched_over_encrypted_connections():
     urls = [url for file in load_catalog().files.values() for url in file.urls]
     assert urls
     assert all(url.startswith("https://") for url in urls)
@@ -62,7 +61,7 @@ def shared(name):
 def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
     file, content = load_catalog().find(name), shared(name).read_bytes()
     assert problem_with(shared(name), file) is None
-    # The same, streamed.
+    # The same content in chunks.
     tally = Tally(file)
     for start in range(0, len(content), 1_000):
         tally.add(content[start : start + 1_000])
@@ -77,19 +76,22 @@ BROKEN = {
     "no checksum": ({"urls": ["https://x/y"], "size": 1}, "found no checksum"),
     "no checksum of what does not check itself": (
         {"urls": ["https://x/y"], "size": 1, "no_checksum": "none is published"},
-        "found no_checksum, expected it of .xz alone",
+        "found no_checksum, expected it only for .xz",
     ),
     "no size": ({"urls": ["https://x/y"], "md5": "0" * 32}, "found no size"),
     "short checksum": ({"urls": ["https://x/y"], "size": 1, "md5": "00"}, "found the md5 '00', expected 32"),
     "a number": ({"urls": ["https://x/y"], "size": 1, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
     "no member": ({"archive": "a/b", "size": 1}, "found neither"),
     "unknown archive": ({"archive": "a/c", "member": "x"}, "found the archive a/c, expected one with urls"),
-    "unknown key": ({"url": "https://x/y"}, "found no catalogue (KeyError('a/b: url'))"),
+    "unknown key": ({"url": "https://x/y"}, "found no valid catalogue (KeyError('a/b: url'))"),
     "no lines": ({"urls": ["https://x/y"], "size": 1, "md5": "0" * 32, "lines": 0}, "found lines 0, expected"),
-    "a text of urls": ({"urls": "https://x/y", "size": 1, "md5": "0" * 32}, "a/b: urls that are no list of http://"),
-    "a file": ({"urls": ["file:///etc/passwd"], "size": 1, "md5": "0" * 32}, "a/b: urls that are no list of http://"),
-    "junk": ({"urls": ["http://[x/y", 3], "size": 1, "md5": "0" * 32}, "a/b: urls that are no list of http://"),
-    "no mapping": (3, "found no catalogue"),
+    "a text of urls": ({"urls": "https://x/y", "size": 1, "md5": "0" * 32}, "a/b: urls that are not a list of http://"),
+    "a file": (
+        {"urls": ["file:///etc/passwd"], "size": 1, "md5": "0" * 32},
+        "a/b: urls that are not a list of http://",
+    ),
+    "junk": ({"urls": ["http://[x/y", 3], "size": 1, "md5": "0" * 32}, "a/b: urls that are not a list of http://"),
+    "no mapping": (3, "found no valid catalogue"),
 }
 
 
@@ -111,14 +113,14 @@ def test_names_are_a_source_and_a_file(tmp_path, name):
         load_catalog(path)
 
 
-def test_a_catalogue_that_is_no_yaml_is_one_line(tmp_path):
+def test_invalid_yaml_is_one_line(tmp_path):
     (tmp_path / "catalog.yaml").write_text("files: [", "utf-8")
     with pytest.raises(InputError, match=r"row 1: found no YAML .*, expected a catalogue"):
         load_catalog(tmp_path / "catalog.yaml")
 
 
-def test_the_catalogue_is_read_as_it_is_written():
-    # YAML keeps the last of two entries with one name.
+def test_no_name_is_in_the_catalogue_twice():
+    # Of two entries with the same name, YAML keeps only the last.
     lines = CATALOG.read_text("utf-8").splitlines()
     names = [
         line.strip().partition(": ")[0].rstrip(":") for line in lines if line.startswith("  ") and line[2:3].isalpha()
@@ -147,7 +149,7 @@ def test_a_catalogue_in_the_working_folder_is_the_one_in_use_and_none_is_shipped
 
 
 @pytest.mark.parametrize("url", ["http://example.org/a", "https://127.0.0.1:1/a", "http://127.0.0.1.example.org:1/a"])
-def test_a_rehearsal_with_files_of_the_world_is_refused(tmp_path, url):
+def test_a_rehearsal_with_files_from_elsewhere_is_refused(tmp_path, url):
     rehearse(tmp_path, HERE, url)
     with pytest.raises(InputError) as error:
         load_catalog(tmp_path / rehearsal.FILE)

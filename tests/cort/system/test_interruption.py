@@ -1,4 +1,4 @@
-"""A training that is interrupted at any place ends with the very bits of one that was not; all in this process."""
+"""A training that is interrupted anywhere gives the same bits as an undisturbed one; all in this process."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from cort.system import cli
+from cort.system.errors import InputError
 from cort.system.interruption import Interrupted, Requests, exit_status
 from cort.training.checkpoints import Checkpoints
 from cort.training.loop import Task, fit
@@ -148,14 +148,17 @@ def test_checkpoints_alone_change_nothing(undisturbed, tmp_path):
     same(Training(tmp_path / "c", every=0).run(), undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_at_any_mini_batch_changes_no_bit(undisturbed, tmp_path, number):
-    for at in range(MINI_BATCHES):
+@pytest.mark.parametrize(
+    ("number", "places"),
+    [(signal.SIGTERM, range(MINI_BATCHES)), (signal.SIGUSR1, [0, 5, 30]), (signal.SIGINT, [1, 8, 30])],
+)
+def test_a_signal_at_any_mini_batch_changes_no_bit(undisturbed, tmp_path, number, places):
+    for at in places:
         training = Training(tmp_path / str(at), signals={at: number})
         same(training.run(), undisturbed)
         (end,) = training.ends
         assert end.status == (130 if number == signal.SIGINT else 75)
-        # The last mini-batch of an update completes it; any other is left after its forward pass at the latest.
+        # At the last mini-batch, the update is completed; otherwise it is dropped after the next forward pass.
         last = (at + 1) % ACCUMULATE == 0 or at == MINI_BATCHES - 1
         done = at // ACCUMULATE + last
         path = tmp_path / str(at) / f"checkpoint-{done}.safetensors"
@@ -170,14 +173,14 @@ def test_a_signal_at_any_moment_of_validation_changes_no_bit(undisturbed, tmp_pa
         training = Training(tmp_path / str(at), validation_signals={at: signal.SIGTERM})
         same(training.run(), undisturbed)
         assert len(training.ends) == 1
-        # Its own batches were not computed to the end, and it was done again.
+        # Validation was abandoned, and started again.
         assert training.validations == 16 + at % 4 + 1
         assert training.count == MINI_BATCHES
 
 
 def test_many_interruptions_at_random_change_no_bit(undisturbed, tmp_path):
     generator = random.Random(7)  # noqa: S311
-    for number in range(15):
+    for number in range(8):
         signals = {at: signal.SIGUSR1 for at in range(90) if generator.random() < 0.25}
         validation_signals = {at: signal.SIGINT for at in range(30) if generator.random() < 0.15}
         every = generator.choice([0.0, 1e9])
@@ -186,29 +189,21 @@ def test_many_interruptions_at_random_change_no_bit(undisturbed, tmp_path):
         assert len(training.ends) > 2
 
 
-def test_several_signals_at_once_are_one(undisturbed, tmp_path):
-    training = Training(tmp_path / "c")
+def test_several_signals_at_once_count_as_one(undisturbed, tmp_path, caplog):
+    caplog.set_level("INFO")
+    training = Training(tmp_path / "c", signals={7: signal.SIGTERM})
     send = training._send
-
-    def twice(number):
-        send(number)
-        send(number and signal.SIGUSR1)
-        send(number)
-
-    training.signals, training._send = {7: signal.SIGTERM}, twice
+    training._send = lambda number: [send(number), send(number and signal.SIGUSR1), send(number)]
     same(training.run(), undisturbed)
     assert [str(end)[:8] for end in training.ends] == ["SIGTERM:"]
+    expected = f"resumed at update 2 of 11 from {tmp_path}/c/checkpoint-2.safetensors"
+    assert [line for line in logged(caplog) if "resumed" in line] == [expected]
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path):
     training = Training(tmp_path / "c", signals={7: signal.SIGINT})
     send = training._send
-
-    def twice(number):
-        send(number)
-        send(number)
-
-    training._send = twice
+    training._send = lambda number: [send(number), send(number)]
     with pytest.raises(KeyboardInterrupt):
         training.run()
     assert list((tmp_path / "c").iterdir()) == []
@@ -220,7 +215,7 @@ def test_without_checkpoints_signals_are_not_taken(tmp_path):
         training.run()
 
 
-def test_a_training_that_is_not_asked_to_end_leaves_the_handlers_as_they_were(tmp_path):
+def test_an_undisturbed_training_restores_the_signal_handlers(tmp_path):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)]
     Training(tmp_path / "c").run()
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == before
@@ -234,16 +229,8 @@ def test_off_the_main_thread_it_trains_without_handlers(undisturbed, tmp_path):
     same(result[0], undisturbed)
 
 
-def test_resuming_says_from_where(tmp_path, caplog):
-    caplog.set_level("INFO")
-    training = Training(tmp_path / "c", signals={10: signal.SIGTERM})
-    training.run()
-    expected = f"resumed at update 3 of 11 from {tmp_path}/c/checkpoint-3.safetensors"
-    assert [line for line in logged(caplog) if "resumed" in line] == [expected]
-
-
 def test_a_checkpoint_is_found_after_a_death_without_warning(undisturbed, tmp_path):
-    """As if the process were killed in update 8: what counts is the checkpoint of the update before."""
+    """As if the process were killed in update 8: it resumes from the checkpoint of the update before."""
 
     class Killed(BaseException):
         pass
@@ -295,20 +282,25 @@ def test_a_checkpoint_of_another_training_is_not_used(undisturbed, tmp_path, cap
     same(training.run(), undisturbed)
     lines = [line for line in logged(caplog) if "training" in line]
     assert lines == [f"{tmp_path}/c/checkpoint-7.safetensors belongs to another training: ignored"]
-    # The first checkpoint of its own took the place of the other.
+    # Its first checkpoint replaced the other one.
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint-1.safetensors"]
+
+
+def fail_at(*steps):
+    """A `Checkpoints.write` to which the disk is full at these updates."""
+    write = Checkpoints.write
+
+    def full(checkpoints, checkpoint):
+        if checkpoint.step in steps:
+            raise OSError(28, "No space left on device")
+        return write(checkpoints, checkpoint)
+
+    return full
 
 
 def test_a_full_disk_does_not_end_a_training(undisturbed, tmp_path, caplog, monkeypatch):
     training = Training(tmp_path / "c", every=0)
-    write = Checkpoints.write
-
-    def full(checkpoints, checkpoint):
-        if checkpoint.step in (5, 6):
-            raise OSError(28, "No space left on device")
-        return write(checkpoints, checkpoint)
-
-    monkeypatch.setattr(Checkpoints, "write", full)
+    monkeypatch.setattr(Checkpoints, "write", fail_at(5, 6))
     same(training.run(), undisturbed)
     assert logged(caplog, "WARNING") == [
         f"no checkpoint of update {step}: No space left on device; training goes on" for step in (5, 6)
@@ -317,18 +309,9 @@ def test_a_full_disk_does_not_end_a_training(undisturbed, tmp_path, caplog, monk
 
 @pytest.mark.parametrize(("steps", "then"), [((5, 6, 7), "it resumes at update 4"), (range(20), "it starts anew")])
 def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_path, monkeypatch, steps, then):
-    from cort.system.errors import InputError
-
     training = Training(tmp_path / "c", every=0, signals={22: signal.SIGUSR1})
-    write = Checkpoints.write
-
-    def full(checkpoints, checkpoint):
-        if checkpoint.step in steps:
-            raise OSError(28, "No space left on device")
-        return write(checkpoints, checkpoint)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "write", full)
+        patch.setattr(Checkpoints, "write", fail_at(*steps))
         with pytest.raises(InputError) as error:
             training.run()
     assert str(error.value) == (
@@ -341,7 +324,7 @@ def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_p
 # Signals
 
 
-def test_a_second_sigint_is_patiently_taken_where_another_process_counts():
+def test_patient_requests_ignore_a_second_sigint():
     with Requests(patient=True) as requests:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -361,23 +344,3 @@ def test_an_ignored_ctrl_c_stays_ignored():
 
 def test_statuses_make_a_scheduler_try_again():
     assert [exit_status(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == [75, 75, 130]
-
-
-@pytest.mark.parametrize(("message", "lines"), [("it ended", ["it ended"]), ("", [])])
-def test_a_stage_that_ends_early_in_order_has_its_own_status(capsys, message, lines):
-    def stage(args):
-        raise Interrupted(message, 75)
-
-    assert cli.run(cli.make_parser("cort.example", ""), stage, []) == 75
-    err = capsys.readouterr().err.splitlines()[1:]
-    assert [line.split(" ", 2)[1:] for line in err] == [["WARNING", line] for line in lines]
-
-
-def test_a_stage_off_the_main_thread_installs_no_handlers():
-    before, status = signal.getsignal(signal.SIGTERM), []
-    parser = cli.make_parser("cort.example", "")
-    thread = threading.Thread(target=lambda: status.append(cli.run(parser, lambda args: None, [])))
-    thread.start()
-    thread.join()
-    assert status == [0]
-    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said where there is none."""
+"""Which Java is used, and the error without any."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who gets which lock: the order of requests, and what the dead leave behind."""
+"""Locks of files, and who gets which lease: the order of requests, and tickets of dead processes."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Progress of long work: bars for people, lines for logs."""
+"""Progress of long work: bars on a terminal, otherwise lines in the log."""
 
 import logging
 
@@ -15,7 +15,7 @@ def test_rate_is_in_a_readable_unit(count, seconds, text):
     assert progress.rate_text(count, seconds) == text
 
 
-def test_items_pass_unchanged_and_lines_come_when_nobody_watches(monkeypatch, caplog):
+def test_items_pass_unchanged_and_lines_are_logged_without_a_terminal(monkeypatch, caplog):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
     with caplog.at_level(logging.INFO, logger="cort.system.progress"):
@@ -27,7 +27,7 @@ def test_items_pass_unchanged_and_lines_come_when_nobody_watches(monkeypatch, ca
     ]
 
 
-def test_a_bar_is_shown_to_a_person(monkeypatch, capsys):
+def test_a_bar_is_shown_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert list(progress.track(range(5), None, "numbers")) == [0, 1, 2, 3, 4]
     assert "numbers" in capsys.readouterr().err
@@ -35,7 +35,7 @@ def test_a_bar_is_shown_to_a_person(monkeypatch, capsys):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still until it is told to go on, and nobody who watches."""
+    """A clock that advances only on demand, and no terminal."""
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
@@ -46,7 +46,7 @@ def clock(monkeypatch):
     return pass_by
 
 
-def test_a_line_comes_within_ten_seconds_while_work_moves_and_none_of_a_short_stage(clock, caplog):
+def test_a_line_comes_at_least_every_ten_seconds_but_not_in_a_short_stage(clock, caplog):
     caplog.set_level(logging.INFO)
     with progress.Counter(100, "texts") as counter:
         for _ in range(8):
@@ -61,7 +61,7 @@ def test_a_line_comes_within_ten_seconds_while_work_moves_and_none_of_a_short_st
     assert progress.SECONDS_BETWEEN_LINES <= 10
 
 
-def test_what_was_done_before_says_nothing_about_the_rate(clock, caplog):
+def test_items_finished_earlier_do_not_affect_the_rate(clock, caplog):
     caplog.set_level(logging.INFO)
     with progress.Counter(100, "texts") as counter:
         counter.reach(50)

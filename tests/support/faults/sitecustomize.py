@@ -1,7 +1,7 @@
-"""Every Python of a test's jobs loads this from PYTHONPATH: it notes where stages start, and lets chosen ones fail.
+"""Loaded from PYTHONPATH by every Python of a test's jobs: records where stages start, and makes chosen ones fail.
 
 The environment variable FAULTS names a folder. A stage leaves a file *.seen there when it starts. Files *.fault, taken
-in order, hold code for the first stage whose command line has all of their words (see tests/support/slurm.py).
+in order, hold code for the first stage whose command line contains all of their words (see tests/support/slurm.py).
 """
 
 import json
