@@ -1,7 +1,8 @@
-"""Provide the starting point of training: a base model and its tokenizer, in one local folder.
+"""Provide the base model of training, with its tokenizer, in a local folder.
 
-Either pretrained (a hub name with a pinned revision, or a folder), or from scratch: weights drawn from a seed for the
-architecture given, and a WordPiece tokenizer trained on the passages. Safetensors only, no remote code.
+It is either pretrained (a hub name with a pinned revision, or a folder), or made from scratch: weights of the given
+architecture are drawn from a seed, and a WordPiece tokenizer is trained on the passages. Safetensors only, no remote
+code.
 
 Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json.
 
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
-# Characters of the vocabulary, the most frequent ones; words with others are unknown.
+# The most frequent characters are in the vocabulary; words with other characters are unknown.
 ALPHABET = 1_000
 LEAST_TOKENS, MOST_TOKENS = 10, 1_000_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
@@ -50,13 +51,13 @@ COMPLAINT_LENGTH = 200
 
 
 def train_tokenizer(texts: Callable[[], Iterator[list[str]]], vocabulary_size: int) -> Tokenizer:
-    """Train a lower-casing WordPiece tokenizer framed as BERT's: ``[CLS] a [SEP]``, ``[CLS] a [SEP] b [SEP]``.
+    """Train a lower-casing WordPiece tokenizer that frames texts as BERT's does.
 
-    The trainer numbers the continuing characters (``##a``), and with them breaks ties between merges, in the order of
-    a hash table that differs from process to process. Handed to it as special tokens they have fixed numbers; the
-    trained vocabulary then goes into a tokenizer to which they are not special.
+    The trainer numbers continuation characters (``##a``), which break ties between merges, in the order of a hash table
+    that differs between processes. Passed as special tokens, they have fixed numbers. The trained vocabulary then goes
+    into a tokenizer in which they are not special.
 
-    :param texts: starts a new pass over the texts; there are two.
+    :param texts: starts a pass over the texts, of which there are two.
     """
     from tokenizers import processors, trainers
 
@@ -89,19 +90,19 @@ def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
 
 
 def _alphabet(texts: Iterator[list[str]], tokenizer: Tokenizer) -> list[str]:
-    """Return the most frequent characters of the normalised texts, by (-count, character)."""
+    """Return the most frequent characters of the normalized texts, by (-count, character)."""
     counts = Counter(chain.from_iterable(map(tokenizer.normalizer.normalize_str, chain.from_iterable(texts))))
     characters = [character for character in counts if not character.isspace()]
     return sorted(characters, key=lambda character: (-counts[character], character))[:ALPHABET]
 
 
 def _continues(character: str, tokenizer: Tokenizer) -> bool:
-    """Tell whether words can have this character after the first, unlike punctuation and Chinese."""
+    """Tell whether this character can continue a word, unlike punctuation and Chinese characters."""
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{character}"))) == 1
 
 
 def build_from_scratch(architecture: dict[str, Any], passages: str, options: Options, folder: Path) -> None:
-    """Train a tokenizer on the passages, draw weights, save both."""
+    """Train a tokenizer on the passages, draw the weights, and save both."""
     from transformers import PreTrainedTokenizerFast
 
     def texts() -> Iterator[list[str]]:
@@ -109,8 +110,8 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
             yield convert(batch["text"], options.cleaning).to_pylist()
 
     if not LEAST_TOKENS <= options.vocabulary_size <= MOST_TOKENS:
-        found, expected = str(options.vocabulary_size), f"{LEAST_TOKENS} to {MOST_TOKENS:,}"
-        raise input_error("--vocabulary-size", found, expected, "choose another")
+        expected = f"{LEAST_TOKENS} to {MOST_TOKENS:,}"
+        raise input_error("--vocabulary-size", str(options.vocabulary_size), expected, "choose another")
     tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
@@ -122,7 +123,7 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
 
 
 def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) -> PreTrainedModel:
-    """Draw the weights of a transformers model; refuse settings that its configuration does not know."""
+    """Draw the weights of a transformers model; unknown settings are refused."""
     import torch
     from transformers import AutoConfig, AutoModel
 
@@ -134,7 +135,7 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         known = AutoConfig.for_model(model_type)
         check_encoder("--architecture", known, "fix it")
         check_config("--architecture", settings, "fix it")
-        # transformers would keep unknown settings without a word, and use the default of the one that was meant.
+        # transformers would silently keep a misspelled setting and use the default of the right one.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
         problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
         if not problems:
@@ -146,15 +147,15 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
             return model
     except (InputError, Interrupted):
         raise
-    except Exception as error:  # transformers complains about values with errors of many kinds
+    except Exception as error:  # transformers raises errors of many kinds
         problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
     raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
 
 
 def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:
-    """Load a model from a folder or the hub and save it; weights in other formats than safetensors are refused.
+    """Load a model from a folder or a hub and save it; only safetensors weights are accepted.
 
-    :param seed: of the pooler, which some checkpoints lack.
+    :param seed: of the pooler, which some models lack.
     """
     import torch
 
@@ -177,22 +178,22 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
 class Options:
     """Options of this stage."""
 
-    pretrained: str | None = optional(None, "either this", "NAME_OR_FOLDER")
-    architecture: str | None = optional(None, "or this: model_type and its settings", "JSON")
+    pretrained: str | None = optional(None, "a model to start from; or else", "NAME_OR_FOLDER")
+    architecture: str | None = optional(None, "model_type and settings of a new model", "JSON")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     vocabulary_size: int = optional(16_000)
-    passages: str | None = optional(None, "texts the tokenizer is trained on", "PARQUET")
-    cleaning: Form = optional("raw", "what is done to these texts first")
+    passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
+    cleaning: Form = optional("raw", "how these texts are cleaned first")
     seed: int = optional(42)
     output: str = required("FOLDER")
 
 
 def stage(options: Options) -> None:
-    """Build the folder, whole or not at all."""
+    """Build the folder atomically."""
     if bool(options.pretrained) == bool(options.architecture):
         found = "both" if options.pretrained else "neither"
         raise input_error("--pretrained, --architecture", found, "one of them", "name a model, or describe one")
-    # Merges of equal frequency could otherwise be counted in another order by other threads.
+    # Otherwise, the order in which threads count merges of equal frequency could vary.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with atomic_folder(options.output) as folder:
         if options.pretrained:

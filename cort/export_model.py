@@ -1,9 +1,9 @@
-"""Turn a trained encoder or re-ranker into a folder for others: sentence-transformers' layout, with a model card.
+"""Export a trained encoder or re-ranker in sentence-transformers' layout, with a model card.
 
-Safetensors and JSON, no code. It loads as a ``SentenceTransformer`` and gives the vectors of the stage `encode`, for
-queries and passages, or as a ``CrossEncoder`` and gives the logits of the stage `score`.
+The folder has safetensors and JSON, no code. It loads as a ``SentenceTransformer`` that gives the vectors of the stage
+`encode`, or as a ``CrossEncoder`` that gives the logits of the stage `score`.
 
-Reads:  a model folder, what its training data's filters counted, measures
+Reads:  a model folder, counts of its training examples, measures
 Writes: the folder, with README.md
 
 Usage:  python -m cort.export_model --model encoders/cort/best --name cort --dataset msmarco
@@ -28,27 +28,27 @@ from cort.system.options import optional, required
 log = logging.getLogger(__name__)
 
 CARD = "README.md"
-FIX = "take it out of exports: sentence-transformers' layout is written of cross-encoders and encoders alone"
+FIX = "remove it from exports: only encoders and cross-encoders have a layout in sentence-transformers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of this stage."""
 
-    model: str = required("FOLDER", "what `train` or `train_reranker` wrote")
+    model: str = required("FOLDER", "written by `train` or `train_reranker`")
     name: str = required(help="of the model")
-    dataset: str = required("NAME", "what it was trained on")
-    cleaning: Form = optional("raw", "what was done to texts before they were tokenized")
-    hub_name: str | None = optional(None, "the hub's name of the base model, if it has one", "NAME")
+    dataset: str = required("NAME", "on which it was trained")
+    cleaning: Form = optional("raw", "how texts were cleaned before tokenization")
+    hub_name: str | None = optional(None, "name of the base model on a hub, if it has one", "NAME")
     revision: str | None = optional(None, "commit of the hub repository")
-    settings: str = optional("{}", "for the card: those it was trained with", "JSON")
+    settings: str = optional("{}", "for the card: settings of the training", "JSON")
     counts: tuple[str, ...] = optional((), "for the card: counts of the examples of a split", "SPLIT=JSON")
     measures_files: tuple[str, ...] = optional((), "for the card: of `evaluate`", "JSON")
     output: str = required("FOLDER")
 
 
 def stage(options: Options) -> None:
-    """Load the model, write the folder whole or not at all."""
+    """Load the model, write the folder atomically."""
     from cort.formats.artifacts import json_option, parse_assignments
     from cort.reporting.inputs import read_filter, read_measures
     from cort.reporting.model_card import Card, card_text
@@ -77,21 +77,21 @@ def stage(options: Options) -> None:
 
 
 def _write_model(kind: str, options: Options, folder: Path) -> EncoderSettings | PairSettings:
-    """Write all but the card."""
+    """Write everything but the card."""
     from cort.models.cross_encoder import CrossEncoder
     from cort.models.encoder import load_encoder
     from cort.models.export import Source, write_cross_encoder, write_encoder
     from cort.models.rerankers import load_reranker
 
-    path, text = Path(options.model), options.cleaning
+    path = Path(options.model)
     if kind == "reranker":
         reranker, template = load_reranker(path)
         if not isinstance(reranker, CrossEncoder):
             raise input_error(path, f"a re-ranker of the kind {reranker.settings.kind}", "a cross_encoder", FIX)
-        write_cross_encoder(reranker, Source(path, template, text), folder)
+        write_cross_encoder(reranker, Source(path, template, options.cleaning), folder)
         return reranker.settings
     encoder, template = load_encoder(path)
-    write_encoder(encoder, Source(path, template, text), folder)
+    write_encoder(encoder, Source(path, template, options.cleaning), folder)
     return encoder.settings
 
 

@@ -1,10 +1,10 @@
 """Keep the predicted queries that a re-ranker scores best (Doc2Query--, Gospodinov, MacAvaney & Macdonald, 2023).
 
-The share that is kept is one of all queries of the collection, so a passage may keep all of its queries or none. Of
-queries with the score of the last one that is kept, those of the lowest passage id come first, then the first ones.
+The share to keep is one of all queries of the collection, so a passage may keep all or none of its queries. Ties at the
+threshold are broken by passage id, then by the order of a passage's queries.
 
-Reads:  predicted queries and their scores, both a row per passage, in the order of the passages
-Writes: the queries that are kept, in the same form; as JSON how many these are, and the lowest score
+Reads:  predicted queries and their scores, a row per passage, in the order of the passages
+Writes: the queries that are kept, in the same format; as JSON their number and the lowest score
 Usage:  python -m cort.filter_expansions --expansions expansions.parquet --scores passages.1-of-1.parquet --keep 0.3
             --output filtered.parquet --output-counts filter.json
 """
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 def kept_queries(
     scores: npt.NDArray[np.float32], sizes: npt.NDArray[np.int64], doc_ids: pa.Array, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell which queries have the `count` best scores, shape (queries,), by (-score, doc_id, place in its passage).
+    """Mark the `count` best queries, shape (queries,), by (-score, doc_id, place in the passage).
 
-    :param sizes: how many queries each passage has; `scores` has those of one passage after the other.
+    :param sizes: number of queries of each passage; `scores` are in the order of passages and queries.
     """
     threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
     kept: npt.NDArray[np.bool_] = scores > threshold
@@ -52,46 +52,54 @@ def kept_queries(
     return kept
 
 
-def filtered(options: Options, sizes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
-    """Yield the predicted queries batch by batch, with those alone that are kept."""
-    ends, row = np.concatenate([[0], np.cumsum(sizes)]), 0
+def read_queries(options: Options) -> Iterator[tuple[slice, pa.Array, pa.ListArray]]:
+    """Yield predicted queries in batches: their rows, ids of the passages, lists of queries."""
+    row = 0
     for batch in chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions):
-        here = kept[ends[row] : ends[row + batch.num_rows]]
-        before = ends[row : row + batch.num_rows + 1] - ends[row]
-        offsets = np.concatenate([[0], np.cumsum(here)])[before]
-        queries = pc.list_flatten(batch["queries"]).filter(pa.array(here))
-        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), queries)
-        yield pa.table([batch["doc_id"], lists], schema=tables.EXPANSIONS)
+        yield slice(row, row + batch.num_rows), batch["doc_id"], batch["queries"]
         row += batch.num_rows
 
 
+def filtered(options: Options, sizes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
+    """Yield the predicted queries that are kept, in batches."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    for rows, doc_ids, queries in read_queries(options):
+        places = ends[rows.start : rows.stop + 1]
+        here = kept[places[0] : places[-1]]
+        offsets = np.concatenate([[0], np.cumsum(here)])[places - places[0]]
+        values = pc.list_flatten(queries).filter(pa.array(here))
+        yield pa.table(
+            [doc_ids, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)], schema=tables.EXPANSIONS
+        )
+
+
 def read_scores(path: str) -> pa.Table:
-    """Read the scores of a file; one that is not finite is refused."""
+    """Read the scores of a file; NaN and infinite scores are refused."""
     table = tables.read_table(path, tables.EXPANSION_SCORES).combine_chunks()
     wrong = pc.index(pc.is_finite(pc.list_flatten(table["scores"])), False).as_py()
     if wrong >= 0:
         row = pc.list_parent_indices(table["scores"])[wrong].as_py()
-        found = f"a score of passage {shorten(table['doc_id'][row].as_py())} that is not finite"
+        found = f"a NaN or infinite score of passage {shorten(table['doc_id'][row].as_py())}"
         raise input_error(path, found, "finite numbers", OTHERS[1], row + 1)
     return table
 
 
-def read_sizes(options: Options, doc_ids: pa.Array, scored: npt.NDArray[np.int64]) -> None:
-    """Check that queries and scores are of the same passages, and as many.
+def check_sizes(options: Options, doc_ids: pa.Array, sizes: npt.NDArray[np.int64]) -> None:
+    """Check that every query has a score.
 
     :raises InputError: names the file of scores.
     """
-    row = 0
-    for batch in chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions):
-        sizes = pc.list_value_length(batch["queries"]).to_numpy()
-        here = slice(row, row + batch.num_rows)
-        if not (doc_ids[here].equals(batch["doc_id"]) and np.array_equal(scored[here], sizes)):
+    count = 0
+    for rows, ids, queries in read_queries(options):
+        same = np.array_equal(sizes[rows], pc.list_value_length(queries).to_numpy())
+        if not (same and doc_ids[rows].equals(ids)):
             parts = parts_of(options.scores, tables.EXPANSION_SCORES)
-            path, first = place_of(parts, row) if row < len(doc_ids) else (options.scores[-1], row + 1)
-            raise input_error(path, f"scores of other queries from row {first} on", *OTHERS)
-        row += batch.num_rows
-    if row != len(doc_ids):
-        raise input_error(options.scores[-1], f"scores of {len(doc_ids)} passages, not of {row}", *OTHERS)
+            first = rows.start
+            path, row = place_of(parts, first) if first < len(doc_ids) else (options.scores[-1], first + 1)
+            raise input_error(path, f"scores of other queries from row {row} on", *OTHERS)
+        count = rows.stop
+    if count != len(doc_ids):
+        raise input_error(options.scores[-1], f"scores of {len(doc_ids)} passages, not of {count}", *OTHERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +108,7 @@ class Options:
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
     scores: tuple[str, ...] = required("PARQUET", "their scores")
-    keep: float = optional(0.3, "share of all queries that is kept")
+    keep: float = optional(0.3, "share of all queries to keep")
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 
@@ -113,28 +121,28 @@ def stage(options: Options) -> None:
     doc_ids = pa.concat_arrays(table["doc_id"].chunks)
     sizes = pc.list_value_length(table["scores"]).to_numpy().astype(np.int64)
     scores = pc.list_flatten(table["scores"]).to_numpy()
-    read_sizes(options, doc_ids, sizes)
+    check_sizes(options, doc_ids, sizes)
     if not len(scores):
         fix = "name another file, or remove the filter"
-        raise input_error(options.expansions[0], "no predicted query", "one at least to filter", fix)
+        raise input_error(options.expansions[0], "no predicted query", "at least one to filter", fix)
     count = math.ceil(options.keep * len(scores))
     kept = kept_queries(scores, sizes, doc_ids, count)
-    left = 0
+    with_queries = 0
     with tables.open_writer(options.output, tables.EXPANSIONS) as writer:
         for part in filtered(options, sizes, kept):
             writer.write_table(part)
-            left += int(pc.sum(pc.greater(pc.list_value_length(part["queries"]), 0)).as_py() or 0)
-        found = {
+            with_queries += int(pc.sum(pc.greater(pc.list_value_length(part["queries"]), 0)).as_py() or 0)
+        counts = {
             "queries": len(scores),
             "kept": count,
             "share": count / len(scores),
             "threshold": float(scores[kept].min()),
             "passages": len(doc_ids),
-            "passages with a query that is kept": left,
+            "passages with a query that is kept": with_queries,
         }
-        write_text(options.output_counts, json.dumps(found, indent=2) + "\n")
-    log.info("kept %d of %d queries, those with scores from %g on", count, len(scores), found["threshold"])
-    log.info("%d of %d passages have such a query", left, len(doc_ids))
+        write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+    log.info("kept %d of %d queries, with scores of %g or more", count, len(scores), counts["threshold"])
+    log.info("%d of %d passages keep a query", with_queries, len(doc_ids))
 
 
 main = cli.main_of(Options, stage)

@@ -1,7 +1,8 @@
-"""Take in predicted queries that somebody published for this collection, as those of doc2query were.
+"""Import published document expansions: queries that doc2query or docTTTTTquery predicted for this collection.
 
-Such files name no passage: a line is that of the passage on the same line of the collection. So there must be as many,
-and the log warns where queries do not fit their own passages better than those nearby: they should share more words.
+Such files do not name passages: each line belongs to the passage on the same line of the collection. So the number of
+lines must be the same, and the log warns if queries do not share more words with their own passages than with others
+nearby.
 
 Reads:  the predictions (cort/formats/predictions.py says in which layouts), passages.parquet
 Writes: doc_id and queries of each passage, as parquet, in the order of the passages
@@ -30,9 +31,9 @@ from cort.system.progress import track
 log = logging.getLogger(__name__)
 
 ROWS = 16_384
-# Of a batch: passages that are looked at, fewer than which tell nothing, and the furthest that they are compared with.
+# In each batch: passages that are compared, the fewest that are worth comparing, and the greatest distance of others.
 COMPARED, FEWEST, FURTHEST = 200, 20, 5
-# Words of three letters or more, numbers, and each letter of the scripts from Thai on, most of which part no words.
+# Words of three letters or more, numbers, and each letter of the scripts from Thai on, most without spaces.
 WORD = re.compile(r"[^\W\u0e00-\U0010ffff]{3,}|\d+|[^\W\0-\u0dff]")
 OTHER = "name the predictions for this collection, in its order"
 
@@ -40,7 +41,7 @@ OTHER = "name the predictions for this collection, in its order"
 def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], source: str) -> Iterator[pa.Table]:
     """Yield doc_id and queries of each passage.
 
-    :raises InputError: names `source`, which has too few lines or too many.
+    :raises InputError: if `source` has too few or too many lines.
     """
     done, warned = 0, False
     for batch in passages:
@@ -50,10 +51,9 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
             raise input_error(source, found, "a line for each passage", OTHER)
         if not warned and not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
             warned = True
-            few = (
-                f"share no more words with passages {done + 1} to {done + min(len(queries), COMPARED)} than with others"
-            )
-            log.warning("%s: the queries %s; if they are not of these passages, %s", source, few, OTHER)
+            last = done + min(len(queries), COMPARED)
+            words = "%s: the queries of passages %d to %d share no more words with them than with others; if wrong, %s"
+            log.warning(words, source, done + 1, last, OTHER)
         columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
         yield pa.table(columns, schema=tables.EXPANSIONS)
         done += batch.num_rows
@@ -62,14 +62,14 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
 
 
 def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
-    """Tell whether queries share some words with their own texts, and no more with the next ones on either side."""
-    known = [set(WORD.findall(text.lower())) for text in texts]
-    asked = [set(WORD.findall(" ".join(one).lower())) for one in queries]
-    if len(texts) < FEWEST or not any(asked):
+    """Tell whether queries share words with their own texts, and no more words with the texts before and after."""
+    in_texts = [set(WORD.findall(text.lower())) for text in texts]
+    in_queries = [set(WORD.findall(" ".join(predicted).lower())) for predicted in queries]
+    if len(texts) < FEWEST or not any(in_queries):
         return True
 
     def shared(shift: int) -> int:
-        return sum(len(known[(row + shift) % len(known)] & words) for row, words in enumerate(asked))
+        return sum(len(in_texts[(row + shift) % len(in_texts)] & words) for row, words in enumerate(in_queries))
 
     return shared(0) >= max(1, *(shared(shift) for shift in range(-FURTHEST, FURTHEST + 1) if shift))
 
@@ -79,7 +79,7 @@ class Options:
     """Options of this stage."""
 
     predictions: str = required("FILE", "predicted queries, .txt, .txt.gz, .tar.gz or .zip")
-    queries: int | None = optional(None, "samples that are taken of a .zip", "N")
+    queries: int | None = optional(None, "samples to take from a .zip", "N")
     passages: str = required("PARQUET", "the collection")
     output: str = required("PARQUET")
 

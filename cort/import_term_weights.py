@@ -1,7 +1,7 @@
-"""Take in weighted documents that somebody published for this collection, as DeepCT's authors did.
+"""Import published term weights for this collection, such as those of DeepCT's authors.
 
-A document is the id of a passage and its words, each as often as it weighs. A passage without a document has none that
-weigh anything.
+They come as documents: the id of a passage and its words, each repeated as often as its weight says. A passage without
+a document has no terms.
 
 Reads:  JSON lines of `id` and `contents` (.jsonl, .jsonl.gz, or a .zip of such files), passages.parquet
 Writes: doc_id, terms and their weights, as parquet, in the order of the passages
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 
 def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:
-    """Yield documents in the order of the passages, some at a time; a passage without one gets no terms.
+    """Yield documents in the order of the passages, in batches; a passage without a document gets no terms.
 
-    :raises InputError: names the row of a document that is there twice, or of another collection.
+    :raises InputError: for a duplicate document, or one of another collection.
     """
     refuse_duplicates(parts, documents["doc_id"], "id")
     known = pc.is_in(documents["doc_id"], value_set=doc_ids)
@@ -48,17 +48,17 @@ def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Ite
         source, row = place_of(parts, unknown)
         count = len(known) - pc.sum(known).as_py()
         found = f"document {shorten(documents['doc_id'][unknown].as_py())} ({count} are no passages)"
-        raise input_error(source, found, "documents of this collection only", "name those of the same collection", row)
+        raise input_error(source, found, "documents of this collection", "name the file for this collection", row)
     rows = positions(doc_ids, documents["doc_id"].combine_chunks())
     rows[rows < 0] = len(documents)
     batches = [*documents.to_batches(), to_batch([Weighted("", [], [])])]
     for start in range(0, len(rows), tables.ROW_GROUP):
-        found = take(batches, rows[start : start + tables.ROW_GROUP])
-        yield found.set_column(0, documents.schema.field(0), doc_ids.slice(start, len(found)))
+        taken = take(batches, rows[start : start + tables.ROW_GROUP])
+        yield taken.set_column(0, documents.schema.field(0), doc_ids.slice(start, len(taken)))
 
 
 def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.Table:
-    """Take rows of batches that lie one after the other; Arrow would first put all of them together in memory."""
+    """Take rows of consecutive batches; Arrow would first concatenate all of them in memory."""
     first = np.cumsum([0, *map(len, batches)])
     numbers = np.searchsorted(first, rows, side="right") - 1
     order = np.argsort(numbers, kind="stable")
@@ -77,7 +77,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Read, check, write; meanwhile the documents lie on the disk."""
+    """Read, check, write; meanwhile the documents are kept on disk."""
     with temporary_folder(options.output) as folder:
         documents, parts = keep(options.documents, folder / "documents.arrow")
         doc_ids = tables.read_table(options.passages, tables.PASSAGES.remove(1))["doc_id"]
@@ -88,7 +88,7 @@ def stage(options: Options) -> None:
 
 
 def keep(source: str, path: Path) -> tuple[pa.Table, Parts]:
-    """Write the documents to a file, and map it; also say which files they are from."""
+    """Write the documents to a file and memory-map it; also returns the files they come from."""
     counts: Counter[str] = Counter()
     with tables.arrow_writer(path, tables.TERM_WEIGHTS) as file:
         for name, batch in track(iter_documents(source), None, "documents", size=lambda item: len(item[1])):

@@ -1,41 +1,46 @@
-"""From token ids to padded tensors: framing, cutting, and batches of similar length."""
+"""From token ids to padded tensors: special tokens, truncation, and batches of similar length."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from cort.formats.tokens import Tokens
 from cort.models.tokenizer import Template
 from cort.system.errors import input_error
 
-Ids = npt.NDArray[np.int32]
+#: row numbers, and numbers of tokens by row
+Rows: TypeAlias = npt.NDArray[np.integer]
+Lengths: TypeAlias = npt.NDArray[np.integer]
+Ids: TypeAlias = npt.NDArray[np.int32]
 Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segment ids
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences for a transformer, each made when it is asked for: `frame` of row i has ``lengths[i]`` tokens.
+    """Sequences for a transformer, made on demand: ``frame(i)`` has ``lengths[i]`` tokens.
 
-    `source` is the file they come from.
+    `source` is the file they come from, for error messages.
     """
 
-    lengths: npt.NDArray[np.integer]
+    lengths: Lengths
     frame: Callable[[int], Frame]
     template: Template
     source: str = ""
 
-    def take(self, rows: npt.NDArray[np.integer]) -> Sequences:
-        """Choose some, in this order."""
+    def take(self, rows: Rows) -> Sequences:
+        """Select rows, in this order."""
         return replace(self, lengths=self.lengths[rows], frame=lambda row: self.frame(int(rows[row])))
 
-    def batch(self, rows: npt.NDArray[np.integer]) -> dict[str, torch.Tensor]:
-        """Make and pad some; tensors of shape (rows, longest).
+    def batch(self, rows: Rows) -> dict[str, torch.Tensor]:
+        """Frame and pad rows; tensors of shape (rows, longest).
 
-        :raises InputError: a token that the tokenizer does not have.
+        :raises InputError: for a token id that is not in the tokenizer's vocabulary.
         """
         batch = pad([self.frame(int(row)) for row in rows], self.template.pad)
         for token in map(int, torch.aminmax(batch["input_ids"])):
@@ -45,17 +50,42 @@ class Sequences:
         return batch
 
 
+@dataclass(frozen=True)
+class FramedTexts:
+    """Texts of a token cache, each truncated to `max_length` tokens, special tokens included, in one segment."""
+
+    tokens: Tokens
+    template: Template
+    max_length: int
+    segment: int = 0
+
+    def lengths(self, rows: Rows) -> Lengths:
+        """Count the tokens of framed texts."""
+        lengths: Lengths = np.clip(self.tokens.lengths[rows] + self.template.extra, 1, self.max_length)
+        return lengths
+
+    def frame(self, row: int) -> Frame:
+        """Frame the text of a row."""
+        return frame_text(self.tokens[row], self.template, self.max_length, self.segment)
+
+    def sequences(self, rows: Rows) -> Sequences:
+        """Frame the texts of some rows."""
+        return Sequences(
+            self.lengths(rows), lambda row: self.frame(int(rows[row])), self.template, str(self.tokens.path)
+        )
+
+
 def frame_text(tokens: Ids, template: Template, max_length: int, segment: int) -> Frame:
-    """Cut one text to `max_length` tokens, special ones included, all of the same segment."""
+    """Truncate a text to `max_length` tokens, special tokens included, all in the same segment."""
     kept = tokens[: max_length - template.extra]
     ids = np.concatenate([template.before, kept, template.after]).astype(np.int64)
-    # An empty text, and a tokenizer without special tokens.
-    ids = ids if len(ids) else np.array([template.pad], np.int64)
+    if not len(ids):  # an empty text, and a tokenizer without special tokens
+        ids = np.array([template.pad], np.int64)
     return ids, np.full(len(ids), segment, dtype=np.int64)
 
 
 def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, max_length: int) -> Frame:
-    """Join a query cut to `query_length` tokens and a passage, `max_length` in all, special tokens included in both."""
+    """Join a query of at most `query_length` tokens and a passage, `max_length` in all; both count special tokens."""
     query = query[: query_length - template.extra]
     passage = passage[: max_length - template.pair_extra - len(query)]
     first = np.concatenate([template.before, query, template.between])
@@ -67,7 +97,7 @@ def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, 
 
 
 def pad(frames: Sequence[Frame], pad_id: int) -> dict[str, torch.Tensor]:
-    """Stack frames to ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
+    """Stack frames into ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
     shape = len(frames), max(len(ids) for ids, _ in frames)
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     mask, segments = np.zeros((2, *shape), dtype=np.int64)
@@ -79,10 +109,10 @@ def pad(frames: Sequence[Frame], pad_id: int) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
-def by_length(lengths: npt.NDArray[np.integer], token_budget: int) -> Iterator[npt.NDArray[np.intp]]:
-    """Cut the rows, longest first, into batches of at most `token_budget` padded tokens; a longer row stands alone.
+def by_length(lengths: Lengths, token_budget: int) -> Iterator[npt.NDArray[np.intp]]:
+    """Split the rows, longest first, into batches of at most `token_budget` padded tokens, or of one longer row.
 
-    The order depends on the lengths alone (ties keep file order), so the same rows always meet in the same batches.
+    The order depends only on the lengths (ties keep file order), so the same rows always form the same batches.
     """
     rows = np.argsort(-np.asarray(lengths), kind="stable")
     start = 0

@@ -1,7 +1,7 @@
-"""The re-ranker: query and passage as one sequence of two segments, one relevance logit (CoRT, section 4.3.1).
+"""The cross-encoder: query and passage as one sequence with two segments, one relevance logit (CoRT, section 4.3.1).
 
-On disk a transformers sequence-classification folder with ``reranker.json`` beside it; with the linear head, a folder
-of the transformer alone, and the layer beside it.
+On disk: a transformers sequence-classification folder plus ``reranker.json``; with the linear head, a folder of only
+the transformer, plus the file of that layer.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Ids, Sequences, frame_pair
+from cort.models.batching import Frame, Ids, Lengths, Rows, Sequences, frame_pair
 from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
 from cort.models.settings import HEAD, PairSettings
 from cort.models.tokenizer import Template, load_template
@@ -31,15 +30,14 @@ from cort.models.transformer import (
 )
 from cort.system.errors import input_error
 
-Rows = npt.NDArray[np.int64]
 CLASSIFIER = "AutoModelForSequenceClassification"
 
 
 class CrossEncoder(nn.Module):
-    """Map pairs to relevance logits: by a classifier, or a transformer and one linear layer on its state of [CLS].
+    """Map pairs to relevance logits, with a classifier of transformers or a linear layer on the state of [CLS].
 
-    The layer is the head of CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of transformers has one more
-    layer below it, BERT's pooler for example.
+    The linear layer is the head of CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of transformers has
+    another layer below it, such as BERT's pooler.
     """
 
     def __init__(self, classifier: Any, settings: PairSettings) -> None:
@@ -59,46 +57,52 @@ class CrossEncoder(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
-        found = self.classifier(**{name: batch[name] for name in self.inputs})
-        logits: Tensor = self.head(single(found.last_hidden_state[:, 0])) if self.head else found.logits  # (batch, 1)
+        outputs = self.classifier(**{name: batch[name] for name in self.inputs})
+        logits: Tensor = (
+            self.head(single(outputs.last_hidden_state[:, 0])) if self.head else outputs.logits
+        )  # (batch, 1)
         return logits.squeeze(-1)
 
     def place(self, device: torch.device, precision: str) -> None:
-        """Move to a device to be used, the transformer in `precision`, the head in fp32: bf16 logits would tie."""
+        """Move to a device for inference: the transformer in `precision`, the head in fp32 to avoid ties."""
         place(self, self.classifier.base_model, device, precision)
 
     def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> Pairs:
-        """Pairs of texts to be scored."""
+        """Make pairs of texts that can be scored."""
         return Pairs(queries, passages, template, self.settings)
 
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Take apart: the transformer with its head, and the weights of a linear one."""
+        """Split into the transformer, with a classifier's head, and the weights of a linear head."""
         return self.classifier, self.head.state_dict() if self.head else {}
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Token ids of queries and passages and how to join them."""
+    """Pairs of queries and passages, each joined to one sequence."""
 
     queries: Tokens
     passages: Tokens
     template: Template
     settings: PairSettings
-    #: whether pairs that are scored together share work
+    #: whether pairs that are scored together share the encoding of texts
     shared = False
 
     def score(
         self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
     ) -> Tensor:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
-        return forward_by_length(model, self.sequences(queries, passages), device, token_budget)  # (pairs,)
+
+        def forward(sequences: Sequences) -> Tensor:
+            return forward_by_length(model, sequences, device, token_budget)
+
+        return self.scores(forward, queries, passages)
 
     def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
-        """Score pairs by `forward`; returns logits (pairs,)."""
+        """Score pairs with `forward`; returns logits (pairs,)."""
         return forward(self.sequences(queries, passages))
 
     def sequences(self, queries: Rows, passages: Rows) -> Sequences:
-        """Join the queries and passages of some rows."""
+        """Frame the pairs of some rows."""
 
         def frame(row: int) -> Frame:
             return self.join(self.queries[queries[row]], self.passages[passages[row]])
@@ -107,14 +111,14 @@ class Pairs:
         return Sequences(self.lengths(queries, passages), frame, self.template, source)
 
     def join(self, query: Ids, passage: Ids) -> Frame:
-        """Make one sequence of a query and a passage."""
+        """Join a query and a passage."""
         return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
 
     def texts(self, queries: Rows, passages: Rows) -> int:
-        """Count the texts that go through the model for some pairs: each pair is one."""
+        """Count the texts that go through the model: each pair is one."""
         return len(queries)
 
-    def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
+    def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of joined pairs."""
         query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
         total = query_lengths + self.passages.lengths[passages] + self.template.pair_extra
@@ -122,9 +126,9 @@ class Pairs:
 
 
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
-    """Put a fresh head of one logit, drawn from `seed`, on a base model folder.
+    """Put a new head of one logit, drawn from `seed`, on a base model.
 
-    One that is a re-ranker itself keeps its head, and its settings are those that count.
+    A base model that is a re-ranker itself keeps its head and its settings.
     """
     if (Path(base_model) / PairSettings.FILE).is_file():
         own_settings(base_model, settings)
@@ -154,7 +158,7 @@ def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
 
 
 def check_lengths(place: str, settings: PairSettings, template: Template, classifier: nn.Module) -> None:
-    """Refuse lengths that leave no room for text, or have no positions."""
+    """Refuse lengths that leave no room for text or exceed the model's positions."""
     check_length(f"{place}query_length", settings.query_length, template.extra + 1, classifier)
     # A query of full length still leaves one token for the passage.
     shortest = settings.query_length + len(template.between) + 1

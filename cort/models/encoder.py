@@ -1,35 +1,31 @@
 """The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
 
-This is CoRT's (section 3.2); without projection and tanh it is RepBERT's (section 3.1 there). One that was released
-elsewhere may have another activation, or pool the last token, which in a decoder is the one that has seen the text.
+This is CoRT's encoder (section 3.2); without projection and tanh it is RepBERT's (section 3.1 there). A released
+encoder may have another activation, or pool the last token, the only one in a decoder that attends to the whole text.
 
-On disk a transformers folder (loadable with AutoModel) with ``projection.safetensors`` and ``cort.json`` beside it.
+On disk: a transformers folder (loadable with AutoModel) plus ``projection.safetensors`` and ``cort.json``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.batching import FramedTexts, Rows
 from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import Template, load_template, load_tokenizer
 from cort.models.transformer import (
-    accepted_inputs,
+    TextModel,
     check_length,
     count_tokens,
     forward_by_length,
-    place,
     save_model,
     single,
 )
@@ -38,88 +34,58 @@ from cort.system.errors import input_error
 PROJECTION = "projection.safetensors"
 
 
-class Encoder(nn.Module):
+class Encoder(TextModel):
     """Map token ids to vectors of `e` numbers, with a projection in (-1, 1)."""
 
+    settings: EncoderSettings
+
     def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        if getattr(transformer, "pooler", None) is not None:
-            # Neither pooling uses it, and unused weights are neither trained nor saved.
-            transformer.pooler = None
-        self.transformer = transformer
+        super().__init__(transformer, settings, settings.query_segment != settings.passage_segment)
         hidden = transformer.config.hidden_size
         if not settings.projection and settings.dimension != hidden:
             expected, fix = f"the model's {hidden} without a projection", f"set it to {hidden}, or use a projection"
             raise input_error("dimension", str(settings.dimension), expected, fix)
         self.projection = nn.Linear(hidden, settings.dimension) if settings.projection else None
-        self.inputs = accepted_inputs(transformer, settings.query_segment != settings.passage_segment)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch, e)."""
-        mask = batch["attention_mask"]
-        states = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state  # (batch, length, h)
-        pooled = POOLINGS[self.settings.pooling](states, mask)  # (batch, h)
+        pooled = POOLINGS[self.settings.pooling](self.states(batch), batch["attention_mask"])  # (batch, h)
         if self.projection is None:
             return pooled
         projected: Tensor = self.projection(pooled)  # (batch, e)
         return projected.tanh() if self.settings.activation == "tanh" else projected
 
-    def place(self, device: torch.device, precision: str) -> None:
-        """Move to a device to be used, the transformer in `precision`, pooling and projection in fp32."""
-        place(self, self.transformer, device, precision)
 
+class Texts(FramedTexts):
+    """Texts of one kind, to be encoded."""
 
-@dataclass(frozen=True)
-class Texts:
-    """Token ids of one kind of text and how to frame them: cut to how many, in which segment."""
-
-    tokens: Tokens
-    template: Template
-    max_length: int
-    segment: int
-
-    def encode(
-        self, model: nn.Module, rows: npt.NDArray[np.int64], device: torch.device, token_budget: int | None = None
-    ) -> Tensor:
+    def encode(self, model: nn.Module, rows: Rows, device: torch.device, token_budget: int | None = None) -> Tensor:
         """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
         return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
 
-    def vectors(self, encoder: Encoder, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
-        """Encode rows to be stored and searched: in single precision, of length 1 if their angles are what counts."""
+    def vectors(self, encoder: Encoder, rows: Rows, device: torch.device) -> Tensor:
+        """Encode rows for an index: in single precision, normalized to length 1 unless inner products are compared."""
         with torch.inference_mode():
             vectors = self.encode(encoder, rows, device).float()  # (rows, e)
         return functional.normalize(vectors, dim=-1) if encoder.settings.unit_length else vectors
 
-    def sequences(self, rows: npt.NDArray[np.int64]) -> Sequences:
-        """Frame the texts of some rows."""
-
-        def frame(row: int) -> Frame:
-            return frame_text(self.tokens[rows[row]], self.template, self.max_length, self.segment)
-
-        return Sequences(self.lengths(rows), frame, self.template, str(self.tokens.path))
-
-    def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.integer]:
-        """Count the tokens of framed texts."""
-        return np.clip(self.tokens.lengths[rows] + self.template.extra, 1, self.max_length)
-
 
 def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
-    """Texts of a kind ("query" or "passage") as an encoder takes them."""
+    """Frame queries or passages (`kind`) as an encoder with these settings reads them."""
     if kind == "query":
         return Texts(tokens, template, settings.query_length, settings.query_segment)
     return Texts(tokens, template, settings.passage_length, settings.passage_segment)
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
-    """Average the states (batch, length, h) of real tokens, special ones included, in single precision at least."""
+    """Average the states (batch, length, h) of all tokens but padding, in at least single precision."""
     states = single(states)
     weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
     return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
 
 
 def last_token(states: Tensor, mask: Tensor) -> Tensor:
-    """Take the state of the last real token, of states (batch, length, h)."""
+    """Take the state of the last token before the padding, of states (batch, length, h)."""
     return single(states[torch.arange(states.shape[0], device=states.device), mask.sum(1) - 1])  # (batch, h)
 
 
@@ -133,10 +99,10 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def new_encoder(
     base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None
 ) -> Encoder:
-    """Put a fresh projection, drawn from `seed`, on a base model folder.
+    """Put a new projection, drawn from `seed`, on a base model.
 
-    :param start: folder of a trained encoder, whose weights take the place of both. A base model that is an encoder
-        itself is its own, and its settings are those that count.
+    :param start: folder of a trained encoder, whose weights replace those of both. A base model that is an encoder
+        itself keeps its own weights and settings.
     """
     if (Path(base_model) / EncoderSettings.FILE).is_file():
         settings, start = own_settings(base_model, settings), start or base_model
@@ -151,7 +117,7 @@ def new_encoder(
 
 
 def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
-    """Write the model folder, whole or not at all."""
+    """Write the model folder atomically."""
     weights = {PROJECTION: encoder.projection.state_dict() if encoder.projection else {}}
     save_model(folder, encoder.transformer, tokenizer_folder, encoder.settings, weights)
 
@@ -167,14 +133,13 @@ def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
 
 
 def check_lengths(place: str, settings: EncoderSettings, folder: str | Path, transformer: nn.Module) -> Template:
-    """Refuse lengths that leave no room for text after the prompt, or have no positions.
+    """Refuse lengths that leave no room for text after the prompt or exceed the model's positions.
 
     :returns: the template of the tokenizer in `folder`.
     """
     template = load_template(folder, count_tokens(transformer))
-    kinds = {"query": settings.query_prompt, "passage": settings.passage_prompt}
-    for kind, prompt in kinds.items():
+    for kind in ("query", "passage"):
+        prompt, length = (getattr(settings, f"{kind}_{part}") for part in ("prompt", "length"))
         taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
-        length = getattr(settings, f"{kind}_length")
         check_length(f"{place}{kind}_length", length, template.extra + 1, transformer, taken)
     return template

@@ -1,15 +1,15 @@
-"""A model as sentence-transformers reads it: a folder of safetensors and JSON, no code.
+"""Export a model in the layout of sentence-transformers: a folder of safetensors and JSON, no code.
 
-Queries and passages differ in their segment id, which a tokenizer sets; so there are two routes. That of queries begins
-with a transformer of no layers and one number per token, there for its tokenizer alone, and goes on with the very
-transformer of the passages: its weights are on disk, and in memory, once.
+Queries and passages differ in their segment id, which a tokenizer sets, so there are two routes. The query route begins
+with a transformer that has no layers and one number per token and only provides its tokenizer. It continues with the
+transformer of the passages, whose weights are stored and loaded once.
 
     modules.json, config_sentence_transformers.json, router_config.json
-    transformer/    the trained model, whole as this project reads it, with the tokenizer of passages
+    transformer/    the trained model, readable by this project, with the tokenizer of passages
     query/          the tokenizer of queries
     pooling/, projection/, normalize/
 
-A tokenizer there does by itself what the stages `tokenize` and `encode` do in two steps.
+An exported tokenizer does by itself what the stages `tokenize` and `encode` do in two steps.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from cort.models.encoder import PROJECTION, Encoder
 from cort.models.settings import HEAD
 from cort.models.tokenizer import Template, read_prompts, read_special_tokens, read_tokenizer, refusing
 
-#: The release of sentence-transformers whose layout this is.
+#: release of sentence-transformers that defines this layout
 RELEASE = "6.2.0"
 TRANSFORMER, QUERY = "transformer", "query"
 EMBEDDING = "sentence_embedding"
 WEIGHTS = "model.safetensors"
-# Of the tokenizer's own settings all else is said anew, so that no class and no code of its own is named.
+# Settings of the tokenizer that are copied. All others are written here, so that none names a class or custom code.
 KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
 ACTIVATIONS = {"tanh": "torch.nn.modules.activation.Tanh", "identity": "torch.nn.modules.linear.Identity"}
@@ -54,15 +54,15 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Source:
-    """A trained model's folder, its tokenizer's template, and how texts are cleaned first (`cort.formats.cleaning`)."""
+    """A trained model's folder, its tokenizer's template, and how texts are cleaned (`cort.formats.cleaning`)."""
 
     folder: Path
     template: Template
-    text: str
+    cleaning: str
 
 
 def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
-    """Write an encoder to be loaded as a ``SentenceTransformer``; `folder` is empty."""
+    """Write an encoder that loads as a ``SentenceTransformer`` into an empty folder."""
     settings, segments = encoder.settings, "token_type_ids" in encoder.inputs
     transformer = _copy_model(source.folder, folder, (WEIGHTS, PROJECTION, settings.FILE))
     segment = settings.passage_segment if segments else 0
@@ -74,19 +74,19 @@ def write_encoder(encoder: Encoder, source: Source, folder: Path) -> None:
         _write_query_route(encoder, source, folder)
     names = ["router" if segments else "transformer", *_write_head(encoder, folder)]
     similarity = "cosine" if settings.unit_length else "dot"
-    said: dict[str, Any] = {"prompts": {"query": settings.query_prompt, "document": settings.passage_prompt}}
-    if settings.passage_prompt:
-        said["default_prompt_name"] = "document"
-    _write_index(folder, names, "SentenceTransformer", similarity_fn_name=similarity, **said)
+    prompts = {"query": settings.query_prompt, "document": settings.passage_prompt}
+    default = "document" if settings.passage_prompt else None
+    more = {"similarity_fn_name": similarity, "prompts": prompts, "default_prompt_name": default}
+    _write_index(folder, names, "SentenceTransformer", **more)
 
 
 def write_cross_encoder(model: CrossEncoder, source: Source, folder: Path) -> None:
-    """Write a re-ranker to be loaded as a ``CrossEncoder`` that gives logits; `folder` is empty."""
+    """Write a re-ranker that loads as a ``CrossEncoder`` and returns logits into an empty folder."""
     settings, template = model.settings, source.template
     transformer = _copy_model(source.folder, folder, (WEIGHTS, settings.FILE, *([HEAD] if model.head else [])))
     _write_tokenizer(source, transformer, settings.max_length, 0, "token_type_ids" in model.inputs)
     more: dict[str, Any] = {} if model.head else {"transformer_task": "sequence-classification"}
-    # Cutting the longer text never cuts a query that leaves half of the room to the passage, and never fails.
+    # Truncating the longer text spares a query that leaves half of the room to the passage, and never fails.
     if settings.query_length - template.extra > (settings.max_length - template.pair_extra) // 2:
         more["processing_kwargs"] = {"text": {"truncation": "only_second"}}
     names = ["transformer"]
@@ -107,7 +107,7 @@ def _copy_model(source: Path, folder: Path, names: tuple[str, ...]) -> Path:
     for name in names:
         shutil.copyfile(source / name, target / name)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    # Would name code of somebody's.
+    # It would name custom code.
     config.pop("auto_map", None)
     _write_json(target / "config.json", config)
     return target
@@ -126,7 +126,7 @@ def _write_transformer_settings(folder: Path, output: str, feature: str, **more:
 
 
 def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
-    """Write what gives queries their segment and length, and the routes."""
+    """Write the routes, and the tokenizer that sets the segment and length of queries."""
     from transformers import BertConfig, BertModel
 
     settings, query = encoder.settings, folder / QUERY
@@ -137,7 +137,7 @@ def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
     query.mkdir()
     config.architectures, config.dtype = ["BertModel"], "float32"
     config.save_pretrained(query)
-    _save({name: torch.zeros_like(value) for name, value in weights.items()}, query / WEIGHTS)
+    _write_weights({name: torch.zeros_like(value) for name, value in weights.items()}, query / WEIGHTS)
     _write_tokenizer(source, query, length, settings.query_segment)
     more = {"query_length": length, "model_kwargs": {"add_pooling_layer": False}}
     _write_transformer_settings(query, "last_hidden_state", "no_embeddings", **more)
@@ -150,7 +150,7 @@ def _write_query_route(encoder: Encoder, source: Source, folder: Path) -> None:
 
 
 def _write_head(encoder: Encoder, folder: Path) -> list[str]:
-    """Write what comes after the transformer; the names of its parts."""
+    """Write the modules after the transformer; returns their names."""
     settings, hidden = encoder.settings, encoder.transformer.config.hidden_size
     parts = {"pooling": _pooling(hidden, settings.pooling)}
     if encoder.projection:
@@ -171,29 +171,29 @@ def _dense(hidden: int, dimension: int, activation: str, output: str) -> dict[st
 
 
 def _write_parts(parts: dict[str, dict[str, Any]], projection: nn.Module | None, folder: Path) -> list[str]:
-    """Write parts by name, and the weights of the projection among them, if there is one; their names."""
+    """Write modules by name, and the weights of the projection if there is one; returns their names."""
     for name, part in parts.items():
         (folder / name).mkdir()
         _write_json(folder / name / "config.json", part)
     if projection:
         weights = {f"linear.{name}": value.contiguous() for name, value in projection.state_dict().items()}
-        _save(weights, folder / "projection" / WEIGHTS)
+        _write_weights(weights, folder / "projection" / WEIGHTS)
     return list(parts)
 
 
 def _without_pooler(transformer: Any) -> dict[str, Any]:
-    """Tell transformers to make no pooler, where it would make one."""
+    """Make the argument that keeps transformers from adding a pooler."""
     takes = inspect.signature(type(transformer).__init__).parameters
     return {"model_kwargs": {"add_pooling_layer": False}} if "add_pooling_layer" in takes else {}
 
 
-def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
-    # The library's own file would be for its owner's eyes alone.
+def _write_weights(weights: dict[str, torch.Tensor], path: Path) -> None:
+    # A file written by safetensors itself would be readable only by its owner.
     path.write_bytes(save(weights, metadata={"format": "pt"}))
 
 
 def _write_index(folder: Path, names: list[str], kind: str, **more: Any) -> None:
-    """Write what names the parts in their order, and which kind of model they are."""
+    """Write the list of modules and the kind of model."""
     modules = [
         {"idx": number, "name": str(number), "path": "" if name == "router" else name, "type": _TYPES[name]}
         for number, name in enumerate(names)
@@ -206,17 +206,17 @@ def _write_index(folder: Path, names: list[str], kind: str, **more: Any) -> None
 
 
 def _write_json(path: Path, content: Any) -> None:
-    """Write JSON for people to read, keys in order."""
+    """Write indented JSON with sorted keys."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
 
 
 def _write_tokenizer(source: Source, target: Path, length: int, segment: int, segments: bool = True) -> None:
-    """Write the tokenizer of a model folder so that it cleans, frames, cuts and marks texts itself.
+    """Write a tokenizer that cleans, frames and truncates texts and sets segment ids by itself.
 
-    The form "fixed" is beyond a tokenizer.
+    It cannot do the cleaning "fixed".
 
-    :param length: tokens a text, or a pair, is cut to.
-    :param segment: segment id of a single text; that of pairs is as before.
+    :param length: tokens that a text, or a pair, is truncated to.
+    :param segment: segment id of a single text; pairs keep theirs.
     :param segments: whether the model takes segment ids.
     """
     path = source.folder / "tokenizer.json"
@@ -225,13 +225,13 @@ def _write_tokenizer(source: Source, target: Path, length: int, segment: int, se
         tokens = {number: token for token, number in Tokenizer.from_file(str(path)).get_vocab(True).items()}
     tokenizer |= {"truncation": None, "padding": None}
     tokenizer["post_processor"] = _post_processor(source.template, tokens, segment)
-    if source.text == "cort":
-        # The filter of CoRT's authors comes before a normalizer.
+    if source.cleaning == "cort":
+        # The filter of CoRT's authors precedes the normalizer.
         replace = {"type": "Replace", "pattern": {"Regex": OTHERS}, "content": " "}
         strip = {"type": "Strip", "strip_left": True, "strip_right": True}
         others = [tokenizer["normalizer"]] if tokenizer["normalizer"] else []
         tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [replace, strip, *others]}
-    # As the library orders and writes it, whatever the version that wrote the source.
+    # The library writes it the same way, whatever version wrote the source.
     Tokenizer.from_str(json.dumps(tokenizer)).save(str(target / "tokenizer.json"))
     own = read_special_tokens(source.folder)
     settings = {
@@ -241,21 +241,20 @@ def _write_tokenizer(source: Source, target: Path, length: int, segment: int, se
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
         "padding_side": "right",
         "truncation_side": "right",
-        # A text that says "[SEP]" means these letters.
+        # "[SEP]" in a text stands for these letters.
         "split_special_tokens": True,
-        # Reads tokenizer.json as it is; a model's own class would put parts of it together anew.
+        # Reads tokenizer.json unchanged; a model's own class would rebuild parts of it.
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
     _write_json(target / "tokenizer_config.json", settings)
 
 
 def _post_processor(template: Template, tokens: dict[int, str], segment: int) -> dict[str, Any]:
-    def special(ids: tuple[int, ...], segment: int) -> list[dict[str, Any]]:
-        return [{"SpecialToken": {"id": tokens[number], "type_id": segment}} for number in ids]
-
     def framed(before: tuple[int, ...], name: str, after: tuple[int, ...], segment: int) -> list[dict[str, Any]]:
-        text = {"Sequence": {"id": name, "type_id": segment}}
-        return [*special(before, segment), text, *special(after, segment)]
+        first, last = (
+            [{"SpecialToken": {"id": tokens[number], "type_id": segment}} for number in ids] for ids in (before, after)
+        )
+        return [*first, {"Sequence": {"id": name, "type_id": segment}}, *last]
 
     first = framed(template.before, "A", template.between, 0)
     second = framed((), "B", template.after, template.second_segment)

@@ -1,4 +1,4 @@
-"""Pretrained models as others save them: a folder, or what is fetched of one from a hub, at one commit."""
+"""Pretrained models of others: a local folder, or one that is fetched from a hub at a fixed commit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from cort.system.errors import InputError, input_error, shorten
 from cort.system.interruption import Interrupted
 
 COMPLAINT_LENGTH = 200
-# What is needed of a hub's repository: settings, tokenizer, weights; not those of other programs.
+#: what to do about pickled weights
+CONVERT = "convert it with save_pretrained; pickles are refused"
+# Files of a hub's repository that are fetched: settings, tokenizer, weights, but not those for other libraries.
 WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors", "*/model.safetensors"]
 UNWANTED = ["onnx/*", "openvino/*"]
 
 
 class Settings:
-    """Values of a JSON file, of which it may have none, or which may be absent."""
+    """Values of a JSON file that may be missing, as may each of its keys."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,21 +31,21 @@ class Settings:
         self.values: Mapping[str, Any] = self.node.of(dict)
 
     def get(self, key: str, kind: Any = None) -> Any:
-        """Value of a key, of a type if one is given; None if there is none."""
+        """Read the value of a key, checked if a type is given; None if it is missing."""
         value = self.values.get(key)
         return value if value is None or kind is None else self.node[key].read(kind)
 
     def limit(self, key: str, kind: type = int) -> Any:
-        """Value of a key that is a number from 1 on; None if there is none."""
+        """Read the value of a key, a number of at least 1; None if it is missing."""
         if (value := self.get(key, kind)) is not None and value < 1:
-            raise self.node[key].complain(str(self.values[key]), "a number from 1 on")
+            raise self.node[key].complain(str(self.values[key]), "1 or more")
         return value
 
 
 def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
-    """Find a model's folder, fetched if it is on a hub, and say what to do about what is wrong in it.
+    """Find a model's folder, or fetch it from a hub; also returns what to do if something in it is wrong.
 
-    :raises InputError: no such model, a name without its commit, pickles alone.
+    :raises InputError: for a missing model, a hub name without a commit, or an adapter.
     """
     folder, fix = Path(name), FIX
     if not folder.is_dir():
@@ -52,28 +54,25 @@ def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
         revision = _checked(name, revision)
         fix = "check name, revision and network, or name a local folder"
         folder = _fetch(name, revision, fix)
-    refuse_adapter(folder)
-    if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
-        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
+    _check_folder(folder, "config.json", "modules.json")
     return folder, fix
 
 
-def refuse_adapter(folder: Path) -> None:
-    """Refuse a folder with a LoRA or another adapter, which transformers would leave out without peft."""
-    if found := sorted(path.name for path in folder.glob("adapter_*")):
-        fix = "merge it into the weights with peft's merge_and_unload(), and save that model with save_pretrained"
-        raise input_error(folder, f"the adapter {shorten(found[0])}", "a model whose weights are whole", fix)
-
-
 def check_weights(folder: Path) -> None:
-    """Refuse a folder without settings, with an adapter, or with pickled weights alone."""
-    refuse_adapter(folder)
-    if not (folder / "config.json").exists():
-        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
+    """Refuse a folder without settings, with an adapter, or with no weights but pickles."""
+    _check_folder(folder, "config.json")
     read_json(folder / "config.json", FIX).of(dict)
     if not any(folder.glob("*.safetensors")):
-        fix = "convert it with save_pretrained; pickles are refused"
-        raise input_error(folder, "no safetensors weights", "model.safetensors", fix)
+        raise input_error(folder, "no safetensors weights", "model.safetensors", CONVERT)
+
+
+def _check_folder(folder: Path, *indexes: str) -> None:
+    """Refuse a folder with none of these files, or with an adapter (LoRA), which transformers ignores without peft."""
+    if adapters := sorted(path.name for path in folder.glob("adapter_*")):
+        fix = "merge it into the weights with peft's merge_and_unload() and save that model with save_pretrained"
+        raise input_error(folder, f"the adapter {shorten(adapters[0])}", "a model with complete weights", fix)
+    if not any((folder / name).exists() for name in indexes):
+        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
 
 
 def open_tokenizer(folder: Path, fix: str) -> Any:
@@ -81,56 +80,59 @@ def open_tokenizer(folder: Path, fix: str) -> Any:
     from transformers import AutoTokenizer
 
     settings = Settings(folder / "tokenizer_config.json")
-    # A number beyond all whole ones, where there is no limit.
+    # Without a limit, it is a huge floating-point number.
     settings.limit("model_max_length", float)
     settings.get("model_input_names", list[str])
     try:
-        found: Any = AutoTokenizer.from_pretrained(
+        tokenizer: Any = AutoTokenizer.from_pretrained(
             str(folder), use_fast=True, trust_remote_code=False, local_files_only=True
         )
-        _frame_as_promised(settings, found)
-        # Not used here, and transformers fails to save one that is wrong.
-        found.chat_template = None
+        _add_promised_tokens(settings, tokenizer)
+        # Not used here, and transformers cannot save an invalid one.
+        tokenizer.chat_template = None
     except (InputError, Interrupted):
         raise
-    except Exception as error:  # transformers and tokenizers have errors of many kinds
-        reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
-        raise input_error(folder, f"no whole tokenizer ({reason})", "a tokenizer beside the weights", fix) from error
-    if set(found.get_vocab()) <= set(found.all_special_tokens):
-        raise input_error(folder, "no vocabulary", "a tokenizer beside the weights", "save it there")
-    return found
+    except Exception as error:  # transformers and tokenizers raise errors of many kinds
+        found = f"no readable tokenizer ({reason_of(error)})"
+        raise input_error(folder, found, "a tokenizer next to the weights", fix) from error
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise input_error(folder, "no vocabulary", "a tokenizer next to the weights", "save it there")
+    return tokenizer
 
 
-def _frame_as_promised(settings: Settings, tokenizer: Any) -> None:
-    """Put the tokens around texts that `add_bos_token` and `add_eos_token` promise.
+def reason_of(error: Exception) -> str:
+    """Shorten the message of another library's error."""
+    return shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
 
-    Beside a tokenizer.json, transformers 5 no longer reads these flags, by which earlier releases framed texts.
+
+def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
+    """Frame texts with the tokens that `add_bos_token` and `add_eos_token` promise.
+
+    If there is a tokenizer.json, transformers 5 ignores these flags, which earlier releases followed.
     """
     flags = {name: settings.get(f"add_{name}_token", bool) for name in ("bos", "eos")}
     probe = tokenizer(PROBE, return_special_tokens_mask=True)
     ids, special = probe["input_ids"], probe["special_tokens_mask"]
     start, end = special.index(0), len(ids) - special[::-1].index(0)
-    there = {"bos": ids[:start], "eos": ids[end:]}
+    added = {"bos": ids[:start], "eos": ids[end:]}
     own = {name: [getattr(tokenizer, f"{name}_token_id")] for name in flags}
-    promised = (there["bos"][:1] == own["bos"] or not flags["bos"], there["eos"][-1:] == own["eos"] or not flags["eos"])
-    if all(promised):
+    kept = (added["bos"][:1] == own["bos"] or not flags["bos"], added["eos"][-1:] == own["eos"] or not flags["eos"])
+    if all(kept):
         return
     for name, flag in flags.items():
-        # Another token that stands there would be lost.
-        if there[name] not in ([], own[name]) or (flag and own[name] == [None]):
-            token, tokens = getattr(tokenizer, f"{name}_token"), tokenizer.convert_ids_to_tokens(there[name])
-            found = (
-                f"add_{name}_token {json.dumps(flag)} with the {name}_token {token}, where tokenizer.json has {tokens}"
-            )
-            raise input_error(settings.path, found, "one and the same", "correct the file that is wrong")
-    tokenizer.add_bos_token, tokenizer.add_eos_token = (bool(flags[name] or there[name]) for name in flags)
+        # Any other token in that place would be lost.
+        if added[name] not in ([], own[name]) or (flag and own[name] == [None]):
+            token, tokens = getattr(tokenizer, f"{name}_token"), tokenizer.convert_ids_to_tokens(added[name])
+            found = f"add_{name}_token {json.dumps(flag)} and {name}_token {token}, but tokenizer.json adds {tokens}"
+            raise input_error(settings.path, found, "files that agree", "correct the file that is wrong")
+    tokenizer.add_bos_token, tokenizer.add_eos_token = (bool(flags[name] or added[name]) for name in flags)
 
 
 def _checked(name: str, revision: str | None) -> str:
-    """Refuse names of branches, under which a hub gives another model tomorrow."""
+    """Refuse the name of a branch, which may point to another model tomorrow."""
     if revision is None or not REVISION.fullmatch(revision):
         without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
-        found, expected = f"{name!r}, no folder, {without}", "a folder, or a hub name with its revision"
+        found, expected = f"{name!r}, not a folder, {without}", "a folder, or a hub name with its revision"
         raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
     return revision
 
@@ -138,18 +140,17 @@ def _checked(name: str, revision: str | None) -> str:
 def _fetch(name: str, revision: str, fix: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    # Its client logs every request, of which a model takes dozens.
+    # The hub's client would log each of its dozens of requests.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     ref, commit = ref_of(revision), revision.partition("@")[2]
     try:
         folder = Path(snapshot_download(name, revision=ref, allow_patterns=WANTED, ignore_patterns=UNWANTED))
     except Interrupted:
         raise
-    except Exception as error:  # the client's transport has errors of its own kinds
-        reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
-        raise input_error(name, f"no model to fetch ({reason})", "a model of the hub", fix) from error
-    # The cache names each folder by its commit.
+    except Exception as error:  # the client's transport layer raises errors of its own
+        raise input_error(name, f"a failed download ({reason_of(error)})", "a model on the hub", fix) from error
+    # The cache names each folder after its commit.
     if not folder.name.startswith(commit):
         found, expected = f"commit {folder.name} at {ref}", f"one that begins with {commit}"
-        raise input_error(name, found, expected, "look at what has changed there, then name its commit")
+        raise input_error(name, found, expected, "review what has changed there, then name its commit")
     return folder

@@ -1,10 +1,10 @@
-"""Kernel pooling: cosines of the word vectors of query and passage, counted softly by Gaussian kernels.
+"""Kernel pooling: Gaussian kernels make soft counts of the cosines between word vectors of query and passage.
 
-KNRM (Xiong et al., SIGIR 2017) compares words; Conv-KNRM (Dai et al., WSDM 2018) also n-grams, each length of the query
-with each of the passage. A layer weighs the logarithms of the counts. The papers' tanh after it, which changes no
-ranking, is left out: the losses here are of logits.
+KNRM (Xiong et al., SIGIR 2017) compares words; Conv-KNRM (Dai et al., WSDM 2018) also compares n-grams of all lengths.
+A linear layer weighs the logarithms of the counts. The papers apply tanh to its output; as the losses here expect
+logits and tanh does not change a ranking, it is left out.
 
-On disk config.json of the base model, whose tokenizer it has, ``reranker.json`` and its own weights.
+On disk: config.json and tokenizer of the base model, ``reranker.json`` and the model's own weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Ids
+from cort.models.batching import Frame, Ids, Lengths, Rows
 from cort.models.cross_encoder import Pairs
 from cort.models.loading import load_tensors, load_transformer, read_settings, wrong_model
 from cort.models.settings import PairSettings
@@ -31,13 +30,12 @@ from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import count_tokens
 from cort.system.errors import input_error
 
-Rows = npt.NDArray[np.int64]
 WEIGHTS = "model.safetensors"
 QUERY, PASSAGE = 0, 1
-# Equal words, then ten bins of cosines.
+# One kernel for exact matches, ten for bins of cosines.
 MEANS = (1.0, *(round(0.9 - 0.2 * step, 1) for step in range(10)))
 WIDTHS = (0.001, *(0.1,) * 10)
-# As in the authors' code: the least count, and what the logarithms are multiplied by.
+# As in the authors' code: the minimum count, and the factor of the logarithms.
 LEAST, SCALE = 1e-10, 0.01
 LONGEST_NGRAM = 3
 
@@ -61,16 +59,16 @@ class KernelPooling(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
-        real, segments = batch["attention_mask"].bool(), batch["token_type_ids"]
+        mask, segments = batch["attention_mask"].bool(), batch["token_type_ids"]
         words = self.vectors(batch["input_ids"])  # (batch, length, e)
-        # Queries stand first: columns without a word of any query, or of any passage, need not be compared.
-        sizes = (real & (segments == QUERY)).sum(1)
-        parts = {
-            QUERY: slice(0, max(int(sizes.max()), 1)),
-            PASSAGE: slice(min(int(sizes.min()), words.shape[1] - 1), None),
-        }
-        texts = [(words[:, part], (real & (segments == segment))[:, part]) for segment, part in parts.items()]
-        queries, passages = ([(view, counts) for view in self._views(vectors, counts)] for vectors, counts in texts)
+        in_query, in_passage = mask & (segments == QUERY), mask & (segments == PASSAGE)
+        # Queries come first; columns without a word of any query, or of any passage, need not be compared.
+        sizes = in_query.sum(1)
+        first, second = slice(0, max(int(sizes.max()), 1)), slice(min(int(sizes.min()), words.shape[1] - 1), None)
+        queries, passages = (
+            [(view, counts[:, part]) for view in self._views(words[:, part], counts[:, part])]
+            for counts, part in ((in_query, first), (in_passage, second))
+        )
         pooled = [
             pool_kernels(*query, *passage, self.means, self.widths) for query, passage in product(queries, passages)
         ]
@@ -78,23 +76,24 @@ class KernelPooling(nn.Module):
         return logits.squeeze(-1)
 
     def _views(self, words: Tensor, counts: Tensor) -> list[Tensor]:
-        """Vectors of the words, or of the n-grams that begin at each of them."""
+        """Compute vectors of the words, or of the n-grams of each length that begin at each word."""
         if not len(self.ngrams):
             return [words]
         inside = (words * counts.unsqueeze(-1)).mT  # (batch, e, length)
-        padded = (functional.pad(inside, (0, length)) for length in range(len(self.ngrams)))
-        return [functional.relu(layer(one)).mT for layer, one in zip(self.ngrams, padded, strict=True)]
+        return [
+            functional.relu(layer(functional.pad(inside, (0, missing)))).mT for missing, layer in enumerate(self.ngrams)
+        ]
 
     def place(self, device: torch.device, _: str) -> None:
-        """Move to a device to be used; it is small, and stays in single precision."""
+        """Move to a device for inference; the model is small and stays in single precision."""
         self.to(device)
 
     def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> WordPairs:
-        """Pairs of texts to be scored."""
+        """Make pairs of texts that can be scored."""
         return WordPairs(queries, passages, template, self.settings)
 
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Take apart: what writes config.json and all weights, and no others."""
+        """Split into what writes config.json and all weights, and no other weights."""
         return self, {}
 
     def save_pretrained(self, folder: Path) -> None:
@@ -106,42 +105,41 @@ class KernelPooling(nn.Module):
 def pool_kernels(
     queries: Tensor, query_counts: Tensor, passages: Tensor, passage_counts: Tensor, means: Tensor, widths: Tensor
 ) -> Tensor:
-    """Sum, over the words of each query, the logarithm of how often a kernel finds it in the passage.
+    """Sum over query words: the logarithm of each kernel's soft count of the word in the passage.
 
-    :param queries: (pairs, m, e), of which those count that are set in (pairs, m); passages (pairs, n, e) likewise.
-    :param means: (kernels,), cosines at which the kernels are 1; `widths` their standard deviations.
+    :param queries: (pairs, m, e); `query_counts` (pairs, m) tells which words count. Likewise passages (pairs, n, e).
+    :param means: (kernels,), the cosines at which kernels are 1; `widths` are their standard deviations.
     :returns: (pairs, kernels).
     """
-    queries, passages = (functional.normalize(one, dim=-1) for one in (queries, passages))
-    cosines = queries @ passages.mT  # (pairs, m, n)
+    cosines = functional.normalize(queries, dim=-1) @ functional.normalize(passages, dim=-1).mT  # (pairs, m, n)
     kernels = []
     for mean, width in zip(means, widths, strict=True):
-        found = torch.exp(-((cosines - mean) ** 2) / (2 * width**2)) * passage_counts.unsqueeze(1)
-        logs = SCALE * torch.log(found.sum(-1).clamp(min=LEAST))  # (pairs, m)
+        matches = torch.exp(-((cosines - mean) ** 2) / (2 * width**2)) * passage_counts.unsqueeze(1)
+        logs = SCALE * torch.log(matches.sum(-1).clamp(min=LEAST))  # (pairs, m)
         kernels.append((logs * query_counts).sum(-1))
     return torch.stack(kernels, dim=-1)
 
 
 class WordPairs(Pairs):
-    """Token ids of queries and passages, one after the other, without special tokens."""
+    """Pairs of queries and passages, concatenated without special tokens."""
 
     def join(self, query: Ids, passage: Ids) -> Frame:
-        """Put a query and a passage, cut to their lengths, one after the other."""
+        """Concatenate a query and a passage, each truncated to its limit."""
         query, passage = query[: self.settings.query_length], passage[: self.settings.max_length]
         ids = np.concatenate([query, passage]).astype(np.int64)
         segments = np.repeat([QUERY, PASSAGE], [len(query), len(passage)])
-        # Of two empty texts there is a token of neither.
+        # For two empty texts, a token that belongs to neither.
         return (ids, segments) if len(ids) else (np.array([self.template.pad]), np.array([PASSAGE + 1]))
 
-    def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
+    def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of pairs."""
         query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length)
-        total: Rows = query_lengths + np.minimum(self.passages.lengths[passages], self.settings.max_length)
+        total: Lengths = query_lengths + np.minimum(self.passages.lengths[passages], self.settings.max_length)
         return np.maximum(total, 1)
 
 
 def new_kernel_pooling(base_model: str | Path, settings: PairSettings, seed: int) -> KernelPooling:
-    """Take the token embeddings of a base model folder for word vectors, or draw them, and all layers, from `seed`."""
+    """Use the token embeddings of a base model as word vectors, or draw them; all layers are drawn from `seed`."""
     transformer: Any = load_transformer(base_model)
     for name in ("query_length", "max_length", "dimension", "filters"):
         if getattr(settings, name) < 1:

@@ -1,11 +1,11 @@
-"""Late interaction: token vectors of query and passage, made apart, and the sum of each query token's best match.
+"""Late interaction: query and passage are encoded separately, and each query token is matched with a passage token.
 
-ColBERT's (Khattab and Zaharia, SIGIR 2020): the score is the sum over the query's tokens i of ``max over the passage's
-tokens j of sim(q_i, d_j)``, here perhaps weighted by a learned weight of token i. As in ColBERT's code, vectors have
-length 1 for the cosine and for the negative squared distance. Queries and passages differ in their segment, as in CoRT
-(section 3.2), where ColBERT puts a mark in front.
+As in ColBERT (Khattab & Zaharia, SIGIR 2020), the score is the sum over query tokens i of ``max_j sim(q_i, d_j)`` over
+passage tokens j, optionally weighted by a learned weight of token i. As in ColBERT's code, vectors are normalized to
+length 1 for cosine and negative squared distance. Segment ids tell queries from passages, as in CoRT (section 3.2);
+ColBERT prepends a marker token instead.
 
-On disk a transformers folder with ``reranker.json`` and the layers after the transformer beside it.
+On disk: a transformers folder plus ``reranker.json`` and the layers that follow the transformer.
 """
 
 from __future__ import annotations
@@ -24,44 +24,40 @@ from torch.nn import functional
 
 from cort.formats.token_embeddings import Origin
 from cort.formats.tokens import Tokens
-from cort.models.batching import Frame, Sequences, frame_text
+from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
+from cort.models.cross_encoder import Pairs
 from cort.models.loading import load_tensors, load_transformer, read_settings
 from cort.models.settings import HEAD, PairSettings
 from cort.models.tokenizer import Template, load_template, load_tokenizer, read_special_tokens
 from cort.models.transformer import (
-    accepted_inputs,
+    TextModel,
     check_length,
     count_tokens,
     forward_by_length,
     model_fingerprint,
-    place,
     single,
 )
 from cort.system.errors import input_error
 
-Rows = npt.NDArray[np.int64]
 QUERY, PASSAGE = 1, 0
-# Pairs whose tokens are compared at once: the vectors of each are copied.
+# Pairs whose tokens are compared at once; the vectors of each pair are copied.
 PAIRS_AT_ONCE = 1_024
-# Similarity of a query's token to a passage without tokens, by kind: below any other, however vectors are rounded and
-# for inner products up to lengths of 65504. So such a passage ranks last.
+# Similarity of a query token to a passage without tokens, which therefore ranks last: below any other however vectors
+# are rounded, and for inner products of vectors up to length 65504.
 LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
 
 
-class LateInteraction(nn.Module):
-    """Map texts to a vector per token, each with its weight as one more number; 0 for what does not count."""
+class LateInteraction(TextModel):
+    """Map texts to a vector per token, followed by its weight; weight 0 marks tokens that do not count."""
+
+    settings: PairSettings
 
     def __init__(self, transformer: Any, settings: PairSettings, tokens: SpecialTokens) -> None:
-        super().__init__()
-        self.settings = settings
-        if getattr(transformer, "pooler", None) is not None:
-            transformer.pooler = None
-        self.transformer = transformer
+        super().__init__(transformer, settings)
         hidden = transformer.config.hidden_size
         self.head = nn.ModuleDict({"vectors": nn.Linear(hidden, settings.dimension, bias=False)})
         if settings.term_weights:
             self.head["weights"] = nn.Linear(hidden, 1)
-        self.inputs = accepted_inputs(transformer)
         self._fill = tokens.fill
         self.punctuation: Tensor
         self.register_buffer("punctuation", torch.tensor(tokens.punctuation, dtype=torch.long), persistent=False)
@@ -69,54 +65,50 @@ class LateInteraction(nn.Module):
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length), all of one segment.
 
-        :returns: (batch, width, dimension + 1), as wide as the longest text of its kind may be.
+        :returns: (batch, width, dimension + 1), padded to the maximum length of a query or passage.
         """
-        ids, real = batch["input_ids"], batch["attention_mask"]
+        ids, mask = batch["input_ids"], batch["attention_mask"]
         is_query = bool(batch["token_type_ids"][0, 0] == QUERY)
-        # As in ColBERT, what fills a query up is seen by no other token, and counts as a token.
-        seen = {**batch, "attention_mask": real * (ids != self._fill)}
-        states = single(self.transformer(**{name: seen[name] for name in self.inputs}).last_hidden_state)
+        # As in ColBERT, no token attends to the mask tokens that fill a query, but they count as tokens.
+        attended = {**batch, "attention_mask": mask * (ids != self._fill)}
+        states = single(self.states(attended))
         vectors = single(self.head["vectors"](states))  # (batch, length, dimension)
         if self.settings.similarity != "dot":
             vectors = functional.normalize(vectors, dim=-1)
-        counts = real.to(vectors.dtype)  # (batch, length)
+        counts = mask.to(vectors.dtype)  # (batch, length)
         if not is_query:
             counts = counts * ~torch.isin(ids, self.punctuation)
         elif "weights" in self.head:
             counts = counts * functional.softplus(single(self.head["weights"](states))).squeeze(-1)
         width = self.settings.query_length if is_query else self.settings.max_length
-        together = torch.cat([vectors, counts.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)
-        return functional.pad(together, (0, 0, 0, width - together.shape[1]))
-
-    def place(self, device: torch.device, precision: str) -> None:
-        """Move to a device to be used, the transformer in `precision`, what follows in fp32."""
-        place(self, self.transformer, device, precision)
+        weighted = torch.cat([vectors, counts.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)
+        return functional.pad(weighted, (0, 0, 0, width - weighted.shape[1]))
 
     def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> InteractingPairs:
-        """Pairs of texts to be scored."""
+        """Make pairs of texts that can be scored."""
         return InteractingPairs(queries, passages, template, self.settings, self._fill)
 
     def texts(self, tokens: Tokens, template: Template, kind: int) -> InteractingTexts:
-        """Texts of a kind (`QUERY` or `PASSAGE`) to be encoded."""
-        return InteractingTexts(tokens, template, self.settings, kind, self._fill)
+        """Make texts of a kind (`QUERY` or `PASSAGE`) that can be encoded."""
+        return _texts(tokens, template, self.settings, kind, self._fill)
 
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Take apart: the transformer, and the weights of what follows it."""
+        """Split into the transformer and the weights of the layers after it."""
         return self.transformer, self.head.state_dict()
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Token ids: what fills queries up (-1 for nothing), and what of passages is left out."""
+    """Ids of the token that fills queries (-1 for none), and of punctuation to be ignored in passages."""
 
     fill: int = -1
     punctuation: tuple[int, ...] = ()
 
 
 class TokenVectors(NamedTuple):
-    """Vectors of the tokens of some texts that count, one text after the other, in single precision.
+    """Vectors of the tokens that count, text by text, in single precision.
 
-    `vectors` is (tokens, dimension), `weights` (tokens,), `counts` (texts,) the number of tokens of each.
+    `vectors` is (tokens, dimension), `weights` (tokens,); `counts` (texts,) has the number of tokens of each text.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -125,67 +117,45 @@ class TokenVectors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InteractingTexts:
-    """Token ids of texts of one kind, and how they are framed."""
+class InteractingTexts(FramedTexts):
+    """Texts of one kind, filled up to their maximum length with the token `fill` unless that is -1."""
 
-    tokens: Tokens
-    template: Template
-    settings: PairSettings
-    kind: int
     fill: int = -1
 
     def vectors(self, model: nn.Module, rows: Rows, device: torch.device) -> TokenVectors:
-        """Encode the texts of some rows, those of similar length together."""
+        """Encode rows in sub-batches of similar length."""
         with torch.inference_mode():
-            together = forward_by_length(model, self.sequences(rows), device)  # (rows, width, dimension + 1)
-            counting = together[..., -1] != 0  # (rows, width)
-            kept = together[counting].float().cpu().numpy()  # (tokens, dimension + 1)
+            padded = forward_by_length(model, self.sequences(rows), device)  # (rows, width, dimension + 1)
+            counting = padded[..., -1] != 0  # (rows, width)
+            kept = padded[counting].float().cpu().numpy()  # (tokens, dimension + 1)
         return TokenVectors(kept[:, :-1], kept[:, -1], counting.sum(1).cpu().numpy())
 
-    def sequences(self, rows: Rows) -> Sequences:
-        """Frame the texts of some rows."""
+    def frame(self, row: int) -> Frame:
+        """Frame and fill the text of a row."""
+        ids, segments = super().frame(row)
+        missing = self.max_length - len(ids) if self.fill >= 0 else 0
+        return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
 
-        def frame(row: int) -> Frame:
-            if self.kind == PASSAGE:
-                return frame_text(self.tokens[rows[row]], self.template, self.settings.max_length, PASSAGE)
-            ids, segments = frame_text(self.tokens[rows[row]], self.template, self.settings.query_length, QUERY)
-            missing = self.settings.query_length - len(ids) if self.fill >= 0 else 0
-            return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
-
-        return Sequences(self.lengths(rows), frame, self.template, str(self.tokens.path))
-
-    def lengths(self, rows: Rows) -> npt.NDArray[np.integer]:
+    def lengths(self, rows: Rows) -> Lengths:
         """Count the tokens of framed texts."""
-        most = self.settings.max_length if self.kind == PASSAGE else self.settings.query_length
-        if self.kind == QUERY and self.fill >= 0:
-            return np.full(len(rows), most)
-        return np.minimum(self.tokens.lengths[rows] + self.template.extra, most)
+        return np.full(len(rows), self.max_length) if self.fill >= 0 else super().lengths(rows)
+
+
+def _texts(tokens: Tokens, template: Template, settings: PairSettings, kind: int, fill: int) -> InteractingTexts:
+    if kind == QUERY:
+        return InteractingTexts(tokens, template, settings.query_length, QUERY, fill)
+    return InteractingTexts(tokens, template, settings.max_length, PASSAGE)
 
 
 @dataclass(frozen=True)
-class InteractingPairs:
-    """Token ids of queries and passages, each different text of which is encoded once."""
+class InteractingPairs(Pairs):
+    """Pairs of queries and passages; each distinct text is encoded once."""
 
-    queries: Tokens
-    passages: Tokens
-    template: Template
-    settings: PairSettings
     fill: int = -1
-    #: whether pairs that are scored together share work
     shared = True
 
-    def score(
-        self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
-    ) -> Tensor:
-        """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns (pairs,)."""
-
-        def forward(sequences: Sequences) -> Tensor:
-            return forward_by_length(model, sequences, device, token_budget)
-
-        return self.scores(forward, queries, passages)
-
     def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
-        """Encode texts by `forward` and score pairs of their rows; returns (pairs,)."""
+        """Encode texts with `forward` and score pairs of their rows; returns (pairs,)."""
         (first, query_of), (second, passage_of) = (np.unique(rows, return_inverse=True) for rows in (queries, passages))
         query_vectors = forward(self._of(QUERY).sequences(first))
         passage_vectors = forward(self._of(PASSAGE).sequences(second))
@@ -199,11 +169,11 @@ class InteractingPairs:
         return torch.cat(parts)
 
     def texts(self, queries: Rows, passages: Rows) -> int:
-        """Count the texts that go through the model for some pairs: each different one."""
+        """Count the distinct texts, each of which goes through the model."""
         return len(np.unique(queries)) + len(np.unique(passages))
 
-    def lengths(self, queries: Rows, passages: Rows) -> npt.NDArray[np.integer]:
-        """Count the tokens that each pair adds to those before it."""
+    def lengths(self, queries: Rows, passages: Rows) -> Lengths:
+        """Count the tokens of the texts that each pair has and no pair before it."""
         total = np.zeros(len(queries), dtype=np.int64)
         for kind, rows in ((QUERY, queries), (PASSAGE, passages)):
             new = np.unique(rows, return_index=True)[1]
@@ -212,15 +182,15 @@ class InteractingPairs:
 
     def _of(self, kind: int) -> InteractingTexts:
         tokens = self.queries if kind == QUERY else self.passages
-        return InteractingTexts(tokens, self.template, self.settings, kind, self.fill)
+        return _texts(tokens, self.template, self.settings, kind, self.fill)
 
 
 def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
-    """Sum, over the tokens of each query, its weight times the greatest similarity to a token of its passage.
+    """Sum over query tokens: the token's weight times its greatest similarity to a passage token.
 
-    :param queries: (pairs, m, e + 1), the last number a weight; `passages` (pairs, n, e + 1), that number 0 for tokens
-        that do not count.
-    :param similarity: cosine, of vectors of length 1; dot; or l2 for the negative squared distance.
+    :param queries: (pairs, m, e + 1), vectors followed by a weight.
+    :param passages: (pairs, n, e + 1), vectors followed by 0 for tokens that do not count.
+    :param similarity: cosine (of vectors of length 1), dot, or l2 for the negative squared distance.
     :returns: (pairs,).
     """
     best = token_similarities(queries, passages, similarity).amax(-1)  # (pairs, m)
@@ -228,19 +198,20 @@ def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor
 
 
 def token_similarities(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
-    """Compare all tokens of queries (..., m, e + 1) and passages (..., n, e + 1), as `max_similarity` has them.
+    """Compare all tokens of queries (..., m, e + 1) with those of passages (..., n, e + 1), as in `max_similarity`.
 
-    :returns: (..., m, n), `LOWEST` for tokens of passages that do not count.
+    :returns: (..., m, n), `LOWEST` for passage tokens that do not count.
     """
-    query, (passage, counts) = queries[..., :-1], (passages[..., :-1], passages[..., -1])
-    found = query @ passage.mT
+    query, passage, counts = queries[..., :-1], passages[..., :-1], passages[..., -1]
+    similarities = query @ passage.mT
     if similarity == "l2":
-        found = 2 * found - query.square().sum(-1).unsqueeze(-1) - passage.square().sum(-1).unsqueeze(-2)
-    return found.masked_fill(counts.unsqueeze(-2) == 0, LOWEST[similarity])
+        lengths = query.square().sum(-1).unsqueeze(-1), passage.square().sum(-1).unsqueeze(-2)
+        similarities = 2 * similarities - lengths[0] - lengths[1]
+    return similarities.masked_fill(counts.unsqueeze(-2) == 0, LOWEST[similarity])
 
 
 def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: int) -> LateInteraction:
-    """Put fresh layers, drawn from `seed`, on a base model folder."""
+    """Put new layers, drawn from `seed`, on a base model."""
     transformer = load_transformer(base_model)
     _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
     torch.manual_seed(seed)
@@ -259,38 +230,38 @@ def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template
 
 
 def load_token_encoder(folder: str | Path) -> tuple[LateInteraction, Template]:
-    """Load a model folder to encode texts apart.
+    """Load a model folder that encodes queries and passages separately.
 
-    :raises InputError: a re-ranker of another kind.
+    :raises InputError: for a re-ranker of another kind.
     """
     kind = read_settings(folder, PairSettings).kind
     if kind != "late_interaction":
-        expected = "one of the kind late_interaction"
-        raise input_error(Path(folder) / PairSettings.FILE, f"a re-ranker of the kind {kind}", expected, "name another")
+        path = Path(folder) / PairSettings.FILE
+        raise input_error(path, f"a re-ranker of the kind {kind}", "one of the kind late_interaction", "name another")
     return load_late_interaction(folder)
 
 
 def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
-    """Say what a model's token vectors are made with."""
+    """Describe the model that made token vectors."""
     return Origin(settings.dimension, settings.max_length, settings.similarity, model_fingerprint(folder))
 
 
 def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTokens:
-    """Look up the tokens that the settings speak of."""
+    """Look up the special tokens that the settings ask for."""
     tokenizer = load_tokenizer(folder)
     fill = -1
     if settings.fill_queries:
         token = read_special_tokens(folder).get("mask_token", "[MASK]")
         number = tokenizer.token_to_id(token) if token else None
         if number is None:
-            expected = "the mask_token of a tokenizer, which fills queries up"
+            expected = "the tokenizer's mask_token, which fills queries"
             raise input_error(folder, f"no token {token}", expected, "set fill_queries to false")
         fill = number
     punctuation = set()
     for mark in string.punctuation if settings.skip_punctuation else "":
-        found = tokenizer.encode(mark, add_special_tokens=False)
-        # Not the token for what is unknown; some tokenizers put the mark of a word's beginning in front.
-        tokens = zip(found.ids, found.tokens, strict=True)
+        encoding = tokenizer.encode(mark, add_special_tokens=False)
+        # Not the unknown token; some tokenizers put the marker of a word boundary in front.
+        tokens = zip(encoding.ids, encoding.tokens, strict=True)
         punctuation |= {number for number, token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")}
     return SpecialTokens(fill, tuple(sorted(punctuation)))
 

@@ -1,4 +1,4 @@
-"""Kinds of re-rankers, one entry each: what makes one from a base model, and what loads one from its folder."""
+"""Kinds of re-rankers, one entry each: how to make one from a base model, and how to load one from its folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from cort.models.cross_encoder import CrossEncoder, Pairs, load_cross_encoder, new_cross_encoder
-from cort.models.kernel_pooling import KernelPooling, WordPairs, load_kernel_pooling, new_kernel_pooling
+from cort.models.kernel_pooling import KernelPooling, load_kernel_pooling, new_kernel_pooling
 from cort.models.late_interaction import (
-    InteractingPairs,
     LateInteraction,
     load_late_interaction,
     new_late_interaction,
@@ -20,14 +19,14 @@ from cort.models.tokenizer import Template
 from cort.models.transformer import save_model
 from cort.system.errors import input_error
 
-#: a model: its `settings`, `pairs` of texts for it to score, `place` on a device, and `parts` to be saved
+#: a model with `settings`, `pairs` to be scored, `place` to move it to a device, and `parts` to be saved
 Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
-#: texts that a model of its kind scores: `score`, or `scores` by other means, and the `lengths` that this costs
-PairsToScore: TypeAlias = Pairs | InteractingPairs | WordPairs
+#: pairs of texts for a kind of model: `score` (or `scores` with another forward pass), and `lengths`, the cost
+PairsToScore: TypeAlias = Pairs
 
 
 class Kind(NamedTuple):
-    """How a kind of re-ranker is made and loaded."""
+    """How to make and load a kind of re-ranker."""
 
     new: Callable[[str | Path, PairSettings, int], Reranker]
     load: Callable[[str | Path], tuple[Reranker, Template]]
@@ -42,12 +41,12 @@ RERANKERS = {
 
 
 def new_reranker(base_model: str | Path, settings: PairSettings, seed: int) -> Reranker:
-    """Make a re-ranker of the kind that the settings name, what is new in it drawn from `seed`."""
+    """Make a re-ranker of the kind that the settings name; new layers are drawn from `seed`."""
     return _kind("--kind", settings.kind).new(base_model, settings, seed)
 
 
 def save_reranker(model: Reranker, tokenizer_folder: str | Path, folder: str | Path) -> None:
-    """Write the model folder, whole or not at all."""
+    """Write the model folder atomically."""
     transformer, head = model.parts()
     save_model(folder, transformer, tokenizer_folder, model.settings, {HEAD: head})
 

@@ -1,4 +1,4 @@
-"""How a tokenizer frames texts: its special tokens, read off the tokenizer itself, so that any BERT-like model fits."""
+"""How a tokenizer frames texts: its special tokens, found by tokenizing a probe, so that any BERT-like model works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROBE = "a"
 
 @dataclass(frozen=True)
 class Template:
-    """Special tokens around one text (``before x after``) and between two (``before x between y after``).
+    """Special tokens around a text (``before x after``) and between two (``before x between y after``).
 
     `second_segment` is the segment id of the second text of a pair, 0 for models without segments.
     """
@@ -50,9 +50,9 @@ class Template:
 
 
 def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -> Tokenizer:
-    """Load ``tokenizer.json`` of a model folder with truncation and padding off.
+    """Load ``tokenizer.json`` of a model folder, without truncation and padding.
 
-    :param prompts: whose special tokens are tokens; None takes those of the folder.
+    :param prompts: special tokens in them are tokenized as such; None takes the prompts of the folder.
     """
     from tokenizers import Tokenizer
 
@@ -68,13 +68,13 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
             tokenizer = Tokenizer.from_str(json.dumps(read_tokenizer(folder, prompts)))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # A text that says "[SEP]" means these letters, not the end of a segment.
+    # "[SEP]" in a text stands for these letters, not for the end of a segment.
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def read_tokenizer(folder: str | Path, prompts: Collection[str]) -> Any:
-    """Read ``tokenizer.json``; special tokens that prompts contain become tokens that any text may contain."""
+    """Read ``tokenizer.json``; special tokens that prompts contain become ordinary added tokens."""
     content = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
     for token in content["added_tokens"]:
         token["special"] &= not any(token["content"] in prompt for prompt in prompts)
@@ -83,20 +83,19 @@ def read_tokenizer(folder: str | Path, prompts: Collection[str]) -> Any:
 
 @contextmanager
 def refusing(folder: str | Path) -> Iterator[None]:
-    """Blame the tokenizer of a folder for errors of its library, which has no class for them."""
+    """Turn errors of the tokenizers library, which has no class for them, into complaints about a folder."""
     try:
         yield
-    except BaseException as error:  # the library's panics are no `Exception`
+    except BaseException as error:  # the library's panics are not derived from `Exception`
         ours = isinstance(error, Interrupted) or not isinstance(error, Exception)
         if ours and type(error).__name__ != "PanicException":
             raise
-        reason = f"no whole tokenizer ({shorten(str(error), 120)})"
-        path = Path(folder) / "tokenizer.json"
-        raise input_error(path, reason, "the tokenizer of the model", FIX) from error
+        found = f"no readable tokenizer ({shorten(str(error), 120)})"
+        raise input_error(Path(folder) / "tokenizer.json", found, "the tokenizer of the model", FIX) from error
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Identify a tokenizer by the bytes of its ``tokenizer.json`` and the prompts that texts are tokenized with."""
+    """Identify a tokenizer by the bytes of its ``tokenizer.json`` and the prompts of its folder."""
     digest = hashlib.sha256((Path(folder) / "tokenizer.json").read_bytes())
     prompts = read_prompts(folder)
     if any(prompts.values()):
@@ -105,7 +104,7 @@ def fingerprint(folder: str | Path) -> str:
 
 
 def read_prompts(folder: str | Path) -> dict[str, str]:
-    """Read what an encoder's folder has put before its texts, by kind ("query" or "passage"); nothing in others."""
+    """Read the prompts of an encoder's folder, by kind ("query" or "passage"); other folders have empty ones."""
     path = Path(folder) / EncoderSettings.FILE
     node = read_json(path, FIX) if path.is_file() else Node(path, {})
     written = node.of(dict)
@@ -114,15 +113,15 @@ def read_prompts(folder: str | Path) -> dict[str, str]:
 
 
 def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
-    """Find out which special tokens the tokenizer of a model folder puts where.
+    """Find out which special tokens the tokenizer of a model folder adds.
 
-    :param most: tokens that the model has embeddings for.
+    :param most: number of tokens for which the model has embeddings.
     """
     tokenizer = load_tokenizer(folder)
     with refusing(folder):
         count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)
         single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
-        # Special tokens belong to no text.
+        # Special tokens belong to neither text.
         start, second = (pair.sequence_ids.index(text) for text in (0, 1))
         before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
         vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
@@ -132,18 +131,18 @@ def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
 
 
 def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:
-    """Refuse a tokenizer with ids that the model has no embeddings for."""
+    """Refuse a tokenizer with ids for which the model has no embeddings."""
     if tokens > most:
         raise input_error(folder, f"{tokens} tokens", f"at most the model's {most}", "use its own tokenizer")
 
 
 def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
-    """Read what ``tokenizer_config.json`` names, such as ``pad_token``; a name may stand in an object."""
+    """Read the special tokens of ``tokenizer_config.json``, such as ``pad_token``; each is a text or an object."""
     path = Path(folder) / "tokenizer_config.json"
     if not path.exists():
         return {}
     node = read_json(path, FIX)
-    # Not `add_bos_token` and its like, which are no names.
+    # Not flags such as `add_bos_token`.
     names = [key for key, value in node.of(dict).items() if key.endswith("_token") and not isinstance(value, bool)]
     values = {key: node[key]["content"] if isinstance(node[key].value, dict) else node[key] for key in names}
     return {key: value.read(str | None) for key, value in values.items()}
@@ -151,8 +150,8 @@ def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
 
 def _pad_id(folder: str | Path, tokenizer: Tokenizer) -> int:
     token = read_special_tokens(folder).get("pad_token", "[PAD]")
-    found = tokenizer.token_to_id(token) if token else None
-    if found is None:
+    pad = tokenizer.token_to_id(token) if token else None
+    if pad is None:
         path = Path(folder) / "tokenizer_config.json"
         raise input_error(path, f"the padding token {token!r}", "a token of the vocabulary", "set pad_token there")
-    return int(found)
+    return int(pad)

@@ -1,4 +1,4 @@
-"""What the encoder and the re-ranker share: saving, running on batches of similar length, and fingerprints."""
+"""What all models share: saving, running on batches of similar length, fingerprints, devices and precision."""
 
 from __future__ import annotations
 
@@ -37,17 +37,42 @@ Batch = TypeVar("Batch")
 #: libraries whose release can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-# Tokens of a text that a prompt must leave room for.
+# Tokens of text for which a prompt must leave room.
 LEAST_AFTER_PROMPT = 4
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# Padded tokens that go through the transformer at once: few stay in a CPU's cache, many fill a GPU, more pad more
-# (in length order .1 % of SQuAD's passages at 1,024, 2 % at 16,384, 7 % at 65,536; 67 % as they come). Part of the
-# result, as padding changes the last bits: not a setting.
+# Padded tokens per batch: few fit in a CPU's cache, many fill a GPU, and more need more padding (of SQuAD's passages
+# sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). Not a setting: padding changes the
+# last bits of the result.
 TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
 
 
+class TextModel(nn.Module):
+    """A transformer, and layers that follow it, which subclasses add.
+
+    :param segments: whether queries and passages differ in their segment ids.
+    """
+
+    def __init__(self, transformer: Any, settings: Any, segments: bool = True) -> None:
+        super().__init__()
+        self.settings = settings
+        if getattr(transformer, "pooler", None) is not None:
+            # The layers do not use it; unused weights should be neither trained nor saved.
+            transformer.pooler = None
+        self.transformer = transformer
+        self.inputs = accepted_inputs(transformer, segments)
+
+    def states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Compute the last states (batch, length, hidden) of ``input_ids`` with their masks and segments."""
+        states: Tensor = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state
+        return states
+
+    def place(self, device: torch.device, precision: str) -> None:
+        """Move to a device for inference: the transformer in `precision`, the layers after it in fp32."""
+        place(self, self.transformer, device, precision)
+
+
 def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
-    """Name the tensors the model takes; segments only where it has embeddings for two.
+    """Name the tensors that the model takes; segment ids only if it has embeddings for two segments.
 
     :param segments: whether queries and passages differ in them.
     """
@@ -56,12 +81,12 @@ def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str,
     if "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1:
         names.append("token_type_ids")
     elif segments:
-        log.warning("%s has no second segment: it cannot tell queries and passages apart by it", config.model_type)
+        log.warning("%s has no second segment that would tell queries from passages", config.model_type)
     return tuple(names)
 
 
 def most_tokens(transformer: nn.Module) -> int:
-    """Count the positions of a model; those like RoBERTa number them from the padding token's id on."""
+    """Count the positions of a model; RoBERTa and its like number them from the padding token's id on."""
     base: Any = transformer.base_model
     positions = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
     padding = getattr(positions, "padding_idx", None)
@@ -70,24 +95,24 @@ def most_tokens(transformer: nn.Module) -> int:
 
 
 def count_tokens(transformer: nn.Module) -> int:
-    """Count the vocabulary of a model: the rows of its embeddings."""
+    """Count the rows of a model's token embeddings."""
     model: Any = transformer
     return int(model.get_input_embeddings().num_embeddings)
 
 
 def check_length(name: str, length: int, shortest: int, transformer: nn.Module, prompt: int = 0) -> None:
-    """Refuse a length in tokens that leaves no room for text or has no position embeddings.
+    """Refuse a length in tokens that leaves no room for text or exceeds the position embeddings.
 
-    :param name: of the setting, with the file it is from, if that is not the command line.
+    :param name: of the setting, after its file if it has one.
     :param prompt: tokens of a prompt before the text.
     """
     longest = most_tokens(transformer)
-    # A few tokens after a prompt would be the same in many texts.
+    # Fewer tokens of text after a prompt would be the same in many texts.
     least = shortest + (prompt + LEAST_AFTER_PROMPT - 1 if prompt else 0)
     if not least <= length <= longest:
         if prompt:
-            expected = f"{least} or more with a prompt of {prompt} tokens, of which the model takes {longest}"
-            raise input_error(name, str(length), expected, "change either")
+            expected = f"{least} to {longest} tokens with a prompt of {prompt} tokens"
+            raise input_error(name, str(length), expected, "change the length or the prompt")
         raise input_error(name, str(length), f"{least} to {longest} tokens for this model", "change it")
 
 
@@ -98,7 +123,7 @@ def save_model(
     settings: EncoderSettings | PairSettings,
     weights: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> None:
-    """Write transformer, tokenizer, settings, and other weights by file; whole or not at all."""
+    """Write transformer, tokenizer, settings, and other weights by file name; atomically."""
     with atomic_folder(folder) as temporary:
         transformer.save_pretrained(temporary)
         (temporary / settings.FILE).write_text(json.dumps(settings.saved(), indent=2) + "\n", encoding="utf-8")
@@ -109,7 +134,7 @@ def save_model(
 
 
 def model_fingerprint(folder: str | Path) -> str:
-    """Identify a model by the bytes that decide what it computes."""
+    """Identify a model by the bytes that its results depend on."""
     digest = hashlib.sha256()
     for path in sorted(Path(folder).iterdir()):
         if path.suffix in {".safetensors", ".json"}:
@@ -121,12 +146,12 @@ def model_fingerprint(folder: str | Path) -> str:
 
 
 def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
-    """Name a computation by all that decides its result.
+    """Identify a computation by everything that its result depends on.
 
-    :param module: the stage; what it and all that it imports does counts.
+    :param module: the stage, whose code and imports count.
     :param options: those that change the result, without paths.
     :param files: paths whose content counts, in a fixed order.
-    :param model: folder of the model it works with or starts from.
+    :param model: folder of the model that it uses or starts from.
     """
     parts = {
         "options": dict(options),
@@ -146,7 +171,7 @@ def forward_by_length(
 ) -> Tensor:
     """Run sequences through the model in sub-batches of similar length.
 
-    :param token_budget: padded tokens that go through the transformer at once; None takes those of `TOKEN_BUDGETS`.
+    :param token_budget: padded tokens per sub-batch; None takes that of `TOKEN_BUDGETS`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
     parts: list[Tensor] = []
@@ -160,13 +185,13 @@ def forward_by_length(
 
 
 def _send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to a device; from pinned memory without waiting for it: what comes next is prepared while it computes."""
+    """Copy to a device; from pinned memory and asynchronously, so that the next batch is prepared meanwhile."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 @contextmanager
 def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
-    """Count every text or pair that goes through the model."""
+    """Count the texts or pairs that go through the model."""
     hook = model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
     try:
         yield
@@ -177,7 +202,7 @@ def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
 def resumable(
     compute: Callable[[Batch], Tensor], finished: FinishedBlocks, device: torch.device, counter: Counter | None = None
 ) -> Callable[[Batch], Tensor]:
-    """Wrap what computes the parts of blocks, batch by batch: those that were kept are not computed again.
+    """Wrap a function that computes the parts of blocks, batch by batch, so that kept parts are not computed again.
 
     :param counter: of the texts or pairs in the batches.
     """
@@ -187,24 +212,24 @@ def resumable(
             if counter:
                 counter.reach(counter.count + len(kept))
             return torch.from_numpy(kept).to(device)
-        made = compute(batch)
-        finished.keep_part(partial(made.numpy, force=True))
+        computed = compute(batch)
+        finished.keep_part(partial(computed.numpy, force=True))
         if counter:
-            counter.advance(len(made))
-        return made
+            counter.advance(len(computed))
+        return computed
 
     return part
 
 
 def resume(model: nn.Module, finished: FinishedBlocks, device: torch.device, counter: Counter | None = None) -> None:
-    """Make a model's outputs the parts of blocks from now on, as `resumable` does."""
+    """Make a model's outputs the parts of blocks, as in `resumable`."""
     vars(model)["forward"] = resumable(model.forward, finished, device, counter)
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
-    """Take the GPU if there is one, else `threads` threads of the CPU.
+    """Choose the GPU if there is one, else `threads` threads of the CPU.
 
-    :param leased: devices held for this; a warning tells if torch can use none.
+    :param leased: devices reserved for this process; warns if torch can use none of them.
     """
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
@@ -216,14 +241,14 @@ def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
 
 
 def place(model: nn.Module, transformer: nn.Module, device: torch.device, precision: str) -> None:
-    """Move a model to a device to be used, not trained: its transformer in `precision`, what follows in fp32.
+    """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
 
-    Rounded weights are faster than autocast, which rounds them again for each sub-batch and normalises in fp32.
+    Rounding the weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
     """
     model.to(device)
     transformer.to(PRECISIONS[precision])
 
 
 def single(states: Tensor) -> Tensor:
-    """Widen half precision, of any shape; more than single precision stays."""
+    """Convert half to single precision; higher precision stays."""
     return states.to(torch.promote_types(states.dtype, torch.float32))

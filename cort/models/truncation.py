@@ -1,4 +1,4 @@
-"""How much of its texts a model does not read, because they are longer than its limit. No torch."""
+"""How much of its texts a model truncates; imports no torch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from cort.models.tokenizer import Template, load_template
 Settings: TypeAlias = EncoderSettings | PairSettings
 Counts: TypeAlias = npt.NDArray[np.integer]
 
-# Settings that say how much of a text a model reads.
+# Settings that determine how much of a text a model reads.
 LENGTHS = frozenset({"query_length", "passage_length", "max_length", "kind"})
 PASSAGES = "passages"
-# Share of truncated texts above which a log warns.
+# Share of truncated texts above which the log has a warning.
 MANY = 0.1
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """Tokens of texts, special ones not counted, and how many of them fit; the shares are of texts and of tokens."""
+    """Lengths of texts without special tokens, the limit, and the shares of texts and of tokens that are truncated."""
 
     texts: int
     mean_tokens: float
@@ -42,26 +42,26 @@ class Truncation:
 
 
 def measure_truncation(lengths: Counts, limit: int | Counts) -> Truncation:
-    """Measure texts of these lengths; the limit may be another one for each text, then its mean is shown."""
+    """Measure texts of these lengths; if each text has its own limit, the mean limit is shown."""
     over = np.maximum(lengths - limit, 0)
     texts, tokens = max(len(lengths), 1), max(int(lengths.sum()), 1)
     shown = round(float(np.mean(limit))) if np.size(limit) else 0
     return Truncation(len(lengths), float(lengths.sum() / texts), shown, (over > 0).sum() / texts, over.sum() / tokens)
 
 
-def log_truncation(log: logging.Logger, what: str, lengths: Counts, limit: int | Counts) -> None:
-    """Log how much is truncated, as a warning if that is much."""
-    found = measure_truncation(lengths, limit)
-    log.log(logging.WARNING if found.cut_texts > MANY else logging.INFO, "%s: %s", what, found)
+def log_truncation(log: logging.Logger, source: str, lengths: Counts, limit: int | Counts) -> None:
+    """Log how much is truncated, as a warning if it is more than `MANY`."""
+    truncation = measure_truncation(lengths, limit)
+    log.log(logging.WARNING if truncation.cut_texts > MANY else logging.INFO, "%s: %s", source, truncation)
 
 
 def query_limit(settings: Settings, template: Template) -> int:
-    """Tokens of a query that fit."""
+    """Count the tokens of a query that fit."""
     return settings.query_length - _special(settings, template)
 
 
 def passage_limit(settings: Settings, template: Template, queries: Counts) -> int | Counts:
-    """Tokens of a passage that fit: of a cross-encoder, in the room that each of these lengths of queries leaves."""
+    """Count the tokens of a passage that fit; in a cross-encoder, in the room that queries of these lengths leave."""
     if isinstance(settings, EncoderSettings):
         return settings.passage_length - template.extra
     if settings.kind != "cross_encoder":
@@ -70,23 +70,23 @@ def passage_limit(settings: Settings, template: Template, queries: Counts) -> in
 
 
 def measure_texts(settings: Settings, tokenizer: str | Path, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
-    """Measure the token caches that a model reads, by what they hold: passages, or queries of some split.
+    """Measure the token caches that a model reads, by content: passages, or queries of a split.
 
-    The passages of a cross-encoder stand beside a query of mean length.
+    Passages of a cross-encoder are paired with a query of mean length.
 
-    :param tokenizer: folder of the model, or of another with its tokenizer.
+    :param tokenizer: folder of the model, or of another model with the same tokenizer.
     """
     template, lengths = load_template(tokenizer), {text: Tokens(path).lengths for text, path in files.items()}
-    queries = np.concatenate([np.empty(0, np.int64), *(found for text, found in lengths.items() if text != PASSAGES)])
+    queries = np.concatenate([np.empty(0, np.int64), *(lengths[text] for text in lengths if text != PASSAGES)])
     mean = np.rint(queries.mean(keepdims=True) if len(queries) else np.zeros(1)).astype(np.int64)
     limits = {text: query_limit(settings, template) for text in lengths} | {
         PASSAGES: int(np.max(passage_limit(settings, template, mean)))
     }
-    return {text: measure_truncation(found, limits[text]) for text, found in lengths.items()}
+    return {text: measure_truncation(lengths[text], limits[text]) for text in lengths}
 
 
 def read_lengths(folder: str | Path) -> Settings | None:
-    """Read from a model folder how long its texts may be, and of which kind it is; None if it is a base model."""
+    """Read the kind and the maximum lengths of a model folder; None for a base model."""
     for kind in (EncoderSettings, PairSettings):
         if (path := Path(folder) / kind.FILE).is_file():
             node = read_json(path)
@@ -96,5 +96,5 @@ def read_lengths(folder: str | Path) -> Settings | None:
 
 
 def _special(settings: Settings, template: Template) -> int:
-    """Count the special tokens around a text; kernel pooling has none."""
+    """Count the special tokens around a text; kernel pooling adds none."""
     return 0 if isinstance(settings, PairSettings) and settings.kind.endswith("knrm") else template.extra

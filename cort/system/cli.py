@@ -77,7 +77,7 @@ def _check_output(option: str, place: str, is_folder: bool) -> None:
 
 
 def parser_of(options: type[Any], command: str = "") -> argparse.ArgumentParser:
-    """Parser of the stage with these ``Options``; the help is the docstring of its module, or of a command's options."""
+    """Parser of the stage with these ``Options``; its help is the module's docstring, of a command the options'."""
     module = sys.modules[options.__module__]
     prog = f"python -m {module.__spec__.name if module.__spec__ else module.__name__} {command}".rstrip()
     form = argparse.RawDescriptionHelpFormatter

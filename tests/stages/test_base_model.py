@@ -11,21 +11,11 @@ import pytest
 from cort import base_model
 from cort.base_model import ALPHABET, SPECIAL_TOKENS, train_tokenizer
 from cort.formats import tables
-from tests.support.common import COMMIT
+from tests.support.common import COMMIT, ROOT, contents
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
-TINY = {
-    "model_type": "bert",
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 32,
-}
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("[!.]*"))}
+TINY = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+TINY |= {"intermediate_size": 32, "max_position_embeddings": 32}
 
 
 def scratch(world, output, architecture=TINY, *options):
@@ -58,14 +48,10 @@ def test_a_folder_of_four_files_that_transformers_loads(lm):
     assert (tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id) == (0, 2, 3)
 
 
-def test_the_same_seed_gives_the_same_bytes(lm, make_base_model):
-    assert contents(make_base_model(seed=1)) == contents(lm)
-
-
-def test_another_seed_gives_other_weights_and_the_same_tokenizer(lm, make_base_model):
-    other, one = contents(make_base_model(seed=2)), contents(lm)
-    assert other["model.safetensors"] != one["model.safetensors"]
-    assert other["tokenizer.json"] == one["tokenizer.json"]
+def test_the_seed_decides_the_weights_and_nothing_else(lm, make_base_model):
+    first, same, other = contents(lm), contents(make_base_model(seed=1)), contents(make_base_model(seed=2))
+    assert same == first
+    assert {name for name in first if first[name] != other[name]} == {"model.safetensors"}
 
 
 @pytest.mark.slow
@@ -77,7 +63,7 @@ def test_another_process_gives_the_same_bytes(world, tmp_path, python):
 
 
 def test_tokenizers_of_other_processes_are_the_same_with_many_ties():
-    # Hash tables of the trainer are in an order of their own in every process; every count here is tied.
+    # The order of the trainer's hash tables differs between processes, and all counts here are tied.
     code = """
 import hashlib
 from cort.base_model import train_tokenizer
@@ -86,9 +72,8 @@ texts = [a + b + c for a in letters[:20] for b in letters[:20] for c in letters[
 print(hashlib.sha256(train_tokenizer(lambda: iter([texts]), 1300).to_str().encode()).hexdigest())
 """
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
-    root = Path(__file__).parents[2]
     runs = [
-        subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, check=True)
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=True)
         for _ in range(3)
     ]
     assert len({run.stdout for run in runs}) == 1
@@ -102,16 +87,12 @@ def test_the_vocabulary_is_special_tokens_characters_and_merges():
     assert tokens[:5] == list(SPECIAL_TOKENS)
     single = {"h", "a", "b", "t", "d", "e", "n", ",", "漢", "字"}
     assert single <= set(tokens)
-    # Punctuation and Chinese characters are words of their own and so never continue one.
+    # Punctuation and Chinese characters are words of their own and never continue one.
     assert {f"##{character}" for character in single - {",", "漢", "字"}} <= set(tokens)
     assert not {"##,", "##漢", "##字"} & set(tokens)
     assert tokenizer.encode("HAB den", add_special_tokens=False).tokens == ["hab", "den"]
     assert tokenizer.encode("habx").tokens == ["[CLS]", "[UNK]", "[SEP]"]
     assert tokenizer.encode("##b", add_special_tokens=False).tokens == ["[UNK]", "[UNK]", "b"]
-
-
-def test_the_vocabulary_size_is_kept(world):
-    assert [train_on(world.texts, size).get_vocab_size() for size in (100, 150)] == [100, 150]
 
 
 def test_only_the_most_frequent_characters_are_known():
@@ -180,7 +161,7 @@ def test_other_arguments_are_checked(world, tmp_path, complaint):
 
 @pytest.fixture
 def folder(lm, tmp_path):
-    """A copy of the model to spoil."""
+    """A copy of the model to damage."""
     shutil.copytree(lm, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -196,7 +177,7 @@ def test_a_pretrained_folder_comes_back_the_same(lm, world, tmp_path):
     assert all(torch.equal(before[name], after[name]) for name in before)
     one, two = (AutoTokenizer.from_pretrained(folder) for folder in (lm, tmp_path / "m"))
     assert all(one(text)["input_ids"] == two(text)["input_ids"] for text in world.texts)
-    # And from there on the bytes stay.
+    # From there on, the bytes stay the same.
     assert base_model.main(pretrained(tmp_path / "m", tmp_path / "again")) == 0
     assert contents(tmp_path / "again") == contents(tmp_path / "m")
 
@@ -233,7 +214,7 @@ def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
     import torch
     from transformers import AutoModel
 
-    # In the one case code, in the other honest weights, which transformers would load if it were let.
+    # Malicious code, or harmless weights, which transformers would load if allowed.
     weights = AutoModel.from_pretrained(folder).state_dict() if decoy else Payload(tmp_path / "opened")
     torch.save(weights, folder / "pytorch_model.bin")
     (folder / "model.safetensors").rename(folder / "adapter.safetensors")
@@ -241,7 +222,7 @@ def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
         (folder / "adapter.safetensors").unlink()
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
     if decoy:
-        assert line.startswith(f"{folder}: found no whole model (")
+        assert line.startswith(f"{folder}: found no complete model (")
     else:
         assert line == (
             f"{folder}: found no safetensors weights, expected model.safetensors; "
@@ -258,7 +239,7 @@ def test_a_hub_name_needs_its_revision(tmp_path, complaint, revision):
     line = complaint(base_model.main, pretrained("albert/albert-base-v2", tmp_path / "m", *options), tmp_path / "m")
     found = f"at revision {revision!r}" if revision else "without a revision"
     assert line == (
-        f"--pretrained: found 'albert/albert-base-v2', no folder, {found}, "
+        f"--pretrained: found 'albert/albert-base-v2', not a folder, {found}, "
         "expected a folder, or a hub name with its revision; name the commit to use, 40 hexadecimal digits"
     )
 
@@ -275,7 +256,7 @@ def test_a_pull_request_is_taken_at_its_commit_alone(folder, tmp_path, complaint
     moved = pretrained("some/model", tmp_path / "n", "--revision", "refs/pr/2@fffffff")
     assert complaint(base_model.main, moved, tmp_path / "n") == (
         f"some/model: found commit {COMMIT} at refs/pr/2, expected one that begins with fffffff; "
-        "look at what has changed there, then name its commit"
+        "review what has changed there, then name its commit"
     )
     assert asked == ["refs/pr/2", "refs/pr/2"]
 
@@ -283,7 +264,7 @@ def test_a_pull_request_is_taken_at_its_commit_alone(folder, tmp_path, complaint
 def test_a_hub_that_cannot_be_reached(tmp_path, complaint):
     options = pretrained("example/no-such-model", tmp_path / "m", "--revision", COMMIT)
     line = complaint(base_model.main, options, tmp_path / "m")
-    assert line.startswith("example/no-such-model: found no model to fetch (")
+    assert line.startswith("example/no-such-model: found a failed download (")
     assert line.endswith("check name, revision and network, or name a local folder")
 
 
@@ -294,7 +275,7 @@ def test_damaged_files_are_refused(folder, tmp_path, complaint, name, kept):
     (folder / name).write_bytes(content[: min(kept, len(content) - 10)])
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
     assert line.startswith(f"{folder}{'/config.json' if name == 'config.json' else ''}: found ")
-    # There is no network to check.
+    # For a local folder, the network is not at fault.
     assert "revision" not in line
 
 
@@ -302,7 +283,7 @@ def test_a_folder_without_tokenizer_is_refused(folder, tmp_path, complaint):
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line == f"{folder}: found no vocabulary, expected a tokenizer beside the weights; save it there"
+    assert line == f"{folder}: found no vocabulary, expected a tokenizer next to the weights; save it there"
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(folder, world, tmp_path, complaint):
@@ -310,20 +291,6 @@ def test_a_tokenizer_larger_than_the_model_is_refused(folder, world, tmp_path, c
     shutil.copyfile(tmp_path / "large" / "tokenizer.json", folder / "tokenizer.json")
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
     assert line == f"{folder}: found 170 tokens, expected at most the model's 160; use its own tokenizer"
-
-
-def test_missing_weights_are_refused(folder, tmp_path, complaint):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line.startswith(f"{folder}: found no tensor 'encoder.layer.2.attention.output.LayerNorm.bias' (16 such), ")
-
-
-def test_weights_of_another_shape_are_refused(folder, tmp_path, complaint):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line.startswith(f"{folder}: found encoder.layer.0.intermediate.dense.bias of shape (64,), expected (48,); ")
 
 
 def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):

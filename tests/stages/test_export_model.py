@@ -1,4 +1,4 @@
-"""Models for others: the folder loads in sentence-transformers and gives the vectors and logits of this project."""
+"""Exported models: sentence-transformers loads the folder and computes the vectors and logits of this project."""
 
 import ast
 import json
@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-import yaml
 
 from cort import export_model, tokenize
 from cort.formats import tables
@@ -22,11 +21,12 @@ from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_o
 from cort.models.rerankers import save_reranker
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
+from tests.support.cards import card_of, cells
 from tests.support.common import contents
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-6
-# Longer than any limit, nothing at all, letters that mean a special token elsewhere, letters a filter leaves out.
+# A text over any limit, an empty one, special tokens spelled out, letters that a filter removes.
 STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]
 TICKS = "\\`" * 3
 
@@ -43,7 +43,7 @@ def export(folder, model, **changes):
 
 @pytest.fixture
 def tokens_of(tmp_path):
-    """Token cache of texts, as `tokenize` makes it."""
+    """Make a token cache of texts with `tokenize`."""
 
     def make(model, texts, form="raw", kind="query"):
         table, cache = tmp_path / "texts.parquet", tmp_path / f"{len(list(tmp_path.iterdir()))}.arrow"
@@ -59,7 +59,7 @@ def tokens_of(tmp_path):
 
 @pytest.fixture
 def make_model(make_base_model, lm, tmp_path):
-    """Save a new encoder, or a re-ranker, on a base model of some architecture; its folder."""
+    """Save a new encoder or re-ranker on a base model of some architecture; its folder."""
 
     def make(settings, **architecture):
         model = make_base_model(**architecture) if architecture else lm
@@ -68,7 +68,7 @@ def make_model(make_base_model, lm, tmp_path):
             save_reranker(new_cross_encoder(model, settings, 4), model, folder)
         else:
             save_encoder(new_encoder(model, settings, 3), model, folder)
-        # Tests change its files.
+        # Tests change the files.
         (folder / ".sum").unlink()
         return folder
 
@@ -85,9 +85,9 @@ def own_vectors(model, tokens, kind):
     return vectors.numpy()
 
 
-def difference(found, expected):
-    """Largest difference of two arrays; of numbers above 1, whose last digit is larger, relative to the largest."""
-    return np.abs(found - expected).max() / max(np.abs(expected).max(), 1)
+def difference(vectors, expected):
+    """Largest difference of two arrays; for numbers above 1, relative to the largest."""
+    return np.abs(vectors - expected).max() / max(np.abs(expected).max(), 1)
 
 
 def own_logits(model, queries, passages):
@@ -98,7 +98,7 @@ def own_logits(model, queries, passages):
         return pairs.score(reranker, rows, rows, CPU, 4_096).numpy()
 
 
-# In sentence-transformers.
+# In sentence-transformers
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_an_encoder_gives_the_same_vectors_of_queries_and_passages(peer, make_mo
     assert difference(loaded.encode_query(texts), expected["query"]) <= TOLERANCE
     assert difference(loaded.encode_document(texts), expected["passage"]) <= TOLERANCE
     assert difference(loaded.encode(texts), expected["passage"]) <= TOLERANCE
-    # Else the two would be the same by luck.
+    # Otherwise, the two could be equal by chance.
     assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
     assert loaded.similarity_fn_name == ("cosine" if settings.similarity == "angular" else "dot")
     ranked = expected["query"] @ expected["passage"].T
@@ -155,7 +155,7 @@ def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, to
     assert np.abs(vectors - other).max() > 1e-3
 
 
-def test_the_weights_are_there_once_for_queries_and_passages(peer, make_model, tmp_path):
+def test_queries_and_passages_share_their_weights(peer, make_model, tmp_path):
     model = make_model(EncoderSettings("cls", 8, 12, 16))
     folder = export(tmp_path / "export", model)
     routes = load(peer, "SentenceTransformer", folder)[0].sub_modules
@@ -166,7 +166,7 @@ def test_the_weights_are_there_once_for_queries_and_passages(peer, make_model, t
     assert sizes["query/model.safetensors"] < 4 * (160 + 12 + 4) + 1_000
 
 
-def test_what_sentence_transformers_saves_again_is_the_same_model(peer, make_model, tmp_path):
+def test_sentence_transformers_can_save_the_model_again(peer, make_model, tmp_path):
     loaded = load(
         peer, "SentenceTransformer", export(tmp_path / "export", make_model(EncoderSettings("cls", 8, 12, 16)))
     )
@@ -194,9 +194,8 @@ def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tm
     model = make_model(settings, **architecture)
     loaded = load(peer, "CrossEncoder", export(tmp_path / "export", model))
     queries = [*world.query_texts, *STRANGE[1:], "ba " * settings.query_length]
-    kept = tokens_of(model, queries)
-    # Only the project itself cuts queries.
-    short = kept.lengths <= settings.query_length - 2
+    # Only this project truncates queries.
+    short = tokens_of(model, queries).lengths <= settings.query_length - 2
     assert not short.all()
     queries = [query for query, keep in zip(queries, short, strict=True) if keep]
     passages = [*world.texts, *STRANGE, "ba " * 200][-len(queries) :]
@@ -206,27 +205,26 @@ def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tm
     assert expected.min() < 0
 
 
-# The folder.
+# The folder
 
 
-def test_the_folder_is_a_model_of_this_project_too(make_model, world, tokens_of, tmp_path):
+def test_this_project_can_load_the_folder(make_model, world, tokens_of, tmp_path):
     model = make_model(EncoderSettings("mean", 8, 12, 16))
     folder = export(tmp_path / "export", model) / "transformer"
     tokens = tokens_of(model, world.texts)
-    # It tokenizes as before, but marks and cuts besides, so its caches have another name.
-    assert [list(tokens[row]) for row in range(9)] == [list(tokens_of(folder, world.texts)[row]) for row in range(9)]
-    vectors = own_vectors(folder, tokens_of(folder, world.texts), "query")
-    assert np.array_equal(vectors, own_vectors(model, tokens, "query"))
-    texts = world.query_texts
+    # It gives the same tokens, but also truncates and sets segments, so the fingerprint of its caches differs.
+    exported = tokens_of(folder, world.texts)
+    assert [list(tokens[row]) for row in range(9)] == [list(exported[row]) for row in range(9)]
+    assert np.array_equal(own_vectors(folder, exported, "query"), own_vectors(model, tokens, "query"))
     for head in ("classification", "linear"):
         pairs = make_model(PairSettings(12, 32, head=head))
         again = export(tmp_path / head, pairs) / "transformer"
-        expected = own_logits(pairs, tokens_of(pairs, texts), tokens_of(pairs, texts))
-        assert np.array_equal(own_logits(again, tokens_of(again, texts), tokens_of(again, texts)), expected)
+        logits, expected = (own_logits(each, *[tokens_of(each, world.query_texts)] * 2) for each in (again, pairs))
+        assert np.array_equal(logits, expected)
 
 
 @pytest.mark.parametrize("settings", [EncoderSettings("cls", 8, 12, 16), PairSettings(12, 32)])
-def test_the_folder_is_safetensors_and_text_and_has_the_same_bytes_again(make_model, tmp_path, settings):
+def test_the_folder_has_no_code_and_is_reproducible(make_model, tmp_path, settings):
     model = make_model(settings)
     config = json.loads((model / "config.json").read_text("utf-8"))
     (model / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "code.Model"}}), "utf-8")
@@ -239,7 +237,7 @@ def test_the_folder_is_safetensors_and_text_and_has_the_same_bytes_again(make_mo
     assert {oct(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()} == {oct(0o100644)}
 
 
-def test_an_exported_tokenizer_marks_and_cuts_texts(make_model, tmp_path):
+def test_an_exported_tokenizer_sets_segments_and_truncates(make_model, tmp_path):
     from transformers import AutoTokenizer
 
     for segment in (0, 1):
@@ -252,39 +250,19 @@ def test_an_exported_tokenizer_marks_and_cuts_texts(make_model, tmp_path):
             assert sum(encoded["attention_mask"][1]) == 3
 
 
-# The card.
+# The card
 
 
 def write_measures(path, system="cort", split="dev|test", value=0.25):
-    mean = {"RR@10": value, "R@1000": 0.5}
-    content = {
-        "system": system,
-        "split": split,
-        "relevance_level": 1,
-        "queries": 7,
-        "mean": mean,
-        "without_results": 0,
-        "without_relevant": 0,
-        "judged": None,
-    }
+    content = {"system": system, "split": split, "relevance_level": 1, "queries": 7, "judged": None}
+    content |= {"mean": {"RR@10": value, "R@1000": 0.5}, "without_results": 0, "without_relevant": 0}
     path.write_text(json.dumps(content), "utf-8")
     return path
 
 
-def card_of(folder):
-    _, header, text = (folder / "README.md").read_text("utf-8").split("---\n", 2)
-    return yaml.safe_load(header), text
-
-
-def cells(text):
-    """Rows of all tables, cut at the bars that are not escaped."""
-    rows = (line.replace("\\|", "\0") for line in text.splitlines() if line.startswith("| "))
-    return [[cell.strip().replace("\0", "|") for cell in row.strip("|").split("|")] for row in rows]
-
-
 @pytest.fixture
 def card(make_model, tmp_path):
-    """Header and text of an encoder's card with everything in it."""
+    """Header and text of a complete card of an encoder."""
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps({"queries kept": 123, "dropped: a|b": 4}), "utf-8")
     measures = [write_measures(tmp_path / "1.json"), write_measures(tmp_path / "2.json", "cort_onng*", value=0.5)]
@@ -303,38 +281,35 @@ def card(make_model, tmp_path):
     return card_of(folder)
 
 
-def test_the_header_is_what_the_hub_reads(card):
-    header, _ = card
+def test_the_card_describes_data_settings_measures_and_what_to_cite(card):
+    header, text = card
     assert header["library_name"] == "sentence-transformers"
     assert header["pipeline_tag"] == "sentence-similarity"
     assert header["base_model"] == "albert/albert-base-v2"
     assert "license" not in header
-
-
-def test_the_card_tells_data_settings_measures_and_whom_to_cite(card):
-    _, text = card
-    found = cells(text)
-    assert ["train", "queries kept", "123"] in found
-    assert ["train", "dropped: a|b", "4"] in found
-    assert ["projection", "true"] in found
-    assert ["training.epochs", "9"] in found
-    assert ["dev|test", "cort", "7", "1", "0.250", "**0.500**"] in found
-    assert ["dev|test", "cort\\_onng\\*", "7", "1", "**0.500**", "**0.500**"] in found
-    assert 'SentenceTransformer("cort-e8")' in text
-    assert "Wrzalik, Marco" in text
-    assert "Zhan, Jingtao" in text
-    assert "albert/albert-base-v2 at revision 8e2f239" in text
-
-
-def test_nothing_in_a_cell_breaks_the_card(card):
-    _, text = card
-    assert ["training.note", "a|b \\`c\\` # d"] in cells(text)
+    for row in (
+        ["train", "queries kept", "123"],
+        ["train", "dropped: a|b", "4"],
+        ["projection", "true"],
+        ["training.epochs", "9"],
+        ["training.note", "a|b \\`c\\` # d"],
+        ["dev|test", "cort", "7", "1", "0.250", "**0.500**"],
+        ["dev|test", "cort\\_onng\\*", "7", "1", "**0.500**", "**0.500**"],
+    ):
+        assert row in cells(text)
+    for words in (
+        'SentenceTransformer("cort-e8")',
+        "Wrzalik, Marco",
+        "Zhan, Jingtao",
+        "albert-base-v2 at revision 8e2f",
+    ):
+        assert words in text
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == ["# cort-e8", "## Use", "## Training", "## Quality", "## Versions", "## Citation"]
     assert len({len(row) for row in cells(text)}) == 3
 
 
-def test_no_name_breaks_the_code_in_a_card(make_model, tmp_path):
+def test_the_name_is_escaped_in_a_card(make_model, tmp_path):
     name = 'a"); import os  # ```\n```'
     _, text = card_of(export(tmp_path / "export", make_model(PairSettings(12, 32)), name=[name]))
     snippets = [part.split("\n```\n")[0] for part in text.split("```python\n")[1:]]
@@ -344,7 +319,7 @@ def test_no_name_breaks_the_code_in_a_card(make_model, tmp_path):
     assert f'# a"); import os # {TICKS} {TICKS}\n' in text
 
 
-def test_code_in_a_card_can_be_run(peer, card, make_model, tmp_path, monkeypatch, capsys):
+def test_the_code_in_a_card_runs(peer, card, make_model, tmp_path, monkeypatch, capsys):
     for kind, settings in (("it", EncoderSettings("cls", 8, 12, 16)), ("pairs", PairSettings(12, 32))):
         folder = export(tmp_path / kind, make_model(settings), name=[kind])
         _, text = card_of(folder)
@@ -352,7 +327,7 @@ def test_code_in_a_card_can_be_run(peer, card, make_model, tmp_path, monkeypatch
         assert len(snippets) == 2
         monkeypatch.chdir(tmp_path)
         for snippet in snippets:
-            exec(snippet, {})  # noqa: S102 - that is what readers do with it
+            exec(snippet, {})  # noqa: S102 - as readers do
         assert "[" in capsys.readouterr().out
 
 
@@ -366,7 +341,7 @@ def test_the_card_of_a_reranker(make_model, tmp_path):
     assert "base_model" not in header
 
 
-# Bad input.
+# Bad input
 
 
 def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_path):
@@ -384,4 +359,4 @@ def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_pa
     path.write_text(path.read_text("utf-8")[:40], "utf-8")
     assert "1.json: found unreadable content" in refused(measures_files=[path])
     (model / "model.safetensors").write_bytes(b"cut off")
-    assert "no whole model" in refused()
+    assert "no complete model" in refused()

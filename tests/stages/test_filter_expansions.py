@@ -47,7 +47,7 @@ def write(path, schema, lists, doc_ids):
 
 
 def keep(folder, queries, scores, doc_ids, share=0.3):
-    """Filter; the queries that are left, and what is said of them."""
+    """Filter; returns the kept queries and their counts."""
     named = {
         "expansions": write(folder / "queries.parquet", tables.EXPANSIONS, queries, doc_ids),
         "scores": write(folder / "scores.parquet", tables.EXPANSION_SCORES, scores, doc_ids),
@@ -76,7 +76,7 @@ def test_scores_are_those_of_the_queries_one_by_one(model, caches, predicted, tm
             assert score == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_shards_are_the_whole(model, caches, predicted, tmp_path, monkeypatch):
+def test_the_number_of_shards_does_not_change_the_result(model, caches, predicted, tmp_path, monkeypatch):
     monkeypatch.setattr(score_expansions, "BLOCK", 7)
     paths, _ = predicted
     whole, parts = tmp_path / "whole.parquet", [tmp_path / "1.parquet", tmp_path / "2.parquet"]
@@ -88,14 +88,15 @@ def test_the_shards_are_the_whole(model, caches, predicted, tmp_path, monkeypatc
     assert scores_of(parts[0])
 
 
-def test_queries_of_other_passages_are_not_scored(model, caches, predicted, tmp_path, complaint):
+def test_queries_of_other_passages_are_refused(model, caches, predicted, tmp_path, complaint):
     paths, _ = predicted
-    said = complaint(score_expansions.main, scoring(model, caches, paths[1:], tmp_path / "s.parquet"), tmp_path / "s")
-    assert "predicted.2.parquet: found 49 rows for 60 passages" in said
-    said = complaint(score_expansions.main, scoring(model, caches, paths[:1], tmp_path / "s.parquet"), tmp_path / "s")
-    assert "predicted.1.parquet: found 11 rows for 60 passages" in said
-    said = complaint(score_expansions.main, scoring(model, caches, paths[::-1], tmp_path / "s.parquet"), tmp_path / "s")
-    assert "predicted.2.parquet: found other passages than" in said
+    for files, expected in (
+        (paths[1:], "predicted.2.parquet: found 49 rows for 60 passages"),
+        (paths[:1], "predicted.1.parquet: found 11 rows for 60 passages"),
+        (paths[::-1], "predicted.2.parquet: found other passages than in"),
+    ):
+        output = tmp_path / "scores.parquet"
+        assert expected in complaint(score_expansions.main, scoring(model, caches, files, output), output)
 
 
 def test_the_best_share_of_all_queries_is_kept(tmp_path):
@@ -111,7 +112,7 @@ def test_the_best_share_of_all_queries_is_kept(tmp_path):
         "passages with a query that is kept": 2,
     }
     assert keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=1)[0] == queries
-    # One at least, as a share is rounded up.
+    # At least one query, as the share is rounded up.
     assert keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=0.01)[0] == [["b"], [], [], []]
 
 
@@ -127,7 +128,7 @@ def test_of_equal_scores_the_lowest_passage_and_first_query_are_kept(tmp_path):
     ]
 
 
-def test_what_is_kept_is_what_sorting_keeps(tmp_path):
+def test_the_kept_queries_are_those_of_sorting(tmp_path):
     generator = np.random.default_rng(3)
     sizes = generator.integers(0, 5, 300)
     doc_ids = [str(number) for number in generator.permutation(300)]
@@ -145,15 +146,15 @@ BAD = [
     ([["a"], []], [[1.0]], 0.5, "scores.parquet: found scores of other queries from row 1 on"),
     ([["a"]], [[1.0], []], 0.5, "scores.parquet: found scores of 2 passages, not of 1"),
     ([[]], [[]], 0.5, "queries.parquet: found no predicted query"),
-    ([["a"], ["b"]], [[1.0], [np.nan]], 0.5, "scores.parquet: row 2: found a score of passage 'b' that is not finite"),
-    ([["a"], ["b"]], [[1.0], [np.inf]], 0.5, "scores.parquet: row 2: found a score of passage 'b' that is not finite"),
+    ([["a"], ["b"]], [[1.0], [np.nan]], 0.5, "scores.parquet: row 2: found a NaN or infinite score of passage 'b'"),
+    ([["a"], ["b"]], [[1.0], [np.inf]], 0.5, "scores.parquet: row 2: found a NaN or infinite score of passage 'b'"),
     ([["a"]], [[1.0]], 0, "--keep: found 0, expected above 0, at most 1"),
     ([["a"]], [[1.0]], 1.1, "--keep: found 1.1, expected above 0, at most 1"),
 ]
 
 
 @pytest.mark.parametrize(("queries", "scores", "share", "message"), BAD)
-def test_what_does_not_fit_is_refused(tmp_path, complaint, queries, scores, share, message):
+def test_bad_input_is_refused(tmp_path, complaint, queries, scores, share, message):
     named = {
         "expansions": write(tmp_path / "queries.parquet", tables.EXPANSIONS, queries, list("ab")[: len(queries)]),
         "scores": write(tmp_path / "scores.parquet", tables.EXPANSION_SCORES, scores, list("ab")[: len(scores)]),

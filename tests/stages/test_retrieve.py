@@ -404,7 +404,7 @@ def test_a_damaged_index_is_refused_by_its_checksum(model, caches, folder, tmp_p
     raw[-100] ^= 1
     path.write_bytes(raw)
     line = complaint(retrieve.main, by_index(model, caches, folder, output, index=tmp_path / "index"), output)
-    assert line.startswith(f"{path}: found other bytes than were written")
+    assert line.startswith(f"{path}: found changed content")
 
 
 def test_a_search_online_finds_the_same(model, caches, folder, world, tmp_path):

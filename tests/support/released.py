@@ -4,7 +4,7 @@ import json
 import shutil
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 OLD = "sentence_transformers.models."
@@ -18,6 +18,13 @@ def write_json(path, content):
 
 def change_json(path, **changes):
     write_json(path, json.loads(path.read_text("utf-8")) | changes)
+
+
+def change_weights(path, change):
+    """Let a function change the tensors of a file."""
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
 
 
 def without_end(folder):

@@ -1,6 +1,6 @@
-"""Every public file and every released model in small, and a server of them: mirrors that fail, and a hub of models.
+"""Small copies of all public files and released models, served by mirrors that fail and by a hub of models.
 
-Passages are short ones of a sample of MS MARCO, or made up; queries are words of a passage each.
+Passages are short ones from a sample of MS MARCO, or made up; each query consists of words of a passage.
 """
 
 import gzip
@@ -25,11 +25,11 @@ from tests.support.misbehaving_server import Step
 from tests.support.released import write_json, write_modules
 
 WORD = re.compile(r"[A-Za-z]{4,}")
-PASSAGES, LONGEST, ASKED, CANDIDATES = 2_000, 250, 5, 1_000
-# Validation draws 1,000 queries of dev that are not in dev.small, and TREC-CAR's 1,000 of its last fold.
+PASSAGES, LONGEST, QUERY_WORDS, CANDIDATES = 2_000, 250, 5, 1_000
+# Validation samples 1,000 queries of dev that are not in dev.small, and 1,000 of TREC-CAR's last fold.
 QUERIES = {"train": 120, "dev": 1_020, "dev.small": 5, "eval": 2, "2019": 3, "2020": 5}
 BEIR = {"train": 310, "dev": 30, "test": 30}
-SYLLABLES = [one + other for one in "bdfgklmnprst" for other in ("a", "en", "ik", "or", "u")]
+SYLLABLES = [consonant + rest for consonant in "bdfgklmnprst" for rest in ("a", "en", "ik", "or", "u")]
 PAGE = b"<!DOCTYPE html><html><body>We have moved.</body></html>"
 
 
@@ -38,24 +38,24 @@ def seeded(seed):
 
 
 def passages_of(data):
-    """Passages by id: of a folder of samples, or made up if there is none."""
+    """Read passages by id from a folder of samples, or make them up without one."""
     if data:
         lines = (data / "msmarco-sample" / "collection.tsv").read_text("utf-8").splitlines()
         rows = (line.split("\t", 1) for line in lines)
-        able = (row for row in rows if len(row[1]) < LONGEST and len(WORD.findall(row[1])) > 2 * ASKED)
-        return dict(itertools.islice(able, PASSAGES))
+        suitable = (row for row in rows if len(row[1]) < LONGEST and len(WORD.findall(row[1])) > 2 * QUERY_WORDS)
+        return dict(itertools.islice(suitable, PASSAGES))
     generator = seeded(42)
     words = ["".join(generator.choices(SYLLABLES, k=generator.randint(2, 4))) for _ in range(3_000)]
     return {str(7 * row): " ".join(generator.choices(words, k=generator.randint(15, 40))) for row in range(PASSAGES)}
 
 
 def topics_of(passages, count, first):
-    """Queries (number, text, id of the passage whose words they are)."""
+    """Make queries: (number, text, id of the passage with these words)."""
     generator = seeded(first)
     chosen = generator.sample(list(passages), count)
     return [
-        (str(first + row), " ".join(generator.sample(WORD.findall(passages[one]), ASKED)), one)
-        for row, one in enumerate(chosen)
+        (str(first + row), " ".join(generator.sample(WORD.findall(passages[doc_id]), QUERY_WORDS)), doc_id)
+        for row, doc_id in enumerate(chosen)
     ]
 
 
@@ -64,7 +64,7 @@ def tsv(rows, separator="\t"):
 
 
 def archive_of(name, members):
-    """Pack files as the name of their archive says."""
+    """Pack files into an archive of the type that its name says."""
     packed = io.BytesIO()
     if name.endswith(".zip"):
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -80,14 +80,14 @@ def archive_of(name, members):
 
 
 def contents_of(catalog, passages):
-    """Contents of all files of the catalogue by name, archives of their members."""
+    """Make the contents of all files of the catalogue, by name; archives contain their members."""
     counts = enumerate(QUERIES.items())
     topics = {name: topics_of(passages, count, 5_000_000 + 10_000 * row) for row, (name, count) in counts}
-    found = _msmarco(passages, topics) | _predictions(passages) | _beir(passages) | _trec_car(passages, topics)
-    for name in catalog.archives - found.keys():
-        members = {file.member: found[file.name] for file in catalog.files.values() if file.archive == name}
-        found[name] = archive_of(name, members)
-    return found
+    contents = _msmarco(passages, topics) | _predictions(passages) | _beir(passages) | _trec_car(passages, topics)
+    for name in catalog.archives - contents.keys():
+        members = {file.member: contents[file.name] for file in catalog.files.values() if file.archive == name}
+        contents[name] = archive_of(name, members)
+    return contents
 
 
 def _msmarco(passages, topics):
@@ -95,46 +95,48 @@ def _msmarco(passages, topics):
     topics = topics | {"dev": topics["dev"] + topics["dev.small"], "eval.small": topics["eval"]}
 
     def others(relevant, count):
-        return generator.sample([one for one in ids if one != relevant], count)
+        return generator.sample([doc_id for doc_id in ids if doc_id != relevant], count)
 
     ranked = [
-        (query, text, one)
+        (query, text, doc_id)
         for query, text, relevant in topics["dev.small"]
-        for one in sorted([relevant, *others(relevant, CANDIDATES - 1)])
+        for doc_id in sorted([relevant, *others(relevant, CANDIDATES - 1)])
     ]
-    triples = [(query, text, one, generator.choice(ids)) for query, text, one in sorted(topics["train"] * 4)]
-    numbers = gzip.compress(tsv((query, one, other) for query, _, one, other in triples))
-    found = {
+    triples = [(query, text, doc_id, generator.choice(ids)) for query, text, doc_id in sorted(topics["train"] * 4)]
+    numbers = gzip.compress(tsv((query, positive, negative) for query, _, positive, negative in triples))
+    contents = {
         "msmarco/collection.tsv": tsv(passages.items()),
-        "msmarco/top1000.dev.tsv": tsv((query, one, text, passages[one]) for query, text, one in ranked),
+        "msmarco/top1000.dev.tsv": tsv((query, doc_id, text, passages[doc_id]) for query, text, doc_id in ranked),
         "msmarco/qidpidtriples.train.full.tsv.gz": numbers,
         "msmarco/qidpidtriples.train.full.2.tsv.gz": numbers,
-        "msmarco/triples.train.small.tsv": tsv((text, passages[one], passages[two]) for _, text, one, two in triples),
+        "msmarco/triples.train.small.tsv": tsv(
+            (text, passages[positive], passages[negative]) for _, text, positive, negative in triples
+        ),
         "doctttttquery/run.dev.small.tsv": tsv(
-            (query, one, row % CANDIDATES + 1) for row, (query, _, one) in enumerate(ranked)
+            (query, doc_id, row % CANDIDATES + 1) for row, (query, _, doc_id) in enumerate(ranked)
         ),
     }
     for name in ("train", "dev", "dev.small", "eval", "eval.small"):
-        found[f"msmarco/queries.{name}.tsv"] = tsv(topic[:2] for topic in topics[name])
-        found[f"msmarco/qrels.{name}.tsv"] = tsv((query, 0, one, 1) for query, _, one in topics[name])
+        contents[f"msmarco/queries.{name}.tsv"] = tsv(topic[:2] for topic in topics[name])
+        contents[f"msmarco/qrels.{name}.tsv"] = tsv((query, 0, doc_id, 1) for query, _, doc_id in topics[name])
     for year, second in (("2019", "Q0"), ("2020", "0")):
-        # Some topics of 2020 are not judged.
+        # Some topics of 2020 have no judgements.
         judged = [
-            (query, second, one, grade)
+            (query, second, doc_id, grade)
             for query, _, relevant in topics[year][:3]
-            for grade, one in zip((3, 2, 1, 0), [relevant, *others(relevant, 3)], strict=True)
+            for grade, doc_id in zip((3, 2, 1, 0), [relevant, *others(relevant, 3)], strict=True)
         ]
-        found[f"trec-dl/queries.{year}.tsv.gz"] = gzip.compress(tsv(topic[:2] for topic in topics[year]))
-        found[f"trec-dl/qrels.{year}.txt"] = found["dl-hard/qrels.txt"] = tsv(judged, " ")
-    return found
+        contents[f"trec-dl/queries.{year}.tsv.gz"] = gzip.compress(tsv(topic[:2] for topic in topics[year]))
+        contents[f"trec-dl/qrels.{year}.txt"] = contents["dl-hard/qrels.txt"] = tsv(judged, " ")
+    return contents
 
 
 def _predictions(passages):
-    """Predicted queries, words of their passage, in the layouts of doc2query and docTTTTTquery."""
+    """Predict queries, words of their passage, in the layouts of doc2query and docTTTTTquery."""
     generator = seeded(2)
     words = [WORD.findall(text.lower()) for text in passages.values()]
-    samples = [tsv([generator.choices(some, k=4) for some in words], " ").splitlines(True) for _ in range(80)]
-    lines = tsv(([line.decode().strip() for line in of] for of in zip(*samples[:10], strict=True)), " ")
+    samples = [tsv([generator.choices(own, k=4) for own in words], " ").splitlines(True) for _ in range(80)]
+    lines = tsv(([line.decode().strip() for line in row] for row in zip(*samples[:10], strict=True)), " ")
     part = -(-len(words) // 18)
     members = {
         f"predicted_queries_topk_sample{number:03d}.txt{at // part:03d}-1004000": b"".join(sample[at : at + part])
@@ -149,44 +151,44 @@ def _predictions(passages):
 
 
 def _beir(passages):
-    """NFCorpus and SciFact, which have the same passages and queries here."""
-    some = dict(itertools.islice(passages.items(), 1_000))
-    topics = topics_of(some, sum(BEIR.values()), 1)
-    corpus = [{"_id": f"MED-{one}", "title": text[:20], "text": text[20:]} for one, text in some.items()]
-    asked = [{"_id": f"PLAIN-{query}", "text": text} for query, text, _ in topics]
+    """Make NFCorpus and SciFact, here with the same passages and queries."""
+    first = dict(itertools.islice(passages.items(), 1_000))
+    topics = topics_of(first, sum(BEIR.values()), 1)
+    corpus = [{"_id": f"MED-{doc_id}", "title": text[:20], "text": text[20:]} for doc_id, text in first.items()]
+    queries = [{"_id": f"PLAIN-{query}", "text": text} for query, text, _ in topics]
     files = {
         "corpus.jsonl": tsv([json.dumps(row)] for row in corpus),
-        "queries.jsonl": tsv([json.dumps(row)] for row in asked),
+        "queries.jsonl": tsv([json.dumps(row)] for row in queries),
     }
     left = iter(topics)
     for name, count in BEIR.items():
-        rows = [(f"PLAIN-{query}", f"MED-{one}", 1) for query, _, one in itertools.islice(left, count)]
+        rows = [(f"PLAIN-{query}", f"MED-{doc_id}", 1) for query, _, doc_id in itertools.islice(left, count)]
         files[f"qrels.{name}.tsv"] = tsv([("query-id", "corpus-id", "score"), *rows])
     return {f"{name}/{file}": content for name in ("nfcorpus", "scifact") for file, content in files.items()}
 
 
 def _trec_car(passages, topics):
-    """Paragraphs whose first word is a link, and judgements that name topics: a page and two headings."""
+    """Make paragraphs that begin with a link, and judgements whose topics are a page and two headings."""
     import cbor2
 
-    ids = {one: f"{row:040x}" for row, one in enumerate(passages)}
+    ids = {doc_id: f"{row:040x}" for row, doc_id in enumerate(passages)}
     body = b""
-    for one, text in passages.items():
+    for doc_id, text in passages.items():
         first, rest = text[:4], text[4:]
         link = [1, [0, first, None, f"enwiki:{first}".encode(), first]]
-        body += cbor2.dumps([0, ids[one].encode(), [link, [0, rest]]])
+        body += cbor2.dumps([0, ids[doc_id].encode(), [link, [0, rest]]])
     head = cbor2.dumps(["CAR", [2, []], [["enwiki", "en", "small"], ["made", []]]])
     parts = {f"fold-{number}": topics["train"][number::4] for number in range(4)}
     parts |= {"fold-4": topics["dev"][:1_000], "test": topics["dev"][1_000:]}
-    found = {"trec-car/paragraphs.cbor": head + b"\x9f" + body + b"\xff"}
-    for name, some in parts.items():
-        named = (("enwiki:{}%20{}%20{}/{}/{}".format(*text.split()), ids[one]) for _, text, one in some)
-        found[f"trec-car/{name}.qrels"] = tsv(((topic, 0, one, 1) for topic, one in named), " ")
-    return found
+    contents = {"trec-car/paragraphs.cbor": head + b"\x9f" + body + b"\xff"}
+    for name, part in parts.items():
+        named = (("enwiki:{}%20{}%20{}/{}/{}".format(*text.split()), ids[doc_id]) for _, text, doc_id in part)
+        contents[f"trec-car/{name}.qrels"] = tsv(((topic, 0, doc_id, 1) for topic, doc_id in named), " ")
+    return contents
 
 
 def publish(server, catalog, contents):
-    """Serve the files, the first mirror of each failing in its own way; the catalogue of them, as YAML."""
+    """Serve the files, each with a first mirror that fails in a way of its own; returns their catalogue as YAML."""
     files = {}
     for row, file in enumerate(catalog.files.values()):
         content = contents[file.name]
@@ -209,7 +211,7 @@ def publish(server, catalog, contents):
     return yaml.safe_dump({"files": files})
 
 
-# Models: sizes, and what is of each repository: the class, and settings of which some are unknown to today's programs.
+# Models: sizes; and for each repository its class and settings, some of which today's libraries do not know.
 
 NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 # RepBERT has no projection: its dimension is BERT's own.
@@ -232,13 +234,13 @@ MODELS = {
 
 
 def named_models():
-    """Revision of each model of a hub that the shipped experiments name."""
+    """Read the revision of each model on a hub that the shipped experiments name."""
     text = "".join(path.read_text("utf-8") for path in (ROOT / "config").rglob("*.yaml"))
     return dict(re.findall(r"pretrained: ([\w-]+/[\w.-]+),?\s+revision: ([\w/@]+)", text))
 
 
 def write_model(folder, name, texts):
-    """Draw a model and write it under the repository's names of weights, the older ones, with a tokenizer."""
+    """Draw a model and save it with a tokenizer, its weights under the older names of the repository."""
     import torch
     import transformers
     from safetensors.torch import load_file, save_file
@@ -249,13 +251,15 @@ def write_model(folder, name, texts):
     config = transformers.AutoConfig.for_model(kind, **settings, vocab_size=tokenizer.get_vocab_size())
     model = getattr(transformers, head)(config)
     for value in model.parameters():
-        # Ones and zeros, too, which a loader that does not know a name puts in its place.
+        # Initial ones and zeros, too: a loader puts them in place of weights whose name it does not know.
         value.data.add_(torch.randn_like(value), alpha=0.02)
     model.save_pretrained(folder)
     weights = load_file(folder / "model.safetensors")
     if kind == "bert":
         old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-        weights = {re.sub(r"LayerNorm\.\w+$", lambda found: old[found[0]], key): one for key, one in weights.items()}
+        weights = {
+            re.sub(r"LayerNorm\.\w+$", lambda match: old[match[0]], key): value for key, value in weights.items()
+        }
     else:
         weights[f"{kind}.embeddings.position_ids"] = torch.arange(config.max_position_embeddings)[None]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -266,7 +270,7 @@ def write_model(folder, name, texts):
 
 
 def _unigram(texts):
-    """Train ALBERT's kind of tokenizer."""
+    """Train a tokenizer like ALBERT's."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.Unigram())
@@ -287,7 +291,7 @@ def _unigram(texts):
 
 
 def serve_model(server, name, revision, folder):
-    """Be the hub of a model at a revision; of a pull request's commit, all but its beginning is made up."""
+    """Serve a model as a hub does at a revision; the rest of a pull request's abbreviated commit is made up."""
     known = revision.rpartition("@")[2]
     commit = known + hashlib.sha256(known.encode()).hexdigest()[len(known) : 40]
     listed = []
@@ -295,8 +299,8 @@ def serve_model(server, name, revision, folder):
         file, content = path.relative_to(folder).as_posix(), path.read_bytes()
         tag = hashlib.sha256(content).hexdigest()
         listed.append({"type": "file", "path": file, "rfilename": file, "size": len(content), "oid": tag})
-        given = Step(etag=f'"{tag}"', headers={"X-Repo-Commit": commit})
-        server.serve(f"/{name}/resolve/{commit}/{file}", content, given)
+        step = Step(etag=f'"{tag}"', headers={"X-Repo-Commit": commit})
+        server.serve(f"/{name}/resolve/{commit}/{file}", content, step)
     about = {"id": name, "sha": commit, "siblings": listed, "tags": [], "gated": False}
     for known in (quote(ref_of(revision), safe=""), commit):
         server.serve(f"/api/models/{name}/revision/{known}", json.dumps(about).encode())
@@ -304,7 +308,7 @@ def serve_model(server, name, revision, folder):
 
 
 def small_world(server, tree, data):
-    """Give a copy of the project the catalogue of small files; have the server give them, and all models."""
+    """Put the catalogue of small files into a copy of the project; serve them, and all models."""
     catalog, passages = load_catalog(CATALOG), passages_of(data)
     (tree / rehearsal.FILE).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
     for name, revision in named_models().items():

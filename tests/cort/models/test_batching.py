@@ -14,7 +14,7 @@ def ids(*numbers):
 
 @pytest.mark.parametrize("budget", [1, 7, 50, 64, 1000])
 @pytest.mark.parametrize("seed", range(5))
-def test_every_row_once_within_the_budget_longest_first(budget, seed):
+def test_batches_have_every_row_once_longest_first_within_the_budget(budget, seed):
     lengths = np.random.default_rng(seed).integers(1, 40, size=200)
     batches = list(by_length(lengths, budget))
     # Longest first, equal lengths in the order of the file.
@@ -23,51 +23,27 @@ def test_every_row_once_within_the_budget_longest_first(budget, seed):
         assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget
 
 
-def test_batches_are_as_large_as_the_budget_allows():
-    assert [list(batch) for batch in by_length(np.array([3, 5, 1, 5, 2, 3]), 10)] == [[1, 3], [0, 5, 4], [2]]
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([3, 5, 1, 5, 2, 3], [[1, 3], [0, 5, 4], [2]]),
+        # A row over the budget forms a batch of its own.
+        ([2, 100, 200], [[2], [1], [0]]),
+        ([0, 0], [[0, 1]]),
+        ([], []),
+    ],
+)
+def test_batches_are_as_large_as_the_budget_allows(lengths, expected):
+    assert [list(batch) for batch in by_length(np.array(lengths, np.int64), 10)] == expected
 
 
-def test_equal_lengths_keep_the_order_of_the_file():
-    lengths = np.full(10, 4)
-    assert [list(batch) for batch in by_length(lengths, 12)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-
-
-def test_a_row_over_the_budget_stands_alone():
-    assert [list(batch) for batch in by_length(np.array([2, 100, 200]), 10)] == [[2], [1], [0]]
-
-
-def test_rows_without_tokens_and_no_rows():
-    assert [list(batch) for batch in by_length(np.array([0, 0]), 10)] == [[0, 1]]
-    assert list(by_length(np.zeros(0, dtype=np.int64), 10)) == []
-
-
-@pytest.mark.parametrize(("limit", "expected"), [(3, [2, 10, 3]), (5, [2, 10, 11, 12, 3]), (6, [2, 10, 11, 12, 13, 3])])
-def test_a_text_is_cut_with_its_special_tokens_counted(limit, expected):
-    tokens, segments = frame_text(ids(10, 11, 12, 13), BERT, limit, 1)
-    assert tokens.tolist() == expected
-    assert segments.tolist() == [1] * len(expected)
-    assert tokens.dtype == segments.dtype == np.int64
-
-
-def test_a_short_text_is_whole_whatever_the_limit():
+def test_a_short_text_is_not_padded():
     tokens, segments = frame_text(ids(10), ROBERTA, 512, 0)
     assert tokens.tolist() == [0, 10, 2]
     assert segments.tolist() == [0, 0, 0]
 
 
-def test_a_pair_is_framed_and_its_segments_are_0_and_1():
-    tokens, segments = frame_pair(ids(10, 11), ids(20, 21, 22), BERT, 64, 512)
-    assert tokens.tolist() == [2, 10, 11, 3, 20, 21, 22, 3]
-    assert segments.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def test_a_pair_in_the_manner_of_roberta_has_one_segment():
-    tokens, segments = frame_pair(ids(10, 11), ids(20), ROBERTA, 64, 512)
-    assert tokens.tolist() == [0, 10, 11, 2, 2, 20, 2]
-    assert segments.tolist() == [0] * 7
-
-
-def test_the_query_is_cut_first_and_the_passage_takes_what_is_left():
+def test_a_query_is_truncated_to_its_limit_and_the_passage_to_the_rest():
     query, passage = ids(*range(10, 30)), ids(*range(50, 90))
     # Query: 6 tokens with [CLS] and [SEP]. Pair: 12 tokens with three special ones.
     tokens, segments = frame_pair(query, passage, BERT, 6, 12)

@@ -1,26 +1,19 @@
-"""Kernel pooling against loops over words, and the stages that use it."""
+"""Kernel pooling against loops over words."""
 
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from cort import train_reranker
-from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.kernel_pooling import LEAST, MEANS, WIDTHS, new_kernel_pooling, pool_kernels
 from cort.models.loading import load_transformer
 from cort.models.rerankers import load_reranker, save_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
-from tests.support.common import command_line, contents, read_curve
-from tests.support.rerankers import check_that_it_is_kept
-from tests.support.training import write_examples
 
 CPU = torch.device("cpu")
-KINDS = ("knrm", "conv_knrm")
 
 
 def make_pairs(lm, caches, **changes):
@@ -100,54 +93,9 @@ def test_word_vectors_are_those_of_the_base_model_or_drawn(lm):
     assert not torch.equal(drawn[0], drawn[2])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_is_the_same_after_it_was_written(lm, caches, tmp_path, kind):
-    model, pairs = make_pairs(lm, caches, kind=kind)
-    said = check_that_it_is_kept(model, pairs, lm, tmp_path / "model")
-    own = {"filters": 5} if kind == "conv_knrm" else {}
-    common = {"query_length": 6, "max_length": 20, "kind": kind, "dimension": 32, "word_vectors": "base_model"}
-    assert said == {**common, **own}
-
-
 def test_a_folder_without_its_word_vectors_is_refused(lm, caches, tmp_path):
     model, _ = make_pairs(lm, caches)
     save_reranker(model, lm, tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").write_bytes(b"\x00" * 20)
     with pytest.raises(ValueError, match=r"found no re-ranker \(.*\), expected a folder that `train_reranker` wrote"):
         load_reranker(tmp_path / "model")
-
-
-@pytest.mark.parametrize(("kind", "loss"), [("knrm", "softmax"), ("conv_knrm", "pointwise")])
-def test_training_lowers_the_loss_and_the_seed_decides_the_bytes(
-    lm, caches, world, tmp_path, training_process, kind, loss
-):
-    write_examples(world, tmp_path, epochs=6, seed=42)
-    few = tables.read_table(tmp_path / "pairs.train.parquet", tables.PAIRS).slice(0, 10)
-    tables.write_table(tmp_path / "few.parquet", pa.concat_tables([few] * 30).combine_chunks())
-    for name in ("one", "other"):
-        named = {
-            "base-model": lm,
-            "pairs": tmp_path / "few.parquet",
-            "validation-pairs": tmp_path / "pairs.validation.parquet",
-            "passages": caches["passages"],
-            "queries": caches["queries.train"],
-            "validation-queries": caches["queries.validation"],
-            "kind": kind,
-            "query-length": 12,
-            "max-length": 24,
-            "filters": 8,
-            "loss": loss,
-            "batch-size": 5 if loss == "softmax" else 10,
-            "gradient-accumulation": 1,
-            "learning-rate": 0.02,
-            "warmup-updates": 2,
-            "validate-every": 100,
-            "seed": 1,
-            "output": tmp_path / name,
-            "output-curve": tmp_path / "curve.csv",
-            "output-selection": tmp_path / "selection.json",
-        }
-        assert train_reranker.main(command_line(named, {})) == 0
-    losses = [point["loss"] for point in read_curve(tmp_path / "curve.csv")[1:]]
-    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:3])
-    assert contents(tmp_path / "one") == contents(tmp_path / "other")

@@ -1,28 +1,17 @@
-"""Late interaction against loops over tokens, and the stages that use it."""
+"""Late interaction against loops over tokens."""
 
 import math
 import string
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from cort import score, train_reranker
-from cort.formats import tables
-from cort.formats.runs import read_run, write_run
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import max_similarity, new_late_interaction
-from cort.models.rerankers import load_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import forward_by_length
-from cort.system.progress import Counter
-from cort.training import pairs as pairs_of_training
-from cort.training.losses import pointwise_loss, softmax_loss
-from tests.support.common import command_line, contents, read_curve
-from tests.support.rerankers import check_that_it_is_kept
-from tests.support.training import write_examples
 
 CPU = torch.device("cpu")
 
@@ -136,109 +125,3 @@ def test_punctuation_is_found_in_the_vocabulary_alone(lm):
     tokenizer = load_tokenizer(lm)
     known = {tokenizer.token_to_id(mark) for mark in string.punctuation} - {None}
     assert model.punctuation.tolist() == sorted(known)
-
-
-def test_a_model_is_the_same_after_it_was_written(lm, caches, tmp_path):
-    model, pairs = make_pairs(lm, caches, term_weights=True)
-    assert check_that_it_is_kept(model, pairs, lm, tmp_path / "model")["kind"] == "late_interaction"
-
-
-def test_losses_are_those_of_their_formulas():
-    logits, relevance = torch.tensor([[2.0, 1.0, 0.0], [0.5, 1.5, -math.inf]]), torch.tensor([[1, 0, 0], [1, 0, 0]])
-    expected = [math.log(1 + math.exp(-1) + math.exp(-2)), math.log(1 + math.exp(1))]
-    assert softmax_loss(logits, relevance).tolist() == pytest.approx(expected)
-    # Guessing among eight.
-    assert softmax_loss(torch.zeros(1, 8), torch.eye(8)[:1]).item() == pytest.approx(math.log(8))
-    found = pointwise_loss(torch.tensor([[0.0], [0.0]]), torch.tensor([[1], [0]]), 3.0)
-    assert found.tolist() == pytest.approx([3 * math.log(2), math.log(2)])
-
-
-@pytest.fixture
-def options(lm, caches, world, tmp_path):
-    examples = write_examples(world, tmp_path, epochs=6, seed=42)
-
-    def build(**changes):
-        named = {
-            "base-model": lm,
-            "pairs": examples / "pairs.train.parquet",
-            "validation-pairs": examples / "pairs.validation.parquet",
-            "passages": caches["passages"],
-            "queries": caches["queries.train"],
-            "validation-queries": caches["queries.validation"],
-            "kind": "late_interaction",
-            "dimension": 8,
-            "query-length": 12,
-            "max-length": 24,
-            "term-weights": True,
-            "loss": "softmax",
-            "batch-size": 5,
-            "gradient-accumulation": 1,
-            "learning-rate": 0.004,
-            "warmup-updates": 2,
-            "validate-every": 8,
-            "seed": 1,
-            "output": tmp_path / "model",
-            "output-curve": tmp_path / "curve.csv",
-            "output-selection": tmp_path / "selection.json",
-        }
-        return command_line(named, changes)
-
-    return build
-
-
-def test_training_lowers_the_loss_and_scores_are_those_of_the_model(options, tmp_path, caches, world, training_process):
-    # Five groups of two, which even this small model learns by heart.
-    few = tables.read_table(tmp_path / "pairs.train.parquet", tables.PAIRS).slice(0, 10)
-    tables.write_table(tmp_path / "few.parquet", pa.concat_tables([few] * 40).combine_chunks())
-    assert train_reranker.main(options(pairs=tmp_path / "few.parquet")) == 0
-    _, *curve = read_curve(tmp_path / "curve.csv")
-    # Five groups an update.
-    assert [point["step"] for point in curve] == list(range(1, 41))
-    assert np.mean([point["loss"] for point in curve[-5:]]) < 0.5 * math.log(2)
-    output, run = tmp_path / "scores.parquet", tmp_path / "run.trec"
-    write_run(run, list(read_run(world.path("ranking.trec")))[:5], "x")
-    inputs = ["--model", tmp_path / "model" / "best", "--candidates", run, "--depth", 2]
-    inputs += ["--queries", caches["queries.train"], "--passages", caches["passages"], "--output", output]
-    assert score.main([str(part) for part in inputs]) == 0
-    table = tables.read_table(output, tables.SCORES)
-    model, template = load_reranker(tmp_path / "model" / "best")
-    pairs = model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), template)
-    rows = pairs.queries.rows_of(table["query_id"], "x"), pairs.passages.rows_of(table["doc_id"], "x")
-    with torch.inference_mode():
-        again = pairs.score(model, *rows, CPU)
-    assert table["score"].to_numpy() == pytest.approx(again.numpy(), abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["late_interaction", "cross_encoder"])
-def test_validation_shows_every_text_that_goes_through_the_model(
-    options, tmp_path, world, kind, monkeypatch, training_process
-):
-    seen = []
-
-    class Spy(Counter):
-        def __exit__(self, *reason):
-            super().__exit__(*reason)
-            seen.append((self._what, self.count, self._total))
-
-    monkeypatch.setattr(pairs_of_training, "Counter", Spy)
-    # Some pairs at a time, as with many candidates.
-    monkeypatch.setattr(pairs_of_training, "PAIRS_AT_ONCE", 7)
-    changes = {"validate_every": 100, "best_model_metric": "RR@10", "pool_depth": 5}
-    files = {"validation_run": world.path("ranking.trec"), "validation_qrels": tmp_path / "qrels.validation.parquet"}
-    assert train_reranker.main(options(kind=kind, **changes, **files)) == 0
-    assert len(seen) == 2
-    assert all(what == "texts in validation" and count == total for what, count, total in seen)
-
-
-def test_the_seed_decides_the_bytes(options, tmp_path, training_process):
-    for name in ("one", "other"):
-        assert train_reranker.main(options(output=tmp_path / name, validate_every=100)) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "other")
-
-
-def test_groups_begin_with_a_positive(options, tmp_path, complaint):
-    path = tmp_path / "pairs.train.parquet"
-    tables.write_table(path, tables.read_table(path, tables.PAIRS).slice(1))
-    line = complaint(train_reranker.main, options(), tmp_path / "curve.csv")
-    expected = "found a negative in the first row, expected a positive, which begins a group; sample the pairs again"
-    assert line == f"{path}: {expected}"

@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from cort import tokenize
+from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.batching import frame_pair, frame_text
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
@@ -36,23 +37,16 @@ def plain(folder, text):
     return load_tokenizer(folder).encode(text, add_special_tokens=False).ids
 
 
-def test_the_template_of_a_bert(lm):
+def test_the_template_has_the_special_tokens_of_the_tokenizer(lm, tmp_path):
     assert load_template(lm) == Template(before=(2,), after=(3,), between=(3,), second_segment=1, pad=0)
     assert (load_template(lm).extra, load_template(lm).pair_extra) == (2, 3)
+    roberta = Template(before=(0,), after=(2,), between=(2, 2), second_segment=0, pad=1)
+    for pad in ("<pad>", {"content": "<pad>", "special": True}):
+        assert load_template(roberta_folder(tmp_path, pad)) == roberta
+    assert (roberta.extra, roberta.pair_extra) == (2, 4)
 
 
-def test_the_template_of_a_roberta(tmp_path):
-    template = load_template(roberta_folder(tmp_path / "r"))
-    assert template == Template(before=(0,), after=(2,), between=(2, 2), second_segment=0, pad=1)
-    assert (template.extra, template.pair_extra) == (2, 4)
-
-
-def test_the_padding_token_may_be_written_as_an_object(tmp_path):
-    folder = roberta_folder(tmp_path / "r", pad={"content": "<pad>", "special": True})
-    assert load_template(folder).pad == 1
-
-
-def test_truncation_and_padding_of_the_file_are_switched_off(lm, world, tmp_path):
+def test_truncation_and_padding_of_the_file_are_ignored(lm, world, tmp_path):
     folder = tmp_path / "t"
     shutil.copytree(lm, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -78,7 +72,7 @@ def test_framed_texts_are_what_transformers_gives(lm, world, limit):
 def test_framed_pairs_are_what_transformers_gives(lm, world, limit):
     reference, template = transformers_tokenizer(lm), load_template(lm)
     for query, text in zip(world.query_texts[:20], world.texts, strict=False):
-        # The passage alone is cut there; so is it here, as long as the query is within its own limit.
+        # Both truncate only the passage, as long as the query is within its own limit.
         query = query.split()[0]
         options = {"truncation": "only_second", "max_length": limit, "return_token_type_ids": True}
         expected = reference(query, text, **options)
@@ -88,7 +82,7 @@ def test_framed_pairs_are_what_transformers_gives(lm, world, limit):
 
 
 @pytest.mark.parametrize("query_limit", [4, 6])
-def test_a_long_query_is_cut_as_transformers_cuts_it_alone(lm, world, query_limit):
+def test_a_long_query_is_truncated_as_transformers_does(lm, world, query_limit):
     reference, template = transformers_tokenizer(lm), load_template(lm)
     for query, text in zip(world.query_texts, world.texts, strict=False):
         alone = reference(query, truncation=True, max_length=query_limit)["input_ids"]
@@ -123,10 +117,10 @@ def test_a_folder_without_tokenizer(tmp_path):
 
 @pytest.mark.parametrize("kept", [0, 1, 100, -20])
 @pytest.mark.parametrize("load", [load_template, load_tokenizer])
-def test_a_cut_tokenizer_is_refused(lm, tmp_path, load, kept):
+def test_a_truncated_tokenizer_is_refused(lm, tmp_path, load, kept):
     (tmp_path / "tokenizer.json").write_bytes((lm / "tokenizer.json").read_bytes()[:kept])
     with pytest.raises(
-        InputError, match=rf"^{tmp_path}/tokenizer.json: found no whole tokenizer \(.*build the model again"
+        InputError, match=rf"^{tmp_path}/tokenizer.json: found no readable tokenizer \(.*build the model again"
     ):
         load(tmp_path)
 
@@ -149,7 +143,7 @@ def test_a_tokenizer_without_words_is_refused(tmp_path):
         content = json.loads((folder / "tokenizer.json").read_text())
         content["model"]["vocab"] = vocabulary
         (folder / "tokenizer.json").write_text(json.dumps(content))
-        with pytest.raises(InputError, match=rf"^{folder}/tokenizer.json: found no whole tokenizer"):
+        with pytest.raises(InputError, match=rf"^{folder}/tokenizer.json: found no readable tokenizer"):
             load_template(folder)
 
 
@@ -164,7 +158,7 @@ def test_a_broken_tokenizer_config_is_named(tmp_path, content):
         load_template(folder)
 
 
-def test_a_padding_token_that_is_none(tmp_path):
+def test_an_unknown_padding_token_is_refused(tmp_path):
     folder = roberta_folder(tmp_path / "r", pad="[PAD]")
     with pytest.raises(InputError, match=r"tokenizer_config.json: found the padding token '\[PAD\]', expected a token"):
         load_template(folder)
@@ -210,13 +204,7 @@ def test_tokenize_complains(lm, world, tmp_path, complaint):
 
 
 def test_an_empty_table_gives_an_empty_cache(lm, tmp_path):
-    import pyarrow as pa
-
-    from cort.formats import tables
-
-    tables.write_table(tmp_path / "none.parquet", pa.table({"doc_id": [], "text": []}, schema=tables.PASSAGES))
+    tables.write_table(tmp_path / "none.parquet", tables.PASSAGES.empty_table())
     options = ["--tokenizer", str(lm), "--texts", str(tmp_path / "none.parquet")]
     assert tokenize.main([*options, "--output", str(tmp_path / "none.arrow")]) == 0
-    cache = Tokens(tmp_path / "none.arrow")
-    assert len(cache) == 0
-    assert cache.lengths.tolist() == []
+    assert Tokens(tmp_path / "none.arrow").lengths.tolist() == []

@@ -1,4 +1,4 @@
-"""Weights of words: exact rounding, words of subwords, and a model's numbers at the first subword of each."""
+"""Term weighting: rounding, words made of subwords, and the model's prediction for the first subword of each word."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def test_rounding_is_exact(weight, expected, of_root):
     assert of_root == round(100 * math.sqrt(max(weight, 0)))
 
 
-def test_the_heaviest_occurrence_counts_and_light_words_are_left_out():
+def test_a_term_has_its_greatest_weight_and_zero_weights_are_left_out():
     words, weights = ["a", "b", "a", "c", "b", "d"], [0.2, 0.004, 0.5, -1.0, 0.003, 0.01]
     assert term_weights(words, weights) == {"a": 50, "d": 1}
     assert term_weights(words, weights, scale=1000) == {"a": 500, "b": 4, "d": 10}
@@ -36,24 +36,24 @@ def test_the_heaviest_occurrence_counts_and_light_words_are_left_out():
     assert term_weights([], []) == {}
 
 
-def test_subwords_are_put_together():
+def test_subwords_are_joined_to_words():
     vocabulary = Vocabulary(["ob", "##lite", "##rated", ".", "so"], np.array([False, True, True, False, False]))
     assert vocabulary.words(np.array([4, 0, 1, 2, 3, 0])) == (["so", "obliterated", ".", "ob"], [0, 1, 4, 5])
-    # What a cut text begins with is a word.
+    # A truncated text may begin within a word.
     assert vocabulary.words(np.array([1, 2, 3])) == (["literated", "."], [0, 2])
     assert vocabulary.words(np.array([], np.int32)) == ([], [])
 
 
 @pytest.fixture(scope="module")
 def released(world, lm, tmp_path_factory):
-    """A token-classification model of one label, with the tokenizer of the world."""
+    """A token-classification model with one label and the tokenizer of the world."""
     folder = tmp_path_factory.mktemp("released")
     torch.manual_seed(0)
     size = Tokenizer.from_file(str(lm / "tokenizer.json")).get_vocab_size()
     config = transformers.BertConfig(vocab_size=size, max_position_embeddings=48, num_labels=1, **BERT)
     model = transformers.BertForTokenClassification(config)
     with torch.no_grad():
-        # Some above 0, some below.
+        # Positive and negative weights.
         model.classifier.weight *= 30
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -65,9 +65,12 @@ def take_in(source, output):
     return pretrained.main(["--kind", "weigher", "--pretrained", str(source), "--output", str(output)])
 
 
-def write_passages(path, texts):
+def tokenized(folder, texts):
+    """Write the token cache of texts for the model of a folder."""
     rows = [{"doc_id": f"d{number}", "text": text} for number, text in enumerate(texts)]
-    tables.write_table(path, pa.Table.from_pylist(rows, tables.PASSAGES))
+    tables.write_table(folder / "passages.parquet", pa.Table.from_pylist(rows, tables.PASSAGES))
+    files = ["--texts", folder / "passages.parquet", "--output", folder / "tokens.arrow"]
+    assert tokenize.main([str(word) for word in ("--tokenizer", folder / "model", *files)]) == 0
 
 
 def options_of(folder, *more):
@@ -75,12 +78,10 @@ def options_of(folder, *more):
     return [str(word) for word in (*files, *more)]
 
 
-def test_a_released_model_weighs_as_transformers_does(world, released, tmp_path, complaint):
+def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, complaint):
     assert take_in(released, tmp_path / "model") == 0
     texts = [*world.texts[:5], "x", " ".join(world.texts)[:600]]
-    write_passages(tmp_path / "passages.parquet", texts)
-    files = ["--texts", tmp_path / "passages.parquet", "--output", tmp_path / "tokens.arrow"]
-    assert tokenize.main([str(word) for word in ("--tokenizer", tmp_path / "model", *files)]) == 0
+    tokenized(tmp_path, texts)
     assert weigh.main(options_of(tmp_path, "--passage-length", 20, "--scale", 50)) == 0
     found = tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
 
@@ -91,7 +92,6 @@ def test_a_released_model_weighs_as_transformers_does(world, released, tmp_path,
         with torch.inference_mode():
             numbers = model(**encoded).logits[0, :, 0].tolist()
         expected, word, weights = {}, "", []
-        # A triple loop by hand: subwords, words, occurrences.
         for token, weight in zip(tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]), numbers, strict=True):
             if token.startswith("##"):
                 word = weights[-1][0] + token[2:]
@@ -109,63 +109,60 @@ def test_a_released_model_weighs_as_transformers_does(world, released, tmp_path,
     assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, too_long)
 
 
-@pytest.mark.parametrize("shards", [2, 3])
-def test_the_shards_are_the_whole(world, released, tmp_path, monkeypatch, shards):
-    """Blocks of 10 passages."""
+def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_path, monkeypatch):
     monkeypatch.setattr(weigh, "BLOCK", 10)
     assert take_in(released, tmp_path / "model") == 0
-    write_passages(tmp_path / "passages.parquet", world.texts)
-    files = ["--texts", tmp_path / "passages.parquet", "--output", tmp_path / "tokens.arrow"]
-    assert tokenize.main([str(word) for word in ("--tokenizer", tmp_path / "model", *files)]) == 0
+    tokenized(tmp_path, world.texts)
 
     def rows(shard):
         options = options_of(tmp_path, "--passage-length", 20, "--shard", shard, "--checkpoints", tmp_path / "kept")
         assert weigh.main(options) == 0
         return tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
 
-    parts = [rows(f"{number}-of-{shards}") for number in range(1, shards + 1)]
+    parts = [rows(f"{number}-of-3") for number in range(1, 4)]
     assert all(parts)
     assert [row for part in parts for row in part] == rows("1-of-1")
     assert not (tmp_path / "kept").exists()
 
 
-def test_models_that_do_not_weigh_words_are_refused(released, tmp_path, complaint):
-    def broken(name, change):
-        folder = tmp_path / name
-        folder.mkdir()
-        for path in released.iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
-        change(folder)
-        options = ["--kind", "weigher", "--pretrained", folder, "--output", tmp_path / "out"]
-        return complaint(pretrained.main, options, tmp_path / "out")
-
-    def edit(name, change):
-        def apply(folder):
-            content = json.loads((folder / name).read_text("utf-8"))
-            change(content)
-            (folder / name).write_text(json.dumps(content), "utf-8")
-
-        return apply
-
-    several = {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
-    assert "classifier" in broken("labels", edit("config.json", lambda config: config.update(several)))
-    assert "safetensors" in broken("pickle", lambda folder: (folder / "model.safetensors").unlink())
-    unigram = edit("tokenizer.json", lambda content: content["model"].update(continuing_subword_prefix="@@"))
-    said = broken("prefix", unigram)
-    assert "expected WordPiece with ##, as BERT's" in said
-    assert said.startswith(f"{tmp_path}/prefix/tokenizer.json: ")
+def edit(path, change):
+    content = json.loads(path.read_text("utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), "utf-8")
 
 
-def test_a_weight_that_is_not_finite_is_refused(released, tmp_path, complaint):
+PREFIX = {"continuing_subword_prefix": "@@"}
+LABELS = {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda folder: edit(folder / "config.json", lambda config: config.update(LABELS)), "classifier"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "found no safetensors weights"),
+        (
+            lambda folder: edit(folder / "tokenizer.json", lambda content: content["model"].update(PREFIX)),
+            "/tokenizer.json: found a tokenizer of type WordPiece with the prefix @@, expected WordPiece with ##, as",
+        ),
+    ],
+)
+def test_models_that_do_not_weigh_terms_are_refused(released, tmp_path, complaint, change, words):
+    folder = shutil.copytree(released, tmp_path / "source")
+    change(folder)
+    options = ["--kind", "weigher", "--pretrained", folder, "--output", tmp_path / "out"]
+    line = complaint(pretrained.main, options, tmp_path / "out")
+    assert line.startswith(str(folder))
+    assert words in line
+
+
+def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
     shutil.copytree(released, tmp_path / "source")
     model = transformers.BertForTokenClassification.from_pretrained(released)
     with torch.no_grad():
         model.classifier.weight.fill_(3e38)
     model.save_pretrained(tmp_path / "source")
     assert take_in(tmp_path / "source", tmp_path / "model") == 0
-    write_passages(tmp_path / "passages.parquet", ["ba ko"])
-    files = ["--texts", tmp_path / "passages.parquet", "--output", tmp_path / "tokens.arrow"]
-    assert tokenize.main([str(word) for word in ("--tokenizer", tmp_path / "model", *files)]) == 0
+    tokenized(tmp_path, ["ba ko"])
     line = complaint(weigh.main, options_of(tmp_path, "--passage-length", 20), tmp_path / "weights.parquet")
     assert "in passage 'd0', expected finite numbers; use precision fp32" in line
 

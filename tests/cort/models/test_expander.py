@@ -1,4 +1,4 @@
-"""Generation: numbers by their place alone, draws by a formula, and what transformers generates."""
+"""Predicted queries: sampling against a formula and a loop, beam search against transformers."""
 
 import math
 import shutil
@@ -10,18 +10,18 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration
 
 from cort.formats.tokens import Tokens
-from cort.models.expander import Passages, load_expander
-from cort.models.generation import Generator, draw, numbers_of
+from cort.models.batching import FramedTexts
+from cort.models.expander import Generator, draw, load_expander, numbers_of
 
 K, QUERIES, STEPS = 4, 3, 7
 
 
-def test_numbers_are_those_of_their_place():
+def test_random_numbers_depend_only_on_their_place():
     found = numbers_of(42, "d7", 3, 5)
     assert found.shape == (3, 5)
     assert np.array_equal(found[:2, :4], numbers_of(42, "d7", 2, 4))
     assert len({*found.ravel(), *numbers_of(43, "d7", 3, 5).ravel(), *numbers_of(42, "d8", 3, 5).ravel()}) == 45
-    # They are what the files of every user's experiment were made with.
+    # Another number would change the expansions of every existing experiment.
     assert found[0, 0] == 0.11934403486473444
     many = numbers_of(1, "é", 200, 500)
     assert (many.min() >= 0, many.max() < 1) == (True, True)
@@ -31,19 +31,19 @@ def test_numbers_are_those_of_their_place():
 @pytest.mark.parametrize(
     ("number", "k", "expected"),
     [
-        # Of the tokens 1, 2 and 3, with .2, .5 and .3, in the order of their ids.
+        # Tokens 1, 2 and 3 with probabilities 0.2, 0.5 and 0.3, in the order of their ids.
         *((0.0, 3, 1), (0.199, 3, 1), (0.201, 3, 2), (0.699, 3, 2), (0.701, 3, 3), (0.999999, 3, 3)),
-        # Of two of them: .625 and .375.
+        # Two of them, with 0.625 and 0.375.
         *((0.0, 2, 2), (0.624, 2, 2), (0.626, 2, 3)),
         *((0.0, 1, 2), (0.99, 1, 2)),
     ],
 )
-def test_a_token_is_drawn_by_its_share(number, k, expected):
+def test_a_token_is_sampled_by_its_probability(number, k, expected):
     logits = torch.tensor([[-9.0, math.log(0.2), math.log(0.5), math.log(0.3), -8.0]], dtype=torch.float64)
     assert draw(logits, torch.tensor([number], dtype=torch.float64), k).tolist() == [expected]
 
 
-def test_draws_are_as_frequent_as_they_should_be():
+def test_samples_are_as_frequent_as_their_probabilities():
     numbers = torch.from_numpy(numbers_of(5, "d", 40, 500).ravel())
     logits = torch.tensor([0.5, 0.1, 0.4]).log().expand(len(numbers), 3)
     found = Counter(draw(logits, numbers, 10).tolist())
@@ -51,14 +51,14 @@ def test_draws_are_as_frequent_as_they_should_be():
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_logits_that_are_no_numbers_are_refused(wrong):
+def test_nan_and_infinite_logits_are_refused(wrong):
     with pytest.raises(FloatingPointError):
         draw(torch.tensor([[0.0, wrong, 1.0]]), torch.tensor([0.5]), 2)
 
 
 @pytest.fixture(scope="module")
 def bart(lm, tmp_path_factory):
-    """Folder of another encoder-decoder, whose queries begin with the token that ends them."""
+    """Folder of another encoder-decoder, whose queries begin with the token that also ends them."""
     folder = shutil.copytree(lm, tmp_path_factory.mktemp("bart") / "model")
     sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
     sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 48}
@@ -76,9 +76,9 @@ def folder(request):
 
 @pytest.fixture(scope="module")
 def world_of(folder, caches):
-    """The model in double precision, which no order of additions matters to; the passages."""
+    """The model in double precision, so that the order of additions does not matter; the passages."""
     transformer, template = load_expander(folder, 16, STEPS)
-    return transformer.double(), Passages(Tokens(caches["passages"]), template, 16)
+    return transformer.double(), FramedTexts(Tokens(caches["passages"]), template, 16)
 
 
 def batch_of(passages, rows):
@@ -86,7 +86,7 @@ def batch_of(passages, rows):
 
 
 def oracle(model, ids, numbers, k, end):
-    """Draw by hand: every token from the logits of all before, without a cache and without company."""
+    """Sample by hand: every token from all tokens before, without a cache or a batch."""
     found = [model.config.decoder_start_token_id]
     for number in numbers:
         logits = model(input_ids=ids[None], decoder_input_ids=torch.tensor([found])).logits[0, -1].tolist()
@@ -100,17 +100,17 @@ def oracle(model, ids, numbers, k, end):
 
 
 def cut(tokens, end):
-    """Tokens up to the end, with it."""
+    """Tokens up to and including the end."""
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
-def test_queries_are_drawn_as_by_hand_whatever_is_drawn_beside_them(world_of):
+def test_samples_are_those_of_a_loop_whatever_else_is_in_the_batch(world_of):
     model, passages = world_of
     rows = [3, 0, 11, 25]
     numbers = np.stack([numbers_of(1, str(row), QUERIES, STEPS) for row in rows])
     generator = Generator(model)
     with torch.inference_mode():
-        # A word that is often written ends a query, so that some end before others, which go on without them.
+        # A frequent token ends queries, so that some end before others.
         written = generator.sample(batch_of(passages, rows), torch.from_numpy(numbers), K)[:, :, 2:]
         generator.ends = [end] = [Counter(written.flatten().tolist()).most_common(1)[0][0]]
         together = generator.sample(batch_of(passages, rows), torch.from_numpy(numbers), K).tolist()
@@ -126,7 +126,7 @@ def test_queries_are_drawn_as_by_hand_whatever_is_drawn_beside_them(world_of):
 
 
 @pytest.mark.parametrize(("beams", "queries"), [(1, 1), (3, 1), (4, 2)])
-def test_a_search_finds_what_transformers_does(folder, world_of, beams, queries):
+def test_beam_search_finds_the_queries_of_transformers(folder, world_of, beams, queries):
     model, passages = world_of
     rows = [3, 0, 11, 25]
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).double().eval()
@@ -140,7 +140,7 @@ def test_a_search_finds_what_transformers_does(folder, world_of, beams, queries)
             assert [cut(one, end) for one in found] == [cut(one[1:], end) for one in expected]
 
 
-def test_one_token_to_draw_from_is_a_greedy_search(world_of):
+def test_sampling_from_one_token_is_greedy_search(world_of):
     model, passages = world_of
     batch, generator = batch_of(passages, range(10)), Generator(model)
     numbers = torch.from_numpy(np.stack([numbers_of(9, str(row), 1, STEPS) for row in range(10)]))

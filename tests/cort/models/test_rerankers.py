@@ -1,0 +1,246 @@
+"""Re-rankers of every kind: what they have in common, and their training."""
+
+import json
+import math
+import re
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from cort import train_reranker
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs, new_cross_encoder
+from cort.models.rerankers import RERANKERS, Kind, load_reranker, new_reranker, save_reranker
+from cort.models.settings import PairSettings
+from cort.models.tokenizer import load_template
+from cort.system.progress import Counter
+from cort.training import pairs as pairs_of_training
+from cort.training.losses import pointwise_loss, softmax_loss
+from cort.training.pairs import read_pairs
+from tests.support.common import command_line, contents, read_curve
+from tests.support.training import write_examples
+
+CPU = torch.device("cpu")
+COMMON = {"query_length": 6, "max_length": 20}
+SAVED = {
+    "cross_encoder": {},
+    "late_interaction": {
+        "dimension": 5,
+        "similarity": "cosine",
+        "term_weights": True,
+        "fill_queries": False,
+        "skip_punctuation": False,
+    },
+    "knrm": {"dimension": 32, "word_vectors": "base_model"},
+    "conv_knrm": {"dimension": 32, "word_vectors": "base_model", "filters": 5},
+}
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_a_saved_model_gives_the_same_scores(lm, caches, tmp_path, kind):
+    settings = PairSettings(**COMMON, kind=kind, dimension=5, term_weights=True, filters=5)
+    model = new_reranker(lm, settings, 3).eval()
+    texts = Tokens(caches["queries.train"]), Tokens(caches["passages"])
+    save_reranker(model, lm, tmp_path / "model")
+    loaded, template = load_reranker(tmp_path / "model")
+    rows = np.arange(6), np.arange(6)
+    with torch.inference_mode():
+        scores, again = (each.pairs(*texts, template).score(each, *rows, CPU) for each in (model, loaded))
+    # Cross-encoders may differ in the last bit: weights that are mapped from a file are aligned differently in memory.
+    assert torch.allclose(scores, again, rtol=0, atol=1e-6 if kind == "cross_encoder" else 0)
+    saved = json.loads((tmp_path / "model" / "reranker.json").read_text("utf-8"))
+    assert saved == {**COMMON, "kind": kind, **SAVED[kind]}
+
+
+def test_losses_follow_their_formulas():
+    logits, relevance = torch.tensor([[2.0, 1.0, 0.0], [0.5, 1.5, -math.inf]]), torch.tensor([[1, 0, 0], [1, 0, 0]])
+    expected = [math.log(1 + math.exp(-1) + math.exp(-2)), math.log(1 + math.exp(1))]
+    assert softmax_loss(logits, relevance).tolist() == pytest.approx(expected)
+    weighted = pointwise_loss(torch.tensor([[0.0], [0.0]]), torch.tensor([[1], [0]]), 3.0)
+    assert weighted.tolist() == pytest.approx([3 * math.log(2), math.log(2)])
+
+
+# Training
+
+
+@pytest.fixture(scope="module")
+def examples(world, tmp_path_factory):
+    """Pairs of 6 epochs; `few.parquet` repeats those of five queries, which even a small model can memorize."""
+    folder = write_examples(world, tmp_path_factory.mktemp("examples"), epochs=6, seed=42)
+    few = tables.read_table(folder / "pairs.train.parquet", tables.PAIRS).slice(0, 10)
+    tables.write_table(folder / "few.parquet", pa.concat_tables([few] * 40).combine_chunks())
+    return folder
+
+
+@pytest.fixture
+def options(lm, caches, examples, tmp_path, training_process):
+    def build(**changes):
+        named = {
+            "base-model": lm,
+            "pairs": examples / "pairs.train.parquet",
+            "validation-pairs": examples / "pairs.validation.parquet",
+            "passages": caches["passages"],
+            "queries": caches["queries.train"],
+            "validation-queries": caches["queries.validation"],
+            "query-length": 12,
+            "max-length": 32,
+            "batch-size": 12,
+            "gradient-accumulation": 1,
+            "learning-rate": 0.002,
+            "warmup-updates": 2,
+            "validate-every": 5,
+            "seed": 1,
+            "output": tmp_path / "model",
+            "output-curve": tmp_path / "curve.csv",
+            "output-selection": tmp_path / "selection.json",
+        }
+        return command_line(named, changes)
+
+    return build
+
+
+def logits_of(path, model, template, caches, queries="queries.train", count=None):
+    """Logits of the pairs of a table, scored one by one, and their relevance."""
+    table = tables.read_table(path, tables.PAIRS).slice(0, count)
+    pairs = model.pairs(Tokens(caches[queries]), Tokens(caches["passages"]), template)
+    rows = pairs.queries.rows_of(table["query_id"], "x"), pairs.passages.rows_of(table["doc_id"], "x")
+    with torch.inference_mode():
+        logits = [pairs.score(model, rows[0][[row]], rows[1][[row]], CPU, 1) for row in range(table.num_rows)]
+    return torch.cat(logits), torch.tensor(table["relevance"].to_pylist())
+
+
+def test_training_keeps_the_model_with_the_lowest_validation_loss(options, tmp_path, examples, caches):
+    assert train_reranker.main(options()) == 0
+    start, *curve = read_curve(tmp_path / "curve.csv")
+    # 20 queries of 2 pairs, 6 epochs, 12 pairs per update.
+    assert [point["step"] for point in curve] == list(range(1, 21))
+    assert curve[-1]["epoch"] == 6
+    validated = [point["validation_loss"] for point in curve if point["validation_loss"] is not None]
+    assert len(validated) == 4
+    selection = json.loads((tmp_path / "selection.json").read_text())
+    assert selection["start"] == start["validation_loss"]
+    assert selection["best"] == min(start["validation_loss"], *validated)
+    assert json.loads((tmp_path / "model" / "best" / "reranker.json").read_text()) == {
+        "query_length": 12,
+        "max_length": 32,
+        "kind": "cross_encoder",
+    }
+    for name, expected in (("best", selection["best"]), ("last", validated[-1])):
+        model, template = load_reranker(tmp_path / "model" / name)
+        path = examples / "pairs.validation.parquet"
+        # The mean over all pairs, although their number is no multiple of the batch size.
+        loss = pointwise_loss(*logits_of(path, model, template, caches, "queries.validation")).mean()
+        assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "changes"),
+    [
+        ("cross_encoder", "pointwise", {"learning_rate": 0.004}),
+        ("late_interaction", "softmax", {"learning_rate": 0.004, "dimension": 8, "term_weights": True}),
+        ("knrm", "softmax", {"learning_rate": 0.02}),
+        ("conv_knrm", "pointwise", {"learning_rate": 0.02, "filters": 8}),
+    ],
+)
+def test_training_lowers_the_loss_and_the_same_seed_gives_the_same_bytes(
+    options, examples, tmp_path, kind, loss, changes
+):
+    changes |= {"kind": kind, "loss": loss, "batch_size": 5 if loss == "softmax" else 10, "validate_every": 100}
+    for name in ("one", "same"):
+        assert train_reranker.main(options(pairs=examples / "few.parquet", output=tmp_path / name, **changes)) == 0
+    losses = [point["loss"] for point in read_curve(tmp_path / "curve.csv")[1:]]
+    # Late interaction does much better than guessing which of two passages is relevant.
+    limit = 0.5 * math.log(2) if kind == "late_interaction" else 0.8 * np.mean(losses[:3])
+    assert np.mean(losses[-5:]) < limit
+    assert contents(tmp_path / "one") == contents(tmp_path / "same")
+
+
+def test_another_seed_gives_other_weights(options, tmp_path):
+    for seed in (1, 2):
+        assert train_reranker.main(options(seed=seed, output=tmp_path / str(seed), gradient_accumulation=10)) == 0
+    one, other = contents(tmp_path / "1"), contents(tmp_path / "2")
+    assert set(one) == set(other)
+    assert all(one[f"{name}/model.safetensors"] != other[f"{name}/model.safetensors"] for name in ("best", "last"))
+
+
+def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches, examples):
+    # Without dropout, the loss of the first update can be recomputed.
+    folder = shutil.copytree(lm, tmp_path / "lm")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert train_reranker.main(options(base_model=folder, gradient_accumulation=5)) == 0
+    model = new_cross_encoder(folder, PairSettings(query_length=12, max_length=32), 1)
+    path = examples / "pairs.train.parquet"
+    expected = pointwise_loss(*logits_of(path, model, load_template(folder), caches, count=5 * 12)).mean().item()
+    assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["late_interaction", "cross_encoder"])
+def test_the_validation_counter_counts_every_text(options, examples, world, kind, monkeypatch):
+    counts = []
+
+    class Spy(Counter):
+        def __exit__(self, *reason):
+            super().__exit__(*reason)
+            counts.append((self._what, self.count, self._total))
+
+    monkeypatch.setattr(pairs_of_training, "Counter", Spy)
+    # A few pairs at a time, as with many candidates.
+    monkeypatch.setattr(pairs_of_training, "PAIRS_AT_ONCE", 7)
+    changes = {"validate_every": 100, "best_model_metric": "RR@10", "pool_depth": 5, "gradient_accumulation": 10}
+    files = {"validation_run": world.path("ranking.trec"), "validation_qrels": examples / "qrels.validation.parquet"}
+    assert train_reranker.main(options(kind=kind, **changes, **files)) == 0
+    assert len(counts) == 2
+    assert all(what == "texts in validation" and count == total for what, count, total in counts)
+
+
+def test_pairs_are_looked_up_by_id(examples, caches, world):
+    path = str(examples / "pairs.train.parquet")
+    pairs = Pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), None, None)
+    rows = read_pairs(path, pairs, SimpleNamespace(loss="pointwise", pos_weight=1.0))
+    table = tables.read_table(path, tables.PAIRS).to_pylist()
+    assert [world.query_ids[row] for row in rows.queries] == [row["query_id"] for row in table]
+    assert [world.doc_ids[row] for row in rows.passages] == [row["doc_id"] for row in table]
+    assert rows.relevance.tolist() == [row["relevance"] for row in table]
+
+
+def test_training_complains(options, tmp_path, complaint, examples):
+    curve, path = tmp_path / "curve.csv", tmp_path / "pairs.parquet"
+    tables.write_table(path, tables.PAIRS.empty_table())
+    line = complaint(train_reranker.main, options(pairs=path), curve)
+    assert line == f"{path}: found no pairs, expected at least one; sample them again"
+    table = tables.read_table(examples / "pairs.train.parquet", tables.PAIRS)
+    tables.write_table(path, table.set_column(2, "doc_id", pa.array(["nobody"] * table.num_rows)))
+    line = complaint(train_reranker.main, options(validation_pairs=path), curve)
+    assert line.startswith(f"{path}: found the unknown id ")
+    tables.write_table(path, table.slice(1))
+    line = complaint(train_reranker.main, options(pairs=path, loss="softmax"), curve)
+    expected = "found a negative in the first row, expected a positive, which begins a group; sample the pairs again"
+    assert line == f"{path}: {expected}"
+    line = complaint(train_reranker.main, options(max_length=12), curve)
+    assert line == "max_length: found 12, expected 14 to 48 tokens for this model; change it"
+    line = complaint(train_reranker.main, options(learning_rate=1e30, warmup_updates=0), curve)
+    assert re.match(r"update 2: found the loss nan on the example \d+, expected a finite number; ", line)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_kind_of_reranker_is_one_entry_in_a_registry(options, tmp_path, monkeypatch, complaint):
+    seeds = []
+
+    def new(base_model, settings, seed):
+        seeds.append(seed)
+        return new_cross_encoder(base_model, settings, seed)
+
+    line = complaint(train_reranker.main, options(kind="other"), tmp_path / "curve.csv")
+    kinds = "conv_knrm or cross_encoder or knrm or late_interaction"
+    assert line == f"--kind: found the re-ranker 'other', expected {kinds}; name one of these"
+    monkeypatch.setitem(RERANKERS, "other", Kind(new, lambda folder: ("loaded", folder)))
+    assert train_reranker.main(options(kind="other", gradient_accumulation=20)) == 0
+    assert seeds == [1]
+    assert load_reranker(tmp_path / "model" / "best") == ("loaded", tmp_path / "model" / "best")
