@@ -31,9 +31,9 @@ Item = TypeVar("Item")
 
 
 def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
-    """Stream passages into a table and return their number; duplicate ids and no passages are a fault of `source`.
+    """Stream passages into a table and return their number; errors about duplicate or no passages name `source`.
 
-    Of all passages only the ids stay in memory. The table appears under `output` after the last check.
+    Only the ids stay in memory. The table appears under `output` after the last check.
     """
     ids: list[pa.Array] = []
     with open_writer(output, PASSAGES) as writer:
@@ -41,15 +41,15 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
             writer.write_table(table)
             ids.extend(table["doc_id"].chunks)
         if not ids:
-            found, fix = none_of("passages", source), "name the file that holds the passages"
-            raise input_error(source, found, "one passage to a line", fix)
+            fix = "name the file that holds the passages"
+            raise input_error(source, none_of("passages", source), "one passage per line", fix)
         column = pa.chunked_array(ids)
         refuse_duplicates([(source, range(1, len(column) + 1))], column, "doc_id")
     return len(column)
 
 
 def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
-    """Yield the items; a thread makes up to `depth` of them before they are asked for. Errors come in their turn."""
+    """Yield the items, of which a thread prepares up to `depth` in advance; errors are raised in their turn."""
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
         futures = deque(pool.submit(next, iterator, end) for _ in range(depth))

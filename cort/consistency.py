@@ -1,9 +1,9 @@
 """Measure how far a run stays within a reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
 
-C(f, n), equation 5, is the share of f's first n documents that are also among the reference's first 1,000, averaged
-over the queries f answers. Where f has fewer than n documents for a query, the share is of those it has. A query that
-the reference does not answer counts 0. RepBERT's reference is MS MARCO's official `top1000.dev.tsv`, the like of which
-its re-ranker was trained on.
+C(f, n), equation 5, is the share of f's top n documents that are also in the reference's top 1,000, averaged over the
+queries that f answers. If f has fewer than n documents for a query, the share is of those it has. A query that the
+reference does not answer counts 0. RepBERT's reference is MS MARCO's official `top1000.dev.tsv`, whose training
+counterpart its re-ranker was trained on.
 
 Reads:  the run f and the reference, both run.trec
 Writes: consistency.json (`cort.evaluation.depths.Consistency`)
@@ -33,7 +33,7 @@ class Options:
     run: str = required("TREC", "the run f")
     reference: str = required("TREC", "the run it is compared with")
     reference_name: str = required("NAME", "written into the output")
-    depths: tuple[int, ...] = required("N", "numbers of documents")
+    depths: tuple[int, ...] = required("N", "values of n")
     system: str = required("NAME", "written into the output")
     split: str = required("NAME", "written into the output")
     output: str = required("JSON")
@@ -46,10 +46,10 @@ def stage(options: Options) -> None:
     run, reference = read_run(options.run), read_run(options.reference)
     refuse_other_queries(options.run, run, options.reference, reference)
     values = consistency(run, reference, depths)
-    found = Consistency(options.system, options.split, options.reference_name, len(run), depths, [*values])
-    write_artifact(options.output, found)
-    strange = len(set(run.query_ids) - set(reference.query_ids))
-    log.info("%d queries, %d unknown to the reference; C from %.3f to %.3f", len(run), strange, values[0], values[-1])
+    names = options.system, options.split, options.reference_name
+    write_artifact(options.output, Consistency(*names, len(run), depths, [*values]))
+    missing = len(set(run.query_ids) - set(reference.query_ids))
+    log.info("%d queries, %d not in the reference; C from %.3f to %.3f", len(run), missing, values[0], values[-1])
 
 
 main = cli.main_of(Options, stage)

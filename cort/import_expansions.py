@@ -4,7 +4,7 @@ Such files do not name passages: each line belongs to the passage on the same li
 lines must be the same, and the log warns if queries do not share more words with their own passages than with others
 nearby.
 
-Reads:  the predictions (cort/formats/predictions.py says in which layouts), passages.parquet
+Reads:  the predictions (cort/formats/expansions.py says in which layouts), passages.parquet
 Writes: doc_id and queries of each passage, as parquet, in the order of the passages
 Usage:  python -m cort.import_expansions --predictions predicted_queries_topk_sampling.zip --queries 40
             --passages passages.parquet --output expansions.parquet
@@ -22,7 +22,7 @@ from itertools import islice
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.predictions import Queries, iter_predictions
+from cort.formats.expansions import Queries, iter_predictions
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, required

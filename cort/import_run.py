@@ -1,12 +1,12 @@
-"""Take in a run that somebody else published: check its ids, cut it to a depth, write it as a run of this project.
+"""Import a run that somebody else published: check its ids, cut it to a depth, write it as a run of this project.
 
-Three forms are read, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, MS MARCO's three,
+It reads three formats, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, MS MARCO's three,
 ``query_id doc_id rank``, and MS MARCO's lists of candidates, ``query_id TAB doc_id TAB query TAB passage``. Six fields
-are ordered as trec_eval orders them, whatever their rank column says: by score in single precision, descending, ties by
-doc id, descending. Published numbers were computed on that order, so they survive the import; this project's own order
-of ties (doc id ascending) would change them. Three fields are ordered by rank, with scores 1/rank. Lists of candidates
-(`top1000.dev.tsv`) have no order of their own: the documents of a query come as they first appear, with scores 1/rank,
-so that recall and re-ranking mean something and the measures of their order do not. Their texts are not kept.
+are ordered as trec_eval orders them, whatever their rank column says: by descending single-precision score, ties by
+descending doc id. Published numbers were computed on that order, so they survive the import; this project's own order
+of ties (ascending doc id) would change them. Three fields are ordered by rank, with scores 1/rank. Lists of candidates
+(`top1000.dev.tsv`) have no order of their own: a query's documents stay in the order of the file, with scores 1/rank,
+so recall and re-ranking are meaningful but measures of the order are not. Their texts are dropped.
 
 Reads:  the run, queries.parquet, passages.parquet
 Writes: run.trec
@@ -41,18 +41,16 @@ log = logging.getLogger(__name__)
 TREC_FIELDS = 6
 RANKED_FIELDS = 3
 RANK = re.compile("[1-9][0-9]{0,8}")
-# As many TABs as candidates have: TREC's qrels would be taken for passages 0 of all queries.
+# TREC's qrels have as many TABs as candidates, and would be taken for passage 0 of each query.
 JUDGEMENT = re.compile(r"[^\t]+\t(0|Q0)\t[^\t ]+\t[+-]?[0-9]{1,4}")
 FIX = "the third column must be a rank: number the documents of each query from 1, best first"
-QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
-DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
 RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int64())])
 
 
 def read_published(path: str | Path) -> Run:
-    """Read a run of any form, each ranking in the order its publisher evaluated (see the module's text).
+    """Read a run of any format, each ranking in the order its publisher evaluated (see the module's docstring).
 
-    :raises InputError: no result, wrong fields, scores or ranks; a document or a rank twice in one ranking.
+    :raises InputError: for no result; wrong fields, scores or ranks; a document or a rank twice in one ranking.
     """
     first = next((line for _, line in iter_lines(path)), "")
     if is_candidate(first):
@@ -63,13 +61,13 @@ def read_published(path: str | Path) -> Run:
     fields = len(split_fields(first))
     if fields == RANKED_FIELDS:
         batches = iter_record_batches(iter_records(path, iter_lines(path), _parse_ranked), RANKED)
-        return _by_query(path, pa.Table.from_batches([batch for _, batch in batches], RANKED))
+        return _by_query(path, pa.Table.from_batches(batches, RANKED))
     if fields not in (0, TREC_FIELDS):
         expected = (
             "the 6 fields `query_id Q0 doc_id rank score tag`, the 3 fields `query_id doc_id rank` or the 4 fields "
             "`query_id TAB doc_id TAB query TAB passage`"
         )
-        raise input_error(path, f"{fields} fields", expected, "convert the file to one of them", 1)
+        raise input_error(path, f"{fields} fields", expected, "convert the file to one of these formats", 1)
     run = read_run(path)
     with np.errstate(over="ignore"):
         scores = run.scores.astype(np.float32)
@@ -80,42 +78,38 @@ def read_published(path: str | Path) -> Run:
     return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
 
 
-def refuse_unknown_ids(run: Run, queries: pa.Table, passages: pa.Table, source: str) -> None:
-    """Check that the run answers only queries of the split, and ranks only documents of the collection.
-
-    :raises InputError: names the first line that does not.
-    """
-    query_ids = pa.array(run.query_ids, pa.string())
-    if first := _first_unknown(source, query_ids, queries["query_id"], 0):
+def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:
+    """Refuse a run with queries of another split or documents of another collection; the error names the first."""
+    if first := _first_unknown(source, pa.array(run.query_ids, pa.string()), query_ids, 0):
         row, query_id, count = first
         found = f"query {shorten(query_id)} ({count} such queries)"
         fix = "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it"
-        raise input_error(source, found, "queries of this split only", fix, row)
-    if first := _first_unknown(source, run.doc_ids, passages["doc_id"], 1):
+        raise input_error(source, found, "only queries of this split", fix, row)
+    if first := _first_unknown(source, run.doc_ids, doc_ids, 1):
         row, doc_id, count = first
-        found = f"document {shorten(doc_id)} ({count} results are no passages)"
+        found = f"document {shorten(doc_id)} ({count} such results)"
         fix = "name a run over the same collection"
-        raise input_error(source, found, "documents of this collection only", fix, row)
+        raise input_error(source, found, "only documents of this collection", fix, row)
 
 
 def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: int) -> tuple[int, str, int] | None:
-    """Find the first line whose id, in a place of `_ids`, is not known: its row, the id, and how many are not."""
+    """Find the first line whose id, at a place of `_ids`, is unknown; return its row, the id, and how many are."""
     unknown = unknown_ids(ids, known)
     if not len(unknown):
         return None
     absent = set(unknown.to_pylist())
     rows = ((row, _ids(line)[place]) for row, line in iter_lines(source))
-    return next((row, one, len(unknown)) for row, one in rows if one in absent)
+    return next((row, name, len(unknown)) for row, name in rows if name in absent)
 
 
 def _ids(line: str) -> tuple[str, str]:
-    """Ids of the query and the document; of a blank line, which other checks refuse, two empty ones."""
+    """Return the ids of the query and the document; empty ones for a blank line, which other checks refuse."""
     fields = (line.split("\t") if is_candidate(line) else split_fields(line)) or ["", "", ""]
     return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
 
 
 def _by_query(path: str | Path, table: pa.Table) -> Run:
-    """Group results by query: by rank where they have one, in the order of the file if not; the scores are 1/rank."""
+    """Group results by query, ordered by their rank or, without one, as in the file; the scores are 1/rank."""
     encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
     query_ids, queries = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     doc_ids = table["doc_id"].combine_chunks()
@@ -130,8 +124,8 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
         place = int(wrong[0])
         query = int(queries[by[place]])
         found = f"rank {ranks[by[place]]} of query {shorten(query_ids[query])}"
-        needed = f"its ranks to be 1 to {np.diff(offsets)[query]}, each once"
-        raise input_error(path, found, needed, FIX, int(by[place]) + 1)
+        wanted = f"each rank from 1 to {np.diff(offsets)[query]} once"
+        raise input_error(path, found, wanted, FIX, int(by[place]) + 1)
     return replace(run, scores=1.0 / expected)
 
 
@@ -141,7 +135,7 @@ def _parse_ranked(line: str) -> tuple[str, str, int]:
         raise BadLine(f"{len(fields)} fields", "the 3 fields `query_id doc_id rank`", "fix the line")
     query_id, doc_id, rank = fields
     if not RANK.fullmatch(rank):
-        raise BadLine(f"the rank {shorten(rank)}", "a whole number from 1", FIX)
+        raise BadLine(f"the rank {shorten(rank)}", "a positive integer", FIX)
     return checked_id("query_id", query_id), checked_id("doc_id", doc_id), int(rank)
 
 
@@ -162,9 +156,10 @@ def stage(options: Options) -> None:
     if options.depth < 1:
         raise input_error("--depth", str(options.depth), "1 or more", "give the number of results to keep")
     run = read_published(options.run)
-    queries, passages = tables.read_table(options.queries, QUERY_IDS), tables.read_table(options.passages, DOC_IDS)
-    refuse_unknown_ids(run, queries, passages, options.run)
-    rankings = (Ranking(one.query_id, one.doc_ids[: options.depth], one.scores[: options.depth]) for one in run)
+    query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
+    doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
+    refuse_unknown_ids(run, query_ids, doc_ids, options.run)
+    rankings = (Ranking(name, doc_ids[: options.depth], scores[: options.depth]) for name, doc_ids, scores in run)
     lines = write_run(options.output, rankings, options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.expansions import Weighted, iter_documents, to_batch
 from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
-from cort.formats.weighted import Weighted, iter_documents, to_batch
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import temporary_folder

@@ -1,9 +1,9 @@
-"""Take in training triples that somebody released, as MS MARCO did: for an encoder, or as pairs for a re-ranker.
+"""Import released training triples, such as those of MS MARCO: for an encoder, or as pairs for a re-ranker.
 
-Lines are ids or texts (cort/formats/released_triples.py); a text stands for the query or passage that is exactly it,
-of several for the one with the lowest id. What is not among the training queries or in the collection is refused or, if
-that is wanted, dropped and counted; a triple whose positive is its negative always is. Every epoch has each kept triple
-once, in random order or in that of the file.
+Lines hold ids or texts (cort/formats/released_triples.py). A text stands for the query or passage with exactly that
+text, and if several share it, for the one with the lowest id. Triples with unknown queries or passages are refused or,
+optionally, dropped and counted; triples whose positive is also the negative are always dropped. Every epoch has each
+kept triple once, in random order or in that of the file.
 
 Reads:  the triples, queries.train.parquet, passages.parquet
 Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and how many triples each filter dropped as JSON
@@ -40,7 +40,7 @@ from cort.training.sampling import MOST_EPOCHS
 
 log = logging.getLogger(__name__)
 
-# Lines whose ids are looked up together: the table of all ids that this takes is made anew each time.
+# Lines whose ids are looked up together: each look-up builds a hash table of all ids.
 LOOKED_UP = 1 << 22
 READ, KEPT = "triples read", "triples kept"
 UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
@@ -52,11 +52,11 @@ class Options:
     """Options of this stage."""
 
     triples: str = required("FILE", "released triples, .tsv or .txt, plain or .gz")
-    form: Literal["triples", "pairs"] = optional("triples", "to write: for an encoder, or for a re-ranker")
-    limit: int = optional(0, "take the first lines; 0: all")
-    sample: int = optional(0, "of these, draw so many triples at random; 0: all")
-    shuffle: bool = optional(True, "in every epoch anew; else in the order of the file")
-    unknown_ids: Literal["refuse", "drop"] = optional("refuse", "what to do with triples of other queries or passages")
+    form: Literal["triples", "pairs"] = optional("triples", "triples for an encoder, or pairs for a re-ranker")
+    limit: int = optional(0, "read only the first N lines; 0: all", "N")
+    sample: int = optional(0, "draw N of these triples at random; 0: all", "N")
+    shuffle: bool = optional(True, "reshuffle in every epoch; otherwise keep the order of the file")
+    unknown_ids: Literal["refuse", "drop"] = optional("refuse", "what to do with unknown queries and passages")
     queries: str = required("PARQUET", "the training queries")
     passages: str = required("PARQUET", "the collection")
     epochs: int = optional(1)
@@ -68,12 +68,11 @@ class Options:
 def find_rows(
     options: Options, queries: Known, passages: Known, of_texts: bool, counts: dict[str, int]
 ) -> Iterator[Rows]:
-    """Yield the rows of queries and passages that lines name, (lines, 3), and count what is dropped."""
+    """Yield the rows (lines, 3) of the queries and passages in the file's lines, and count what is dropped."""
     lines = _first_lines(iter_triples(options.triples, of_texts), options.limit)
     for table in tables.regroup(track(lines, None, "triples", size=len), LOOKED_UP):
         documents = pa.chunked_array([*table["positive"].chunks, *table["negative"].chunks])
-        found = passages.rows_of(documents).reshape(2, -1)
-        rows = np.column_stack([queries.rows_of(table["query"]), *found])
+        rows = np.column_stack([queries.rows_of(table["query"]), *passages.rows_of(documents).reshape(2, -1)])
         unknown = rows < 0
         if unknown.any() and options.unknown_ids == "refuse":
             raise _unknown(options, counts[READ], unknown, of_texts)
@@ -89,28 +88,28 @@ def find_rows(
 
 
 def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    rest = limit
+    remaining = limit
     for batch in batches:
-        yield batch.slice(0, rest) if limit else batch
-        rest -= batch.num_rows
-        if limit and rest <= 0:
+        yield batch.slice(0, remaining) if limit else batch
+        remaining -= batch.num_rows
+        if limit and remaining <= 0:
             return
 
 
 def _unknown(options: Options, before: int, unknown: npt.NDArray[np.bool_], of_texts: bool) -> InputError:
-    """Say which line names what is not known: the first one."""
+    """Make the error for the first line with an unknown id or text."""
     line = int(unknown.any(axis=1).argmax())
     column = int(unknown[line].argmax())
     row = before + line + 1
     _, text = next(islice(iter_lines(options.triples), row - 1, row))
     kind, source = ("passage", options.passages) if column else ("query", options.queries)
     found = f"the {'text' if of_texts else 'id'} {shorten(text.split(SEPARATOR)[column])} of no {kind}"
-    fix = "name triples of this collection or, if queries were held out or passages sampled, drop such (unknown_ids)"
+    fix = "name triples of this collection or, if queries were held out or passages sampled, set unknown_ids to drop"
     return input_error(options.triples, found, f"one of {source}", fix, row)
 
 
 def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, dict[str, int]]:
-    """Write the rows of the triples that are kept into a file of the folder; return it, and what they are rows of."""
+    """Write the kept triples, as rows of queries and passages, into a file of the folder; return all of them."""
     of_texts = holds_texts(options.triples)
     queries = read_known(options.queries, tables.QUERIES, of_texts)
     passages = read_known(options.passages, tables.PASSAGES, of_texts)
@@ -124,7 +123,7 @@ def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, di
             rows.tofile(file)
     total = counts[READ] - sum(counts[name] for name in (*UNKNOWN, SAME))
     if not total:
-        found = f"none of {counts[READ]} triples of known ids and two passages"
+        found = f"no triple of known ids and two passages among {counts[READ]}"
         raise input_error(options.triples, found, "at least one", "name triples of this collection")
     counts[KEPT] = 0
     with open(kept, "wb") as file:
@@ -137,7 +136,7 @@ def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, di
 
 
 def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
-    """Write rows out: triples, or the positive and then the negative of each as two pairs."""
+    """Look up the ids of rows: as triples, or as two pairs each, the positive first."""
     queries = query_ids.take(pa.array(rows[:, 0]))
     if form == "triples":
         columns = [queries, *(doc_ids.take(pa.array(rows[:, place])) for place in (1, 2))]

@@ -1,7 +1,7 @@
-"""Look for queries that splits share, and refuse those that systems learn from and are measured on.
+"""Find queries that splits share, and refuse those that systems are both trained and evaluated on.
 
-A query is in both splits if both have judgements of its id, or if both have its text, without regard to case, with a
-passage that is relevant in both. Others of the same id or text are counted: different questions may share words.
+A query is in both splits if both judge its id, or if both have its text, ignoring case, with a passage that is relevant
+in both. Other queries with the same id or text are only counted: different questions may share words.
 
 Reads:  queries and qrels of splits, as `cort.split` writes them
 Writes: leakage.json: for each pair, how many queries they share (a list of `cort.evaluation.leakage.Shared`)
@@ -35,7 +35,7 @@ class Options:
     queries: tuple[str, ...] = required("PARQUET", "a table of queries per split")
     qrels: tuple[str, ...] = required("PARQUET", "a table of judgements per split")
     pairs: tuple[str, ...] = required("FIRST=SECOND", "splits to compare")
-    apart: tuple[str, ...] = optional((), "those of the pairs that may share no query", "FIRST=SECOND")
+    apart: tuple[str, ...] = optional((), "pairs that may not share a query", "FIRST=SECOND")
     output: str = required("JSON")
 
 
@@ -43,16 +43,16 @@ def _pairs(option: str, texts: Sequence[str], known: Sequence[str]) -> list[tupl
     pairs = [(first, second) for first, _, second in (text.partition("=") for text in texts)]
     for text, pair in zip(texts, pairs, strict=True):
         if pair[0] == pair[1] or not {*pair} <= {*known}:
-            expected = f"two of {', '.join(known)}, with = between them"
+            expected = f"two of {', '.join(known)}, joined by ="
             raise input_error(option, shorten(text), expected, "fix the names")
     return pairs
 
 
-def _refusal(one: Shared) -> str:
-    found = f"{one.same} of {one.queries} queries that {one.first} has, too, e.g. {shorten(one.example or '')}"
-    expected = f"none, as what is learnt from {one.first} would be measured by the same queries"
-    fix = f"name other queries, or leave these out by `without: {one.second}` in {one.first}"
-    return str(input_error(f"splits.{one.second}", found, expected, fix))
+def _refusal(shared: Shared) -> str:
+    found = f"{shared.same} of {shared.queries} queries also in {shared.first}, e.g. {shorten(shared.example or '')}"
+    expected = f"none, because systems trained on {shared.first} are evaluated on them"
+    fix = f"name other queries, or leave these out by `without: {shared.second}` in {shared.first}"
+    return str(input_error(f"splits.{shared.second}", found, expected, fix))
 
 
 def stage(options: Options) -> None:
@@ -62,14 +62,13 @@ def stage(options: Options) -> None:
     apart = _pairs("--apart", options.apart, options.splits)
     files = zip(options.splits, options.queries, options.qrels, strict=True)
     splits = {name: Split(name, queries, qrels) for name, queries, qrels in files}
-    found = [compare_queries(splits[first], splits[second]) for first, second in dict.fromkeys([*pairs, *apart])]
-    if refused := [_refusal(one) for one in found if one.same and (one.first, one.second) in apart]:
+    compared = {pair: compare_queries(splits[pair[0]], splits[pair[1]]) for pair in dict.fromkeys([*pairs, *apart])}
+    if refused := [_refusal(shared) for pair, shared in compared.items() if shared.same and pair in apart]:
         raise InputError("\n".join(refused))
-    for one in found:
-        if text := describe(one):
-            log.warning("%s", text)
-    write_artifact(options.output, found)
-    log.info("%d pairs of splits compared", len(found))
+    for text in filter(None, map(describe, compared.values())):
+        log.warning("%s", text)
+    write_artifact(options.output, list(compared.values()))
+    log.info("%d pairs of splits compared", len(compared))
 
 
 main = cli.main_of(Options, stage)

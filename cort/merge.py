@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cort.formats.rankings import iter_rankings
 from cort.formats.records import Ranking
-from cort.formats.runs import order, write_run
+from cort.formats.runs import iter_rankings, order, write_run
 from cort.retrieval.options import RunOptions, check_positive
 from cort.system import cli
 from cort.system.errors import input_error

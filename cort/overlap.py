@@ -1,8 +1,8 @@
 """Measure what the rankings of systems have in common, on a split without judgements.
 
 Reads:  a run per system, the queries of the split
-Writes: overlap.json (`cort.evaluation.overlap.Overlap`): for each pair of systems the mean share of the first passages
-        that are in both lists, and the share of queries with the same first passage
+Writes: overlap.json (`cort.evaluation.overlap.Overlap`): for each pair of systems the mean share of top passages that
+        are in both lists, and the share of queries with the same top passage
 Usage:  python -m cort.overlap --split eval --systems bm25 cort --runs bm25.trec cort.trec --queries queries.parquet
             --output overlap.json
 """
@@ -36,7 +36,7 @@ class Options:
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     queries: str = required("PARQUET", "all queries of the split")
-    depth: int = optional(10, "first passages that are compared", "N")
+    depth: int = optional(10, "number of top passages to compare", "N")
     output: str = required("JSON")
 
 
@@ -49,9 +49,9 @@ def stage(options: Options) -> None:
     tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
     none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)
     top = combine(tops, none, [np.zeros(0, dtype=np.int32)] * len(tops)).top
-    found = overlaps([*options.systems], top, UNKNOWN)
-    write_artifact(options.output, Overlap(options.split, len(query_ids), options.depth, [*options.systems], found))
-    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(found))
+    pairs = overlaps([*options.systems], top, UNKNOWN)
+    write_artifact(options.output, Overlap(options.split, len(query_ids), options.depth, [*options.systems], pairs))
+    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(pairs))
 
 
 main = cli.main_of(Options, stage)

@@ -1,10 +1,11 @@
-"""Sample training pairs of a re-ranker: per epoch and query a judged positive, and its negatives after it.
+"""Sample training pairs of a re-ranker: per epoch and query a judged positive, followed by its negatives.
 
-Reads a qrels table and the candidates' run; writes pairs.parquet (relevance 1 or 0, rows in training order), and how
-many queries each filter dropped as JSON. CoRT, section 4.3.1.
+CoRT, section 4.3.1.
 
-Usage: python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --negatives 1 --output pairs.parquet
-              --output-counts pairs.json
+Reads:  a qrels table and the candidates' run
+Writes: pairs.parquet (relevance 1 or 0) in training order, and as JSON how many queries each filter dropped
+Usage:  python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --negatives 1 --output pairs.parquet
+            --output-counts pairs.json
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from cort.system.errors import input_error
 from cort.system.options import optional, read_options
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
-# Positives of so many more groups are looked at, in case some are relevant to the query, too.
+# How many more positives of other groups to look at, in case some are also relevant to the query.
 SPARE = 16
 FEWER = "positives with fewer negatives than asked"
 
 
 @dataclass(frozen=True)
 class Groups:
-    """What each group is drawn from and holds: one positive and its negatives.
+    """What a group, one positive and its negatives, is drawn from.
 
-    Negatives come from the ranking of the query but for `random` of them, which are the positives of other queries:
-    those next in the random order. A mini-batch so has few different passages, which late interaction encodes once.
+    `random` of the negatives are positives of other queries, those next in the random order; the others come from the
+    ranking of the query. This keeps the number of distinct passages in a mini-batch small: late interaction encodes
+    each of them only once.
     """
 
     negatives: int = 1
@@ -43,7 +45,7 @@ class Groups:
 
 
 def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -> pa.Table:
-    """Draw one positive, or each, and up to so many different negatives per query; rows are in training order."""
+    """Draw one positive, or all, and up to `groups.negatives` distinct negatives per query, in training order."""
     if groups.positives == "one":
         order, generator = shuffle(pools, seed, epoch)
         positives = draw(pools["positives"], order, generator)
@@ -55,7 +57,7 @@ def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -
         order, positives = np.repeat(np.arange(len(pools)), sizes)[drawn_order], drawn_order
     drawn = draw_distinct(pools["negatives"], order, groups.negatives - groups.random, generator)  # (groups, negatives)
     doc_ids = pa.chunked_array([pools["positives"].values, pools["negatives"].values])
-    # Row by row: the positive, then the negatives there are.
+    # Row by row: the positive, then the negatives; -1 stands for none.
     both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])
     if groups.random:
         both = np.column_stack([both, positives_of_others(pools, doc_ids, order, both, groups.random)])
@@ -72,13 +74,13 @@ def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -
 def positives_of_others(
     pools: pa.RecordBatch, doc_ids: pa.ChunkedArray, order: Positions, groups: Positions, count: int
 ) -> Positions:
-    """Take the positives of the groups that follow each group, the first following the last.
+    """Take the positives of the groups that follow each group, wrapping around at the end.
 
-    Left out are passages that are positives of the group's query, or in the group already.
+    Passages that are positives of the group's own query, or already in the group, are skipped.
 
-    :param order: (groups,), the pool of each.
+    :param order: (groups,), the pool of each group.
     :param groups: (groups, n), places in `doc_ids`, the positive first.
-    :returns: (groups, count), places in `doc_ids`; -1 where there are no more.
+    :returns: (groups, count), places in `doc_ids`, padded with -1.
     """
     documents = pc.dictionary_encode(doc_ids.combine_chunks()).indices.to_numpy().astype(np.int64)
     lists = pools["positives"]
@@ -88,14 +90,14 @@ def positives_of_others(
     looked_at = min(count + SPARE, total - 1)
     following = (np.arange(total)[:, None] + np.arange(1, looked_at + 1)) % total
     places = groups[following, 0]  # (groups, looked_at)
-    found = documents[places]
-    allowed = ~np.isin(order[:, None] * len(documents) + found, judged)
+    candidates = documents[places]
+    allowed = ~np.isin(order[:, None] * len(documents) + candidates, judged)
     held = np.where(groups < 0, -1, documents[groups])
     for column in held.T:
-        allowed &= found != column[:, None]
+        allowed &= candidates != column[:, None]
     for column in range(1, looked_at):
-        allowed[:, column] &= (found[:, :column] != found[:, column, None]).all(1)
-    # The first that are allowed, in their order.
+        allowed[:, column] &= (candidates[:, :column] != candidates[:, column, None]).all(1)
+    # The first allowed ones, in their order.
     first = np.argsort(~allowed, axis=1, kind="stable")[:, :count]
     taken = np.where(np.take_along_axis(allowed, first, 1), np.take_along_axis(places, first, 1), -1)
     return np.pad(taken, ((0, 0), (0, count - taken.shape[1])), constant_values=-1)
@@ -107,8 +109,8 @@ class Options(SamplingOptions):
 
     first_rank: int = optional(1)
     negatives: int = optional(1, "negatives per positive")
-    random: int = optional(0, "of the negatives, positives of other queries instead of results of the query")
-    positives: Literal["one", "all"] = optional("one", "of a query in an epoch")
+    random: int = optional(0, "how many of the negatives are positives of other queries")
+    positives: Literal["one", "all"] = optional("one", "how many positives of a query an epoch has")
 
 
 def stage(options: Options) -> None:

@@ -1,8 +1,8 @@
-"""Build a real test collection from the docstrings of the Python packages at hand: find an entity by its summary.
+"""Build a real test collection from the docstrings of installed Python packages: find an entity by its summary.
 
-A docstring's first paragraph is a query, the rest of it the one passage judged relevant. Nothing is imported or run:
-source files are parsed only. Packages come from a lock file and must be installed in exactly the pinned version; the
-standard library of the running Python joins them. Tests and vendored copies are left out.
+A docstring's first paragraph is a query, and the remaining text is its one relevant passage. Source files are parsed,
+never imported or run. Packages come from a lock file and must be installed in exactly the pinned version; the standard
+library of the running Python is added. Tests and vendored copies are left out.
 
 Reads:  a lock file of ``name==version`` lines; the .py files of these packages and of the standard library
 Writes: F/collection.tsv, F/queries.{train,validation,test}.tsv, F/qrels.{train,validation,test}.tsv, F/filters.json
@@ -44,16 +44,16 @@ from cort.system.progress import track
 log = logging.getLogger(__name__)
 
 STANDARD_LIBRARY = "standard library"
-# Has no Python files, and is not there where it could not be compiled.
+# Has no Python files, and may be missing on machines that cannot compile it.
 COMPILED_HERE = frozenset({"hnswlib"})
-# Tests describe no entity, copies of other packages would be judged under one of two names.
+# Tests describe no entity; vendored copies of packages would be judged under only one of their two names.
 EXCLUDED_FOLDERS = {
     *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
     *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
 }
 SPLITS = ("train", "validation", "test")
 TOP_PACKAGES, FILES_PER_TASK = 10, 32
-# What the filters are called where their counts are shown.
+# Names of the filters' counts.
 SUMMARY_LENGTH = "dropped: summary too short or too long"
 BODY_LENGTH = "dropped: body too short"
 BODY_REPEATED = "dropped: body seen before"
@@ -82,7 +82,7 @@ class Docstring(NamedTuple):
 
 
 def read_lock(path: str | Path) -> dict[str, str]:
-    """Read the pins, name to version; comments, pip's options and hashes are skipped, anything else is refused."""
+    """Read the pins, name to version; skip comments, pip's options and hashes, and refuse anything else."""
     pins: dict[str, str] = {}
     for row, line in iter_lines(path):
         pin = line.split(" #")[0].removesuffix("\\").strip()
@@ -100,22 +100,19 @@ def read_lock(path: str | Path) -> dict[str, str]:
 def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Source]:
     """List the Python files of the pinned packages, as their installers recorded them."""
     for package, version in pins.items():
-        found, expected = "", f"{package}=={version}"
+        expected, fix = f"{package}=={version}", f"run `pip install -r {lock}`"
         try:
             distribution = importlib.metadata.distribution(package)
         except importlib.metadata.PackageNotFoundError:
             if package in COMPILED_HERE:
                 continue
-            found = f"{package} not installed"
-        else:
-            # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
-            if version not in (distribution.version, distribution.version.split("+")[0]):
-                found = f"{package} {distribution.version} installed"
-            elif distribution.files is None:
-                found, expected = f"{package} without a list of its files", "a package installed by pip"
-        if found:
-            raise input_error(lock, found, expected, f"run `pip install -r {lock}`")
-        for file in distribution.files or ():
+            raise input_error(lock, f"{package} not installed", expected, fix) from None
+        # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
+        if version not in (distribution.version, distribution.version.split("+")[0]):
+            raise input_error(lock, f"{package} {distribution.version} installed", expected, fix)
+        if distribution.files is None:
+            raise input_error(lock, f"{package} without a list of its files", "a package installed by pip", fix)
+        for file in distribution.files:
             if file.suffix == ".py" and ".." not in file.parts and EXCLUDED_FOLDERS.isdisjoint(file.parts):
                 yield Source(file.as_posix(), str(distribution.locate_file(file)), package)
 
@@ -129,24 +126,24 @@ def list_library_files(root: str | Path) -> Iterator[Source]:
 
 
 def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
-    """Order all files by name; of two packages that own one file the first keeps it."""
+    """Order all files by name; a file that several packages own belongs to the first."""
     sources = {source.name: source for source in reversed([*packages, *library])}
-    # Names with whitespace would become ids that run files cannot hold.
+    # Names with whitespace would become ids that run files cannot represent.
     return [sources[name] for name in sorted(sources) if name.split() == [name]]
 
 
 def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Docstring] | None]:
-    """Parse the files, in order; None for a file that is no valid Python."""
+    """Parse the files in order; yield None for a file that is not valid Python."""
     if threads == 1:
         yield from map(parse_file, sources)
         return
-    # Spawned workers inherit no state: they behave alike on every platform and hold no copy of this process.
+    # Spawned workers inherit no state, so they behave the same on every platform and do not copy this process.
     with ProcessPoolExecutor(threads, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(parse_file, sources, chunksize=FILES_PER_TASK)
 
 
 def parse_file(source: Source) -> list[Docstring] | None:
-    """Read one file's docstrings in source order; None when it is no valid Python."""
+    """Read one file's docstrings in source order; None if it is not valid Python."""
     content = Path(source.path).read_bytes()
     try:
         with warnings.catch_warnings():
@@ -173,7 +170,7 @@ def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:
 
 def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
     """Yield (qualified name, node) in source order."""
-    # A stack of our own: a long chain of elif nests deeper than recursion may.
+    # An explicit stack: a long chain of elif nests deeper than the recursion limit.
     stack: list[tuple[str, ast.AST]] = [("", module)]
     while stack:
         prefix, node = stack.pop()
@@ -181,21 +178,21 @@ def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
             if not isinstance(node, ast.Module):
                 prefix = f"{prefix}.{node.name}" if prefix else node.name
             yield prefix, node
-        # Definitions are statements: expressions need no visit.
+        # Definitions are statements, so expressions need no visit.
         children = reversed([*ast.iter_child_nodes(node)])
         stack += [(prefix, child) for child in children if isinstance(child, STATEMENTS)]
 
 
 def _normalise(text: str) -> str:
-    # Escapes in a literal make what no text file holds: "\0" is NUL, "\ud800" half a character.
+    # Escapes in a literal make characters that text files cannot hold: "\0" is NUL, "\ud800" half a surrogate pair.
     return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
 
 
 def select(docstrings: Iterable[Docstring], limits: Options) -> tuple[list[Text], list[Text], dict[str, int]]:
-    """Choose passages and queries; also how many each filter dropped, in the order of the filters.
+    """Choose passages and queries; also return how many each filter dropped, in the order of the filters.
 
-    Of equal bodies and of equal summaries the first by id stays. A repeated summary drops the query alone: its passage
-    remains in the collection, unjudged.
+    Of equal bodies, and of equal summaries, the one with the first id stays. A repeated summary drops only the query;
+    its passage remains in the collection, unjudged.
     """
     counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
     passages: dict[bytes, Text] = {}
@@ -233,7 +230,7 @@ def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int
 
 
 def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]], filters: dict[str, int]) -> None:
-    """Write all files; none appears before every one is whole."""
+    """Write all files; none appears before all are complete."""
     contents = {"filters.json": [json.dumps(filters, indent=2) + "\n"]}
     contents["collection.tsv"] = [f"{doc_id}\t{text}\n" for doc_id, text in passages]
     for name, queries in splits.items():
@@ -248,7 +245,7 @@ def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of this stage; bounds are in whitespace-separated words, all inclusive."""
+    """Options of this stage; all bounds are inclusive and count whitespace-separated words."""
 
     min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
     max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
@@ -288,7 +285,7 @@ def _check(options: Options) -> None:
     if not ordered or min(options.min_passage_words, options.threads) < 1:
         words = f"{options.min_query_words} to {options.max_query_words} query words"
         found = f"{words}, {options.min_passage_words} passage words, {options.threads} threads"
-        expected = "positive numbers, and no larger minimum than maximum"
+        expected = "positive numbers, and no minimum above its maximum"
         raise input_error("command line", found, expected, "correct the options")
 
 

@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cort.formats.embeddings import Shard, open_shards, part_of
-from cort.formats.rankings import write_rankings
 from cort.formats.records import Ranking
-from cort.formats.runs import write_run
+from cort.formats.runs import write_rankings, write_run
 from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint

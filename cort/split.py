@@ -1,7 +1,7 @@
-"""Make one split (train, dev, test) from queries and judgements, checked against the collection, or a part of them.
+"""Make one split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
 Reads:  queries as MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or BEIR (cort/formats/raw.py),
-        each as one file or several, or judgements that quote passages (cort/formats/quotations.py), passages.parquet
+        or judgements that quote passages, each as one file or several; passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
@@ -24,55 +24,56 @@ import pyarrow.compute as pc
 
 from cort.formats.cleaning import plain
 from cort.formats.lines import Rows, iter_record_batches
-from cort.formats.quotations import iter_quoted, quotes
-from cort.formats.raw import iter_qrels, iter_queries, none_of, refuse_duplicates
+from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_column, read_table
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
-# What complaints call a row of judgements.
+# What error messages call a row of judgements.
 JUDGEMENT = "judgement (query_id doc_id)"
 
 Part: TypeAlias = Literal["held-out", "rest"]
 
 
 def read_queries(paths: Sequence[str]) -> pa.Table:
-    """Read the queries of all files; refuse a file without any, and an id that stands twice."""
-    found, parts = [], []
+    """Read the queries of all files; refuse a file without any, and an id that occurs twice."""
+    parts, queries = [], []
     for path in paths:
-        rows, queries = _gather(iter_queries(path), QUERIES)
-        if not queries.num_rows:
+        rows, table = _gather(iter_queries(path), QUERIES)
+        if not table.num_rows:
             fix = "name the file that holds the queries"
-            raise input_error(path, none_of("queries", path), "one query to a line", fix)
-        found.append(queries)
+            raise input_error(path, none_of("queries", path), "one query per line", fix)
         parts.append((path, rows))
-    whole = pa.concat_tables(found)
-    refuse_duplicates(parts, whole["query_id"], "query_id")
-    return whole
+        queries.append(table)
+    joined = pa.concat_tables(queries)
+    refuse_duplicates(parts, joined["query_id"], "query_id")
+    return joined
 
 
 def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) -> pa.Table:
-    """Read the judgements of all files, each as `read_file_of_qrels` does; refuse a pair that two of them judge."""
-    # The texts are read where they are quoted alone: they are fifty times the size of the ids.
-    doc_ids = read_table(passages, pa.schema([PASSAGES.field("doc_id")]))["doc_id"]
+    """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice."""
+    # Texts are read only if they are quoted: they are fifty times the size of the ids.
+    doc_ids = read_column(passages, PASSAGES, "doc_id")
 
     def judgements(path: str) -> Rows[Qrel]:
-        return iter_quoted(path, iter_batches(passages, PASSAGES)) if quotes(path) else iter_qrels(path)
+        return iter_quoted(path, iter_batches(passages, PASSAGES)) if is_quoted(path) else iter_qrels(path)
 
-    found = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids) for path in paths]
-    whole = pa.concat_tables(qrels for _, qrels in found)
-    refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, found, strict=True)], _pairs(whole), JUDGEMENT)
-    return whole
+    files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids) for path in paths]
+    joined = pa.concat_tables(qrels for _, qrels in files)
+    # Ids hold no whitespace, so the joined pair is unambiguous.
+    pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
+    refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, files, strict=True)], pairs, JUDGEMENT)
+    return joined
 
 
 def read_file_of_qrels(
     path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray
 ) -> tuple[Sequence[int], pa.Table]:
-    """Gather the judgements and their rows; refuse none, none relevant, an unknown query or document."""
+    """Gather judgements and their rows; refuse none, none relevant, unknown queries and unknown documents."""
     rows, qrels = _gather(judgements, QRELS)
     if not qrels.num_rows:
         raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
@@ -88,54 +89,38 @@ def read_file_of_qrels(
     return rows, qrels
 
 
-def _pairs(qrels: pa.Table) -> pa.ChunkedArray:
-    # Ids hold no whitespace, so the joined pair is unambiguous.
-    return pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
-
-
 def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool = True) -> pa.Table:
     """Keep the rows of these queries, or of all others."""
-    found = pc.is_in(table["query_id"], value_set=query_ids)
-    return table.filter(found if inside else pc.invert(found))
+    selected = pc.is_in(table["query_id"], value_set=query_ids)
+    return table.filter(selected if inside else pc.invert(selected))
 
 
 def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
-    """Leave out the queries whose id or text is that of another one."""
+    """Leave out the queries that share their id or text with one of the others."""
     left = select(queries, others["query_id"], inside=False)
     same = pc.is_in(plain(left["text"]), value_set=plain(others["text"]))
     return left.filter(pc.invert(same))
 
 
-def draw_held_out(qrels: pa.Table, count: int, seed: int | None) -> pa.Array:
-    """Draw `count` judged queries; the draw depends on nothing but the set of judged ids, `count` and `seed`."""
-    judged = sorted(pc.unique(qrels["query_id"]).to_pylist())
-    if not 0 < count < len(judged):
-        found = f"{count} queries to hold out of {len(judged)} judged ones"
-        expected = f"between 1 and {len(judged) - 1}" if len(judged) > 1 else "at least 2 judged queries"
-        raise input_error("--hold-out", found, expected, "change --hold-out or bring more judged queries")
-    return pa.array(random.Random(seed).sample(judged, count), pa.string())  # noqa: S311 (a draw, not a secret)
-
-
-def draw_sample(queries: pa.Table, count: int, seed: int | None) -> pa.Array:
-    """Draw `count` queries; the draw depends on the set of their ids alone."""
-    ids = sorted(queries["query_id"].to_pylist())
-    if not 0 < count <= len(ids):
-        expected = f"between 1 and {len(ids)}" if ids else "at least 1 query"
-        found, fix = f"{count} queries to draw of {len(ids)}", "change --sample or bring more queries"
-        raise input_error("--sample", found, expected, fix)
+def draw(query_ids: pa.ChunkedArray, count: int, seed: int | None, option: str, kind: str, left: int = 0) -> pa.Array:
+    """Draw `count` ids, leaving at least `left`; the draw depends only on the set of ids, `count` and `seed`."""
+    ids = sorted(pc.unique(query_ids).to_pylist())
+    if not 0 < count <= len(ids) - left:
+        expected = f"between 1 and {len(ids) - left}" if len(ids) > left else f"at least {left + 1}"
+        raise input_error(option, f"{count} of {len(ids)} {kind}", expected, f"change {option} or bring more {kind}")
     return pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
 
 
 def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Table]:
-    """Rows of all records, and the records as a table."""
+    """Return the row of each record, and the records as a table."""
     rows = array("q")
 
-    def noted() -> Rows[Any]:
+    def recorded() -> Rows[Any]:
         for row, record in records:
             rows.append(row)
             yield row, record
 
-    return rows, pa.Table.from_batches([batch for _, batch in iter_record_batches(noted(), schema)], schema)
+    return rows, pa.Table.from_batches(iter_record_batches(recorded(), schema), schema)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +128,9 @@ class Options:
     """Options of this stage."""
 
     queries: tuple[str, ...] = required("FILE", "MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, plain or .gz")
-    qrels: tuple[str, ...] = optional((), "TREC or BEIR judgements, or quotations .jsonl; without, all is kept", "FILE")
+    qrels: tuple[str, ...] = optional(
+        (), "TREC or BEIR judgements, or quotations .jsonl; none: keep all queries", "FILE"
+    )
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
@@ -151,7 +138,7 @@ class Options:
     hold_out: int | None = optional(None, "split off N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
-    sample: int | None = optional(None, "keep N queries, drawn at random from what is left", "N")
+    sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
     seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
 
 
@@ -168,19 +155,20 @@ def stage(options: Options) -> None:
     log.info("%d queries, %s, %d judgements", queries.num_rows, unjudged, qrels.num_rows)
     queries = queries if keep else judged
     for path in options.without:
-        left = leave_out(queries, read_table(path, QUERIES))
-        log.info("%d queries left out, as %s has them", queries.num_rows - left.num_rows, path)
-        queries, qrels = left, select(qrels, left["query_id"])
+        remaining = leave_out(queries, read_table(path, QUERIES))
+        log.info("%d queries left out because %s has them", queries.num_rows - remaining.num_rows, path)
+        queries, qrels = remaining, select(qrels, remaining["query_id"])
     if options.hold_out is not None:
         # Two calls with the two parts complement each other; unjudged queries belong to the rest.
-        held, inside = draw_held_out(qrels, options.hold_out, options.seed), options.part == "held-out"
+        held = draw(qrels["query_id"], options.hold_out, options.seed, "--hold-out", "judged queries", left=1)
+        inside = options.part == "held-out"
         queries, qrels = select(queries, held, inside), select(qrels, held, inside)
     if options.sample is not None:
-        queries = select(queries, draw_sample(queries, options.sample, options.seed))
+        queries = select(queries, draw(queries["query_id"], options.sample, options.seed, "--sample", "queries"))
         qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:
         raise input_error(", ".join(options.queries), "no query left", "at least one", "change what is left out")
-    # Neither appears before both are whole.
+    # Neither appears before both are complete.
     with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
         writer.write_table(queries)
         other.write_table(qrels)
@@ -188,12 +176,12 @@ def stage(options: Options) -> None:
 
 
 def _check_draws(options: Options) -> None:
-    """Refuse a draw without a seed, and a held-out part that nobody says the size of."""
+    """Refuse a draw without a seed, a seed without a draw, and --hold-out or --part alone."""
     draws = {"hold-out": options.hold_out, "part": options.part, "sample": options.sample, "seed": options.seed}
     given = [f"--{name}" for name, value in draws.items() if value is not None]
     if ("--hold-out" in given) != ("--part" in given) or (given and "--seed" not in given) or given == ["--seed"]:
-        expected = "--hold-out and --part together or none, --seed with them or with --sample"
-        raise input_error("command line", f"{' and '.join(given)} alone", expected, "add the others")
+        expected = "--hold-out and --part together or not at all, --seed with them or with --sample"
+        raise input_error("command line", f"only {' and '.join(given)}", expected, "add the others")
 
 
 main = cli.main_of(Options, stage)

@@ -1,10 +1,10 @@
-"""Write a run as a file to hand in, and refuse one that would be turned away.
+"""Write a run as a file to submit, and refuse one that would be rejected.
 
-Two forms: `msmarco`, the leaderboard's ``query_id TAB doc_id TAB rank``, and `trec`, a TREC run under a run id. Both
-need for every query of the split 1 to 1,000 documents, each once, all of the collection. Ranks count from 1 without
-gaps; the scores of a TREC run decrease strictly, so that the order is the same for trec_eval, which ignores ranks. A
-run id has 1 to 25 letters, digits, `-` and `_`, as NIST's checker of the Deep Learning track wants it. The script of
-the leaderboard takes no rank above 1,000, only warns of a document ranked twice, and counts a missing query 0; here all
+Two formats: `msmarco`, the leaderboard's ``query_id TAB doc_id TAB rank``, and `trec`, a TREC run under a run id. Both
+need 1 to 1,000 documents of the collection for every query of the split, each document once. Ranks count from 1 without
+gaps; the scores of a TREC run decrease strictly, so that trec_eval, which ignores ranks, sees the same order. A run id
+has 1 to 25 letters, digits, `-` and `_`, as NIST's checker of the Deep Learning track requires. The leaderboard's
+script takes no rank above 1,000, only warns of a document ranked twice, and counts 0 for a missing query; here all
 three are refused.
 
 Reads:  run.trec, queries.parquet, passages.parquet
@@ -37,12 +37,10 @@ log = logging.getLogger(__name__)
 
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
-QUERY_IDS = pa.schema([tables.QUERIES.field("query_id")])
-DOC_IDS = pa.schema([tables.PASSAGES.field("doc_id")])
 
 
 def check_run_id(form: str, run_id: str | None) -> None:
-    """Refuse a run id with another form than TREC's, and one that NIST's checker would not take."""
+    """Refuse a run id that NIST's checker would not take, and any with the format of the leaderboard."""
     if (form == "trec") != (run_id is not None):
         found = "no run id" if run_id is None else f"a run id with --form {form}"
         raise input_error("--run-id", found, "one with --form trec, and only there", "give or remove it")
@@ -50,17 +48,17 @@ def check_run_id(form: str, run_id: str | None) -> None:
         raise input_error("--run-id", shorten(run_id), "1 to 25 letters, digits, - and _", "choose another run id")
 
 
-def check_queries(run: Run, asked: Sequence[str], source: str) -> None:
-    """Refuse a run that lacks a query of the split, answers one of another, or ranks too many documents."""
+def check_queries(run: Run, query_ids: Sequence[str], source: str) -> None:
+    """Refuse a run that lacks a query of the split, answers other queries, or ranks too many documents."""
     answered = set(run.query_ids)
-    missing = [query_id for query_id in asked if query_id not in answered]
+    missing = [query_id for query_id in query_ids if query_id not in answered]
     if missing:
         found = f"no document for query {shorten(missing[0])} ({len(missing)} such queries)"
         raise input_error(source, found, "results for every query of the split", "retrieve for all of them")
-    strange = sorted(answered - set(asked))
-    if strange:
-        found = f"query {shorten(strange[0])} ({len(strange)} such queries)"
-        raise input_error(source, found, "queries of the split only", "name the run and the queries of one split")
+    unknown = sorted(answered - set(query_ids))
+    if unknown:
+        found = f"query {shorten(unknown[0])} ({len(unknown)} such queries)"
+        raise input_error(source, found, "only queries of the split", "name the run and the queries of one split")
     sizes = np.diff(run.offsets)
     if sizes.max(initial=0) > MOST:
         first = int(np.argmax(sizes))
@@ -69,18 +67,18 @@ def check_queries(run: Run, asked: Sequence[str], source: str) -> None:
 
 
 def check_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
-    """Refuse a run that ranks what is no document of the collection."""
+    """Refuse a run that ranks documents of another collection."""
     unknown = unknown_ids(run.doc_ids, doc_ids)
     if len(unknown):
-        found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} results are no passages)"
-        raise input_error(source, found, "documents of the collection only", "name a run over this collection")
+        found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} such results)"
+        raise input_error(source, found, "only documents of the collection", "name a run over this collection")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of this stage."""
 
-    run: str = required("TREC", "the run to hand in")
+    run: str = required("TREC", "the run to submit")
     queries: str = required("PARQUET", "all queries of the split")
     passages: str = required("PARQUET", "the collection")
     form: Literal["msmarco", "trec"] = required(help="of the file")
@@ -91,11 +89,12 @@ class Options:
 def stage(options: Options) -> None:
     """Check, then write the rankings in the order of the queries."""
     check_run_id(options.form, options.run_id)
-    run, asked = read_run(options.run), tables.read_table(options.queries, QUERY_IDS)["query_id"].to_pylist()
-    check_queries(run, asked, options.run)
-    check_documents(run, tables.read_table(options.passages, DOC_IDS)["doc_id"], options.run)
+    run = read_run(options.run)
+    query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id").to_pylist()
+    check_queries(run, query_ids, options.run)
+    check_documents(run, tables.read_column(options.passages, tables.PASSAGES, "doc_id"), options.run)
     place = {query_id: position for position, query_id in enumerate(run.query_ids)}
-    rankings = (run[place[query_id]] for query_id in asked)
+    rankings = (run[place[query_id]] for query_id in query_ids)
     if options.run_id is not None:
         write_run(options.output, rankings, options.run_id)
     else:

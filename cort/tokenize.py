@@ -1,8 +1,8 @@
-"""Turn texts into token ids once per tokenizer; training, encoding and re-ranking read the ids.
+"""Turn texts into token ids once per tokenizer, for training, encoding and re-ranking.
 
-Reads a passages or queries table and a model folder's tokenizer; writes a token cache (Arrow IPC).
-
-Usage: python -m cort.tokenize --tokenizer base_models/small --texts passages.parquet --output passages.arrow
+Reads:  a table of passages or queries, and the tokenizer of a model folder
+Writes: a token cache (Arrow IPC)
+Usage:  python -m cort.tokenize --tokenizer base_models/small --texts passages.parquet --output passages.arrow
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = 8_192
 
 
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
-    """Yield (ids, token ids without special tokens) in the order of the table; each text has its prompt before it."""
+    """Yield (ids, token ids without special tokens) in the order of the table; each text follows its prompt."""
     tokenizer, prompts = load_tokenizer(folder), read_prompts(folder)
     schema = tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
     prompt = prompts["passage" if schema is tables.PASSAGES else "query"]
@@ -46,7 +46,7 @@ class Options:
 
     tokenizer: str = required("FOLDER", "model folder with tokenizer.json")
     texts: str = required("PARQUET", "passages or queries")
-    cleaning: Form = optional("raw", "what is done to the texts first")
+    cleaning: Form = optional("raw", "how the texts are cleaned first")
     threads: int = thread_count()
     output: str = required("ARROW")
 

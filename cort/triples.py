@@ -1,12 +1,12 @@
-"""Sample training triples: per epoch and query one judged positive and one negative from a ranker's run.
+"""Sample training triples: per epoch and query, one judged positive and one negative from a ranker's run.
 
-The ranker is the one to be complemented, so its high ranks are what the encoder learns to tell apart (CoRT, section
-3.3; ranks 8 to 100 in the authors' experiments). Rows are in training order.
+The ranker is the one to be complemented, so the encoder learns to tell its top results apart (CoRT, section 3.3; ranks
+8 to 100 in the authors' experiments).
 
-Reads a qrels table and a run; writes triples.parquet, and how many queries each filter dropped as JSON.
-
-Usage: python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epochs 10 --output triples.parquet
-              --output-counts triples.json
+Reads:  a qrels table and a run
+Writes: triples.parquet in training order, and as JSON how many queries each filter dropped
+Usage:  python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epochs 10 --output triples.parquet
+            --output-counts triples.json
 """
 
 from __future__ import annotations

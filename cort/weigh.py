@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
+from cort.formats.expansions import Weighted, to_batch
 from cort.formats.tokens import Tokens
-from cort.formats.weighted import Weighted, to_batch
 from cort.models.shards import PassageOptions, Run, write_shard
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.options import check_positive

@@ -1,4 +1,4 @@
-"""Queries that two splits share: what systems learn from one is then part of what they are measured by on the other."""
+"""Queries that two splits share: systems that are trained on one split must not be evaluated on them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cort.formats.tables import QRELS, QUERIES, read_table
 
 @dataclass(frozen=True)
 class Shared:
-    """Queries of the split `second` that `first` has, too.
+    """How many queries of the split `second` are also in `first`.
 
-    `same` are judged in both, under one id, or have the text of one there with a common relevant passage, as has
-    `example`; `alike` are the others of the same id or text.
+    `same` counts those with an id that both judge, or with a text that both have and a passage that is relevant in
+    both; `example` is one of them. `alike` counts the others with the same id or text.
     """
 
     first: str
@@ -42,19 +42,19 @@ class Split:
         self.judged = set(pc.unique(self._qrels["query_id"]).to_pylist())
 
     def relevant(self, query_ids: set[str]) -> dict[str, set[str]]:
-        """Return the relevant passages of some queries."""
-        found: dict[str, set[str]] = {query_id: set() for query_id in query_ids}
+        """Return the relevant passages of queries."""
+        doc_ids: dict[str, set[str]] = {query_id: set() for query_id in query_ids}
         wanted = pc.is_in(self._qrels["query_id"], value_set=pa.array(sorted(query_ids), pa.string()))
         for row in self._qrels.filter(pc.and_(wanted, pc.greater(self._qrels["relevance"], 0))).to_pylist():
-            found[row["query_id"]].add(row["doc_id"])
-        return found
+            doc_ids[row["query_id"]].add(row["doc_id"])
+        return doc_ids
 
 
 def compare_queries(first: Split, second: Split) -> Shared:
-    """Find the queries of the second split that the first one has, too."""
+    """Count the queries of the second split that are also in the first."""
     twins = {query_id: first.by_text.get(text, []) for query_id, text in second.texts.items() if text}
     twins = {query_id: others for query_id, others in twins.items() if others}
-    of_first = first.relevant({one for others in twins.values() for one in others})
+    of_first = first.relevant({query_id for others in twins.values() for query_id in others})
     of_second = second.relevant({*twins})
     same = [
         query_id
@@ -68,10 +68,10 @@ def compare_queries(first: Split, second: Split) -> Shared:
 
 
 def describe(shared: Shared) -> str:
-    """Say in a sentence what two splits share; nothing if that is nothing."""
+    """Describe in a sentence what two splits share; empty if they share nothing."""
     counts = {
         "judged in both": shared.same,
         "with the id or the text of another one but no judgement in common": shared.alike,
     }
-    found = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
-    return f"{shared.second} ({shared.queries:,} queries) and {shared.first} share queries: {found}." if found else ""
+    parts = ", ".join(f"{number:,} {kind}" for kind, number in counts.items() if number)
+    return f"{shared.second} ({shared.queries:,} queries) and {shared.first} share queries: {parts}." if parts else ""

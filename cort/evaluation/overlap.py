@@ -1,4 +1,4 @@
-"""What the rankings of two systems have in common: all that can be said of queries without judgements."""
+"""What the rankings of two systems have in common, the only comparison possible without judgements."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Common:
-    """Two systems: mean share of the first passages that are in both, and share of queries with the same first one.
+    """Two systems: mean share of top passages that both return, and share of queries with the same top passage.
 
-    The share is of the longer list, and 0 where both are empty.
+    The share is relative to the longer list, and 0 if both are empty.
     """
 
     first: str
@@ -24,7 +24,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Overlap:
-    """All pairs of systems on the queries of a split, by their first `depth` passages."""
+    """All pairs of systems on the queries of a split, by their top `depth` passages."""
 
     split: str
     queries: int
@@ -36,14 +36,14 @@ class Overlap:
 def overlaps(systems: list[str], top: npt.NDArray[np.int32], unknown: int) -> list[Common]:
     """Compare all pairs.
 
-    :param top: numbers of passages by query, system and rank, `unknown` behind the last of a list.
+    :param top: numbers of passages by query, system and rank; short lists are padded with `unknown`.
     """
     counts = (top != unknown).sum(axis=2)
-    found = []
+    pairs = []
     for a, b in combinations(range(len(systems)), 2):
-        one, other = top[:, a], top[:, b]
-        both = ((one[:, :, None] == other[:, None, :]) & (one != unknown)[:, :, None]).sum(axis=(1, 2))
+        first, second = top[:, a], top[:, b]
+        both = ((first[:, :, None] == second[:, None, :]) & (first != unknown)[:, :, None]).sum(axis=(1, 2))
         shares = both / np.maximum(np.maximum(counts[:, a], counts[:, b]), 1)
-        same = (one[:, :1] == other[:, :1]) & (one[:, :1] != unknown)
-        found.append(Common(systems[a], systems[b], float(shares.mean()), float(same.any(axis=1).mean())))
-    return found
+        same = (first[:, :1] == second[:, :1]) & (first[:, :1] != unknown)
+        pairs.append(Common(systems[a], systems[b], float(shares.mean()), float(same.any(axis=1).mean())))
+    return pairs

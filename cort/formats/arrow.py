@@ -1,6 +1,6 @@
-"""pyarrow without pandas, whose import takes longer than that of all else most stages import.
+"""pyarrow without pandas, whose import takes longer than everything else that most stages import.
 
-At its first array pyarrow looks whether pandas can be imported. Who asks it for a data frame later still gets one.
+pyarrow tries to import pandas when it makes its first array. Data frames remain available to those who ask later.
 """
 
 import pyarrow as pa

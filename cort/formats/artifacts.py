@@ -1,4 +1,4 @@
-"""Artifacts as JSON: a dataclass writes each and reads it again; every complaint names the file and the place in it."""
+"""Artifacts as JSON, each written from and read into a dataclass; errors name the file and the place in it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ FIX = "delete the file and build it again"
 
 
 def write_artifact(path: str | Path, artifact: Any) -> None:
-    """Write a dataclass atomically, its fields in their order.
+    """Write a dataclass atomically, with its fields in order.
 
-    A field's metadata may have the `key` that it has in the file, if that is not its name.
+    A field whose key in the file is not its name has that `key` in its metadata.
     """
     write_text(path, to_json(artifact))
 
 
 def to_json(artifact: Any) -> str:
-    """Write a dataclass as the text of a file."""
+    """Serialize a dataclass to the text of a file."""
 
     def members(record: Any) -> dict[str, Any]:
         return {key: getattr(record, name) for name, key, _ in _fields(record.__class__)}
@@ -49,11 +49,11 @@ def to_json(artifact: Any) -> str:
 
 
 def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
-    """Read what `write_artifact` wrote of the dataclass `kind`, or any type that can be a dataclass's field.
+    """Read what `write_artifact` wrote: a dataclass `kind`, or any type that a field of a dataclass can have.
 
-    A whole number counts from 0. Members that are no fields are ignored. A dataclass that has a method ``check(node)``
-    judges there what its fields say about each other, and complains of the `Node`. The first field that is missing or
-    of another type is refused.
+    Integers must not be negative. Members that are not fields are ignored. A dataclass may have a method
+    ``check(node)`` to compare its fields with each other, and raise an error about the `Node`. The first field that is
+    missing or of another type is refused.
     """
     artifact: Artifact = read_json(path).read(kind)
     return artifact
@@ -70,13 +70,14 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 @functools.cache
 def _fields(kind: type) -> list[tuple[str, str, Any]]:
-    """Fields of a dataclass: name, key in the file, type."""
+    """List the fields of a dataclass: name, key in the file, type."""
     hints = typing.get_type_hints(kind)
-    return [(one.name, one.metadata.get("key", one.name), hints[one.name]) for one in dataclasses.fields(kind)]
+    fields = dataclasses.fields(kind)
+    return [(field.name, field.metadata.get("key", field.name), hints[field.name]) for field in fields]
 
 
 class Node:
-    """A value inside a JSON file that remembers where it stands, so that a complaint can say so."""
+    """A value inside a JSON file that knows its place, for error messages."""
 
     def __init__(self, source: str | Path, value: Any, place: str = "", fix: str = FIX) -> None:
         self.source = source
@@ -85,7 +86,7 @@ class Node:
         self.fix = fix
 
     def __getitem__(self, key: str) -> Node:
-        """Return the member `key` of an object; refused when this is no object or has no such member."""
+        """Return the member `key` of an object; refuse another type, and an object without that member."""
         members = self.of(dict)
         if key not in members:
             raise self.complain(f"no {key!r}")
@@ -96,7 +97,7 @@ class Node:
         return [Node(self.source, item, f"{self.place}[{row}]", self.fix) for row, item in enumerate(self.of(list))]
 
     def read(self, kind: Any) -> Any:
-        """Return the value as a type: a dataclass, str, int, float, bool, a list, tuple or dict of these, X | None."""
+        """Convert the value to a dataclass, str, int, float, bool, a list, tuple or dict of these, or X | None."""
         arguments = typing.get_args(kind)
         if dataclasses.is_dataclass(kind):
             return self._read_fields(kind)
@@ -119,20 +120,20 @@ class Node:
         return record
 
     def of(self, kind: type) -> Any:
-        """Return the value, which must be of `kind`: str, int, float (takes whole numbers too), bool, dict or list."""
+        """Return the value, which must be of `kind`: str, int, float (also takes integers), bool, dict or list."""
         allowed = (int, float) if kind is float else kind
         wrong = not isinstance(self.value, allowed) or (kind is not bool and isinstance(self.value, bool))
-        # No float is as large as some whole numbers in JSON, and nothing can be counted so far.
+        # JSON can hold integers that are too large for a float, or for any count.
         most = {float: sys.float_info.max, int: sys.maxsize}
         if wrong or (kind in most and not abs(self.value) <= most[kind]):
-            # A text in quotes, so that "3" and 3 can be told apart; all else as it stands in the file.
+            # Text is quoted, to tell "3" from 3; other values appear as they do in the file.
             is_text = isinstance(self.value, str)
             found = shorten(self.value) if is_text else shorten(json.dumps(self.value, ensure_ascii=False)).strip("'")
             raise self.complain(found, KINDS[kind])
         return self.value
 
     def within(self, kind: type, least: float, most: float) -> Any:
-        """Return a number that must be within bounds: a whole one, or any."""
+        """Return an int or float, which must be within bounds."""
         value = self.read(kind)
         if not least <= value <= most:
             raise self.complain(str(value), f"a number from {least:g} to {most:g}")
@@ -146,7 +147,7 @@ class Node:
 
 
 def read_json(path: str | Path, fix: str = FIX) -> Node:
-    """Read a JSON file; refuse bytes that are none.
+    """Read a JSON file; refuse one that is not valid JSON.
 
     :param fix: what to do about a wrong value; the default is for files that a stage wrote.
     """
@@ -154,32 +155,32 @@ def read_json(path: str | Path, fix: str = FIX) -> Node:
 
 
 def json_option(option: str, text: str) -> dict[str, Any]:
-    """Parse the value of an option that is a JSON object; anything else is refused."""
-    found = _parse(option, text.encode(errors="replace"), "fix it").value
-    if not isinstance(found, dict):
-        raise input_error(option, f"a JSON {type(found).__name__}", "a JSON object", "fix it")
-    return found
+    """Parse the value of an option, which must be a JSON object."""
+    value = _parse(option, text.encode(errors="replace"), "fix it").value
+    if not isinstance(value, dict):
+        raise input_error(option, f"a JSON {type(value).__name__}", "a JSON object", "fix it")
+    return value
 
 
 def _parse(source: str | Path, raw: bytes, fix: str) -> Node:
     try:
-        found = parse_json(raw.decode("utf-8"))
+        value = parse_json(raw.decode("utf-8"))
         if b"\\u" in raw:
-            # Half of a character could not be written again.
-            json.dumps(found, ensure_ascii=False).encode()
-        return Node(source, found, fix=fix)
+            # An unpaired surrogate could not be written again.
+            json.dumps(value, ensure_ascii=False).encode()
+        return Node(source, value, fix=fix)
     except (ValueError, RecursionError) as error:
         raise input_error(source, f"unreadable content ({error})", "a JSON document in UTF-8", fix) from error
 
 
 def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Split ``NAME=VALUE`` arguments at their first ``=``; each name once."""
-    found: dict[str, str] = {}
+    """Split ``NAME=VALUE`` arguments at their first ``=``; each name must be unique."""
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals or not value:
             raise input_error(option, shorten(text), "NAME=VALUE", "put the name before the first `=`")
-        if name in found:
+        if name in values:
             raise input_error(option, f"the name {shorten(name)} twice", "each name once", "drop or rename one")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

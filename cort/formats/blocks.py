@@ -1,10 +1,10 @@
-"""Finished blocks of a stage that may be ended: kept until its output is whole, so that the next attempt goes on there.
+"""Checkpoints of a stage that may be interrupted: finished blocks are kept until its output is complete.
 
-A folder with an Arrow IPC file per block, which carries the identity of its computation: what is damaged or belongs to
-another one is never taken. Several processes may use one folder at once.
+A folder holds an Arrow IPC file per block, with the identity of its computation. Blocks that are damaged or belong to
+another computation are never used. Several processes may share a folder.
 
-A block that takes long is made of parts, the outputs of a model for batch after batch, always in the same order. Those
-of the unfinished block are kept every half minute, so that no machine is too slow to lose little.
+A slow block is made of parts, the outputs of a model for each batch, always in the same order. The parts of the
+unfinished block are kept every half minute, so that even a slow machine loses little work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 IDENTITY = b"identity"
 NAME = re.compile(r"block-(\d+)(\.\d+)?\.arrow")
 PARTS = pa.schema([("values", pa.large_binary()), ("shape", pa.list_(pa.int64())), ("type", pa.string())])
-# Seconds of work on a block that may be lost.
+# Seconds of work on a block that an interruption may lose.
 KEEP_EVERY = 30.0
 Block = TypeVar("Block")
 Array: TypeAlias = npt.NDArray[Any]
@@ -43,21 +43,21 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOptions:
-    """Of stages that compute a shard of the blocks of a collection, and go on after the last finished block."""
+    """Options of stages that compute a shard of a collection's blocks and can resume after the last finished one."""
 
     shard: str = optional("1-of-1", metavar="I-of-N")
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is whole", "FOLDER")
+    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is complete", "FOLDER")
 
 
 def shard_blocks(rows: int, shard: str, size: int) -> list[tuple[int, int]]:
-    """Return the row ranges of the blocks of shard "i-of-n": whole blocks, in order, as even as possible."""
+    """Return the row ranges of the blocks in shard "i-of-n"; shards are in order and as even as possible."""
     starts = range(0, rows, size)
     first, last = shard_range(len(starts), shard, "--shard")
     return [(start, min(start + size, rows)) for start in starts[first:last]]
 
 
 def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
-    """Return the first of `count` things that shard "i-of-n" has, and the first that the next one has."""
+    """Return the range of `count` items in shard "i-of-n": its first, and the first of the next shard."""
     match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
     number, shards = (int(part) for part in match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
@@ -66,15 +66,15 @@ def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
 
 
 class FinishedBlocks:
-    """The finished blocks of one computation, which `identify` names by all that decides its result.
+    """The finished blocks of one computation; without a folder, none is kept.
 
-    It is asked once, and only with a folder; without one, no block is kept.
+    `identify` describes everything that determines the result. It is called at most once, and only with a folder.
     """
 
     def __init__(self, folder: str | Path | None, identify: Callable[[], str]) -> None:
         self._folder = Path(folder) if folder is not None else None
         self._identify = cache(lambda: identify().encode())
-        # The block that is being made: its parts as they were kept, how many are kept, and those that are not yet.
+        # The current block: its number, the number of parts on disk, those read from there, and those not yet written.
         self._number = self._parts_kept = 0
         self._kept: deque[Array] = deque()
         self._new: list[Callable[[], Array]] = []
@@ -86,11 +86,11 @@ class FinishedBlocks:
         make: Callable[[Block], pa.RecordBatch],
         counter: Counter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield every block, by its number: as it was kept, or made now, when `make` counts its rows, and kept."""
-        taken = rows = 0
+        """Yield each numbered block, either as it was kept or newly made; while it is made, `make` counts its rows."""
+        resumed = rows = 0
         for number, block in blocks:
             batch = self._read(number)
-            taken += batch is not None
+            resumed += batch is not None
             if batch is None:
                 self._begin(number)
                 batch = make(block)
@@ -100,27 +100,27 @@ class FinishedBlocks:
             if counter:
                 counter.reach(rows)
             yield batch
-        if taken:
-            log.info("went on after %d blocks that were finished before", taken)
+        if resumed:
+            log.info("resumed after %d finished blocks", resumed)
 
     def kept_part(self) -> Array | None:
-        """Take the next part of the block that is being made, as it was kept; None if it is to be made."""
+        """Take the next part of the current block as it was kept; None if it must be made."""
         return self._kept.popleft() if self._kept else None
 
     def keep_part(self, read: Callable[[], Array]) -> None:
-        """Keep the next part, which is read when it is time to write those that were made."""
+        """Keep the next part of the current block; `read` is called when the new parts are written."""
         if self._folder is None:
             return
         self._new.append(read)
         if time.monotonic() - self._last >= KEEP_EVERY:
-            arrays = [one() for one in self._new]
-            rows = [{"values": one.tobytes(), "shape": one.shape, "type": one.dtype.str} for one in arrays]
+            arrays = [read_part() for read_part in self._new]
+            rows = [{"values": part.tobytes(), "shape": part.shape, "type": part.dtype.str} for part in arrays]
             self._keep(f"{self._number}.{self._parts_kept}", pa.RecordBatch.from_pylist(rows, schema=PARTS))
             self._parts_kept += len(arrays)
             self._new, self._last = [], time.monotonic()
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove blocks, their parts, what killed writers left, and the folder if nothing else is in it."""
+        """Remove blocks, their parts, files of killed writers, and the folder if nothing else is in it."""
         if self._folder is not None:
             wanted = set(numbers)
             with suppress(OSError):
@@ -131,7 +131,7 @@ class FinishedBlocks:
                 self._folder.rmdir()
 
     def _begin(self, number: int) -> None:
-        """Find the parts of a block that were kept."""
+        """Read the kept parts of a block."""
         self._number, self._last = number, time.monotonic()
         self._kept.clear()
         while (parts := self._read(f"{number}.{len(self._kept)}")) is not None:
@@ -140,7 +140,7 @@ class FinishedBlocks:
         self._parts_kept = len(self._kept)
 
     def _end(self) -> None:
-        """Forget the parts of a block that is whole."""
+        """Remove the parts of a finished block."""
         self._new = []
         if self._folder is not None and self._parts_kept:
             for path in self._folder.glob(f"block-{self._number}.*.arrow"):
@@ -150,13 +150,13 @@ class FinishedBlocks:
         if self._folder is None or not (path := self._path(self._folder, number)).exists():
             return None
         try:
-            table = open_arrow(path, "block", "it is made again")
+            table = open_arrow(path, "block", "it is recomputed")
         except InputError as error:
             log.warning("%s", error)
         else:
             if table.num_rows and (table.schema.metadata or {}).get(IDENTITY) == self._identify():
                 return table.combine_chunks().to_batches()[0]
-            log.warning("%s: found a block of other inputs or options; it is made again", path)
+            log.warning("%s: found a block of other inputs or options; it is recomputed", path)
         return None
 
     def _keep(self, number: int | str, batch: pa.RecordBatch) -> None:

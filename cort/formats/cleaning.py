@@ -1,8 +1,8 @@
-"""What is done to texts before they are indexed or tokenized: nothing, fixed encoding, or the CoRT authors' filter.
+"""How texts are cleaned before they are indexed or tokenized: not at all, by fixing their encoding, or as in CoRT.
 
-Nearly all of MS MARCO's passages with characters beyond ASCII were decoded wrongly before they were published ("Ã©" for
-"é"). Anserini indexes them as they are, ir_datasets fixes them, and the authors of CoRT leave out most such characters:
-three results from one collection. So it is a setting, of BM25 and of each base model.
+Nearly all MS MARCO passages with non-ASCII characters were decoded wrongly before they were published ("Ã©" for "é").
+Anserini indexes them as they are, ir_datasets fixes them, and the authors of CoRT drop most such characters, which
+gives three different results for one collection. It is therefore a setting of BM25 and of each base model.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import pyarrow.compute as pc
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 
-#: "raw": as published; "fixed": wrongly decoded characters fixed, nothing else; "cort": the authors' filter
+#: "raw": as published; "fixed": only fix wrongly decoded characters; "cort": the authors' filter
 Form: TypeAlias = Literal["raw", "fixed", "cort"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
-# `PreProcessor` of the authors' code: every run of other characters becomes one blank. \d takes digits of any script.
+# `PreProcessor` of the authors' code: each run of other characters becomes one blank. \d matches digits of any script.
 OTHERS = r"[^a-zA-Z\d.,!?;/:]+"
 _OTHERS = re.compile(OTHERS)
 
 
 def convert(texts: pa.Array, form: str) -> pa.Array:
-    """Bring texts into one of `FORMS`; with "cort" a text may become empty."""
+    """Convert texts to one of `FORMS`; "cort" may leave a text empty."""
     if form == "raw":
         return texts
     ascii_only = pc.string_is_ascii(texts)
     if form == "cort":
-        # What Arrow's expressions take for a digit is ASCII, and so are these texts.
+        # Arrow's \d matches only ASCII digits, which is enough for these texts.
         texts = pc.if_else(ascii_only, pc.utf8_trim(pc.replace_substring_regex(texts, OTHERS, " "), " "), texts)
     import ftfy
 
@@ -40,6 +40,6 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
 
 
 def plain(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Write texts as they are compared with others: Unicode's NFKC, lower case, single blanks, no mark at the end."""
+    """Normalize texts for comparison: Unicode NFKC, lower case, single blanks, no punctuation at the end."""
     lowered = pc.utf8_lower(pc.utf8_normalize(texts, "NFKC"))
     return pc.utf8_rtrim(pc.utf8_trim_whitespace(pc.replace_substring_regex(lowered, r"\s+", " ")), " .?!")

@@ -1,26 +1,29 @@
 """Embedding shards: Arrow IPC files with ids, vectors, count, dimension and the fingerprint of the model.
 
 Columns ``id: string`` and ``embedding: fixed_size_list<float32 | float16>[dimension]``; read memory-mapped.
+`cort.formats.token_embeddings` shares what all files of vectors have in common: the ids, and metadata with a count.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats.blocks import shard_range
-from cort.formats.tables import open_arrow, refuse_damage
-from cort.formats.vector_files import AGAIN, check_ids, read_metadata, refuse_twice, write_batches
+from cort.formats.ids import are_ids
+from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
 
+AGAIN = "delete it and encode again"
 Storage: TypeAlias = Literal["fp32", "fp16"]
 STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
 
@@ -68,7 +71,7 @@ def write_shard(
 ) -> None:
     """Write (ids, vectors of shape (rows, dimension)) blocks atomically, with the fingerprint of their `model`.
 
-    :param count: rows to come; checked, and again by every reader.
+    :param count: the number of rows to come, which this and every reader checks.
     """
     metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
     schema = _schema(dimension, storage).with_metadata(metadata)
@@ -76,23 +79,22 @@ def write_shard(
 
 
 def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[Shard]:
-    """Open the shards of one set: same model (that given, else the first one's), dimension, storage; no id twice."""
+    """Open the shards of one set: same model (`model`, or that of the first), dimension and storage; no id twice."""
     shards = [_open(Path(path)) for path in paths]
     expected = shards[0]
     for shard in shards:
         if shard.model != (wanted := model or expected.model):
-            found = f"embeddings of model {shard.model}"
-            raise input_error(shard.path, found, f"model {wanted}", "delete the file and encode again")
+            raise input_error(shard.path, f"embeddings of model {shard.model}", f"model {wanted}", AGAIN)
         if (shard.dimension, shard.storage) != (expected.dimension, expected.storage):
             found = f"{shard.dimension} dimensions in {shard.storage}"
             same = f"{expected.dimension} in {expected.storage} as in {expected.path}"
-            raise input_error(shard.path, found, same, "delete the file and encode again")
-    refuse_twice(paths, shards)
+            raise input_error(shard.path, found, same, AGAIN)
+    refuse_duplicate_ids(paths, shards)
     return shards
 
 
 def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
-    """Take the rows of part "i-of-n" of all shards, one after the other.
+    """Take the rows of part "i-of-n" of all shards, in order.
 
     :raises InputError: for more parts than there are rows.
     """
@@ -100,13 +102,13 @@ def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
     first, last = shard_range(ends[-1], part, "--part")
     if first == last:
         raise input_error("--part", part, f"at most {ends[-1]} parts, one per passage", "divide into fewer")
-    found = []
+    slices = []
     for shard, end in zip(shards, ends, strict=True):
         start = end - len(shard.table)
-        rows = max(first - start, 0), min(last, end) - start
-        if rows[0] < rows[1]:
-            found.append(dataclasses.replace(shard, table=shard.table.slice(rows[0], rows[1] - rows[0])))
-    return found
+        begin, stop = max(first - start, 0), min(last, end) - start
+        if begin < stop:
+            slices.append(dataclasses.replace(shard, table=shard.table.slice(begin, stop - begin)))
+    return slices
 
 
 def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
@@ -116,22 +118,65 @@ def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
 
 
 def _open(path: Path) -> Shard:
-    with refuse_damage(path, "embedding shard", AGAIN):
-        return _check(path, open_arrow(path, "embedding shard", AGAIN))
-
-
-def _check(path: Path, table: pa.Table) -> Shard:
-    metadata = read_metadata(table)
-    if not metadata.keys() >= {"model", "count", "dimension", "storage"} or table.column_names != ["id", "embedding"]:
-        raise input_error(path, "another Arrow file", "an embedding shard", "name the file that `encode` wrote")
-    dimension, count = int(metadata["dimension"]), int(metadata["count"])
-    kind = table.schema.field("embedding").type
-    if table.num_rows != count or kind != pa.list_(STORAGE[metadata["storage"]], dimension):
-        found, expected = f"{table.num_rows} vectors of type {kind}", f"{count} of {dimension} x {metadata['storage']}"
-        raise input_error(path, found, expected, AGAIN)
-    check_ids(path, table)
-    return Shard(path, table, metadata["model"], dimension, metadata["storage"])
+    with refuse_damage(path, "shard of embeddings", AGAIN):
+        table, metadata = open_vectors(
+            path, "shard of embeddings", {"model", "dimension", "storage"}, "embedding", "encode"
+        )
+        dimension, storage, count = int(metadata["dimension"]), metadata["storage"], int(metadata["count"])
+        column = table.schema.field("embedding").type
+        if table.num_rows != count or column != pa.list_(STORAGE[storage], dimension):
+            found, expected = f"{table.num_rows} vectors of type {column}", f"{count} of {dimension} x {storage}"
+            raise input_error(path, found, expected, AGAIN)
+        return Shard(path, table, metadata["model"], dimension, storage)
 
 
 def _schema(dimension: int, storage: str) -> pa.Schema:
     return pa.schema([("id", pa.string()), ("embedding", pa.list_(STORAGE[storage], dimension))])
+
+
+# What all files of vectors have in common.
+
+
+class HasTable(Protocol):
+    """A checked file of vectors."""
+
+    @property
+    def table(self) -> pa.Table:
+        """Its rows."""
+
+
+def write_batches(
+    path: str | Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], count: int, rows: str
+) -> None:
+    """Write batches atomically, which must have `count` rows in all; `rows` is the plural name of a row."""
+    written = 0
+    with arrow_writer(path, schema) as file:
+        for batch in batches:
+            file.write_batch(batch.cast(schema))
+            written += batch.num_rows
+        if written != count:
+            raise RuntimeError(f"{path}: {written} {rows} written where {count} were announced")
+
+
+def open_vectors(path: Path, kind: str, keys: Set[str], column: str, stage: str) -> tuple[pa.Table, dict[str, str]]:
+    """Open a file of the columns id and `column`, with metadata of `keys` and a count; refuse others, and bad ids."""
+    table = open_arrow(path, kind, AGAIN)
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    if not metadata.keys() >= keys | {"count"} or table.column_names != ["id", column]:
+        raise input_error(path, "another Arrow file", f"a {kind}", f"name the file that `{stage}` wrote")
+    if not are_ids(table["id"]):
+        raise input_error(path, "an id that is empty or has whitespace or invisible characters", "ids", AGAIN)
+    return table, metadata
+
+
+def all_ids(shards: Sequence[HasTable]) -> pa.ChunkedArray:
+    """Chain the ids of all shards, in order."""
+    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
+
+
+def refuse_duplicate_ids(paths: Sequence[str | Path], shards: Sequence[HasTable]) -> None:
+    """Refuse shards of one set that contain an id twice."""
+    ids = all_ids(shards)
+    if pc.count_distinct(ids).as_py() != len(ids):
+        source = ", ".join(map(str, paths))
+        raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")

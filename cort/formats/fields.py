@@ -1,4 +1,4 @@
-"""Single values in the lines of files: fields, ids and numbers, refusing what looks like another value than it is."""
+"""Parse the fields, ids and numbers in a line, and refuse values that are easily mistaken for others."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from typing import Any
 
 from cort.system.errors import shorten
 
-# Control and format characters, and halves of characters: none is seen, and "a" with one is another id than "a".
+# Control and format characters, and surrogates: all are invisible, and make "a" another id.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 # float() alone also takes "1_000", "nan", "inf" and digits of other scripts.
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class BadLine(Exception):
-    """A line that cannot be taken: what was found in it, what was expected, and what to do."""
+    """A line that is refused: what was found in it, what was expected, and what to do."""
 
 
 def split_fields(line: str) -> list[str]:
-    """Split at blanks and TABs, and at nothing else: other white space is part of a field, which then is no id."""
+    """Split at blanks and TABs only; other whitespace stays in its field, which is then not a valid id."""
     return [field for field in line.replace("\t", " ").split(" ") if field]
 
 
 def checked_id(name: str, value: str) -> str:
-    """Refuse an id that is empty, or has white space or invisible characters; `name` is what complaints call it."""
+    """Refuse an id that is empty or has whitespace or invisible characters; `name` is what errors call it."""
     if value.isascii() and value.isprintable() and value and " " not in value:
         return value
     expected, fix = f"a {name} without whitespace, as run files need it", "give the row another id"
     if value.split() != [value]:
         found = f"{name} {shorten(value)} with whitespace" if value.strip() else f"an empty {name}"
         raise BadLine(found, expected, fix)
-    if odd := next((one for one in value if unicodedata.category(one) in INVISIBLE), None):
+    if odd := next((character for character in value if unicodedata.category(character) in INVISIBLE), None):
         found = f"{name} {shorten(value)} with the invisible character U+{ord(odd):04X}"
         raise BadLine(found, f"a {name} of visible characters", fix)
     return value
 
 
 def checked_number(name: str, value: str) -> float:
-    """Read a finite number in ASCII digits; `name` is what complaints call it."""
+    """Parse a finite number in ASCII digits; `name` is what errors call it."""
     if not NUMBER.fullmatch(value) or not math.isfinite(number := float(value)):
         raise BadLine(f"the {name} {shorten(value)}", "a finite number", "fix or drop the line")
     return number
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; a key that stands twice in one object is a ValueError, where Python would keep the last."""
+    """Parse JSON; a duplicate key in an object is a ValueError, where Python would keep the last value."""
     try:
         return json.loads(text, object_pairs_hook=_members)
     except RecursionError as error:
@@ -55,7 +55,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_json_line(line: str, fix: str) -> Any:
-    """Parse a line that is one JSON object, as far as it is JSON; anything else is a `BadLine`."""
+    """Parse a line of JSON, or raise a `BadLine`; the caller checks that it is an object."""
     try:
         return parse_json(line)
     except ValueError as error:
@@ -63,7 +63,7 @@ def parse_json_line(line: str, fix: str) -> Any:
 
 
 def checked_unicode(key: str, value: str) -> str:
-    """Refuse half a character, which JSON can hold and no file of ours; `key` is what complaints call the text."""
+    """Refuse unpaired surrogates, which JSON can hold and UTF-8 cannot; `key` is what errors call the text."""
     try:
         value.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Ids as numbers, made without a Python object per id."""
+"""Ids as numbers, computed without a Python object per id."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ WORD = 8
 PIECE = 65_536
 # The first n bytes of a word as it lies in memory.
 FIRST_BYTES = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], dtype="<u8")
-# Odd and without a pattern: products spread over all 64 bits.
+# Odd and without a pattern, so that products spread over all 64 bits.
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
-    """Give equal ids equal numbers that sort as the strings, in the order of their bytes, do."""
+    """Give equal ids equal numbers, which sort as the bytes of the ids do."""
     encoded = pc.dictionary_encode(ids)
     place = np.empty(len(encoded.dictionary), dtype=np.int64)
     place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
@@ -34,7 +34,7 @@ def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> npt.NDArray[np.int64]:
-    """Position of each id in `known`, -1 where it is not there."""
+    """Return the position of each id in `known`, -1 if it is absent."""
     return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
 
 
@@ -44,67 +44,65 @@ def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
 
 
 def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:
-    """Return the bytes of strings, one after the other, and where each begins and the last one ends."""
+    """Return the concatenated bytes of strings, and the offsets of each start and the last end."""
     _, places, data = strings.buffers()
     offsets = np.frombuffer(places, np.int32, count=strings.offset + len(strings) + 1)[strings.offset :]
     return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def sort_keys(ids: pa.Array) -> npt.NDArray[np.int64] | Words:
-    """Give numbers that sort and compare as the strings, in the order of their bytes, do; fast where ids are short."""
+    """Give ids numbers that sort and compare as their bytes do; this is fast if all ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
         return alphabetic_codes(ids)
-    # Without a zero byte in it, an id filled up with zero bytes is like no other.
+    # Ids without zero bytes stay distinct when padded with them.
     return _by_piece(_words, ids).byteswap()
 
 
 def is_plain(ids: pa.Array) -> bool:
-    """Whether no id is empty, and all are of printable ASCII characters but blanks."""
+    """Whether all ids consist of at least one printable ASCII character other than the blank."""
     text, _, lengths = _places(ids)
     return not len(ids) or bool(lengths.min() > 0 and text.min() > ord(" ") and text.max() <= ord("~"))
 
 
 def hashes(ids: pa.Array) -> Words:
-    """Give equal ids equal numbers; different ids have different ones, but for rare accidents."""
+    """Give equal ids equal numbers; different ids share a number only in rare collisions."""
     return _by_piece(_hashes, ids)
 
 
 def _by_piece(numbers: Callable[[Text, Places, Places], Words], ids: pa.Array) -> Words:
-    """Take few ids at a time: that is several times as fast, and takes no memory."""
-    found = np.empty(len(ids), dtype=np.uint64)
-    for start in range(0, len(ids), PIECE):
-        found[start : start + PIECE] = numbers(*_places(ids.slice(start, PIECE)))
-    return found
+    """Process few ids at a time, which is several times as fast and needs little memory."""
+    pieces = [numbers(*_places(ids.slice(start, PIECE))) for start in range(0, len(ids), PIECE)]
+    return np.concatenate([np.empty(0, np.uint64), *pieces])
 
 
 def _hashes(text: Text, starts: Places, lengths: Places) -> Words:
-    found = lengths.astype(np.uint64)
+    numbers = lengths.astype(np.uint64)
     for skipped in range(0, int(lengths.max()), WORD):
-        found ^= _words(text, starts + skipped, np.clip(lengths - skipped, 0, WORD))
-        found *= MULTIPLIER
-        found ^= found >> np.uint64(32)
-    return found
+        numbers ^= _words(text, starts + skipped, np.clip(lengths - skipped, 0, WORD))
+        numbers *= MULTIPLIER
+        numbers ^= numbers >> np.uint64(32)
+    return numbers
 
 
 def _words(text: Text, starts: Places, lengths: Places) -> Words:
-    """`lengths` bytes (at most 8) from `starts` on, as little-endian numbers."""
+    """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
     padded = np.concatenate([text, np.zeros(2 * WORD, dtype=np.uint8)])
     words = np.ndarray((len(text) + WORD,), dtype="<u8", buffer=padded.data, strides=(1,))
-    # What begins beyond the end has no bytes.
-    found: Words = words[np.minimum(starts, len(text))]
-    found &= FIRST_BYTES[lengths]
-    return found
+    # Starts beyond the end have no bytes.
+    numbers: Words = words[np.minimum(starts, len(text))]
+    numbers &= FIRST_BYTES[lengths]
+    return numbers
 
 
 def _places(ids: pa.Array) -> tuple[Text, Places, Places]:
-    """Return the bytes of ids, one after the other; where each begins, and its length."""
+    """Return the concatenated bytes of ids, and the start and length of each."""
     text, offsets = string_bytes(ids)
     return text, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
 
 
 def are_ids(column: pa.ChunkedArray) -> bool:
-    """Whether no id is empty or has white space or invisible characters in it."""
+    """Whether no id is empty or has whitespace or invisible characters."""
     coded = pa.types.is_dictionary(column.type)
     parts = [chunk.dictionary if coded else chunk for chunk in column.chunks]
     odd = (pc.match_substring_regex(part, r"[\pZ\p{Cc}\p{Cf}]|^$") for part in parts if not is_plain(part))
-    return not any(pc.any(found).as_py() for found in odd)
+    return not any(pc.any(matches).as_py() for matches in odd)

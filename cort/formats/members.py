@@ -1,4 +1,4 @@
-"""Files within archives: which of them hold data, and their lines as a stream."""
+"""Files in archives: which of them hold data, and streams of their lines."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from cort.system.errors import InputError, input_error, shorten
 log = logging.getLogger(__name__)
 
 FETCH = "fetch it again"
-# What the standard library raises for bytes that are no archive, besides its own errors.
+# Everything the standard library raises for damaged archives.
 DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, OverflowError),
 )
-# What macOS adds to archives: the attributes of a file, and those of a folder.
+# Files that macOS adds to archives for the attributes of files and folders.
 LITTER = re.compile(r"(.*/)?(__MACOSX/.*|\._[^/]*|\.DS_Store)", re.DOTALL)
 
 
 def iter_member_lines(handle: IO[bytes], source: str) -> Rows[str]:
     """Yield (row counted from 1, line without its end), as `iter_lines` does of a file."""
-    for first_row, block, length in iter_blocks_of(cast("io.BufferedIOBase", handle), source, SMALL_BLOCK):
-        yield from decode_lines(source, block, length, first_row)
+    for block in iter_blocks_of(cast("io.BufferedIOBase", handle), source, SMALL_BLOCK):
+        yield from decode_lines(source, block)
 
 
 @contextmanager
 def open_zip(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, list[str]]]:
     """Yield a ``.zip`` and the names of its files, without those that macOS adds.
 
-    :raises InputError: for a damaged archive, a name that is there twice, several archives in one file.
+    :raises InputError: for a damaged archive, a duplicate name, or several archives in one file.
     """
     with refusing_damage(path), zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
@@ -55,22 +55,22 @@ def open_zip(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, list[str]]]:
 
 
 def choose(path: str | Path, names: Sequence[str], wanted: re.Pattern[str]) -> list[str]:
-    """Keep the names that match, and log which others are not read."""
+    """Keep the names that match, and log those that are ignored."""
     if others := [name for name in names if not wanted.fullmatch(name)]:
-        log.warning("%s: not read, by their names: %s", path, shorten(", ".join(others), 200))
+        log.warning("%s: files ignored because of their names: %s", path, shorten(", ".join(others), 200))
     return [name for name in names if wanted.fullmatch(name)]
 
 
 def iter_tar(path: str | Path, packed: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """Yield an unpacked archive and each member, without those that macOS adds; then read to the end of the file.
+    """Yield an unpacked archive with each member, without those that macOS adds; then read to the end of the file.
 
-    :raises InputError: for data after the archive. What is damaged is for `refusing_damage`.
+    :raises InputError: for data after the archive; damage is left to `refusing_damage`.
     """
     with tarfile.open(fileobj=packed, mode="r|") as tar:
         for entry in tar:
             if not LITTER.fullmatch(entry.name):
                 yield tar, entry
-    # The checksum is behind the padding.
+    # The checksum follows the padding.
     while chunk := packed.read(SMALL_BLOCK):
         if chunk.strip(b"\0"):
             raise input_error(path, "data after the end of the archive", "one archive", FETCH)
@@ -85,4 +85,4 @@ def refusing_damage(path: str | Path) -> Iterator[None]:
         raise
     except DAMAGE as error:
         found = f"a damaged archive ({' '.join(str(error).split())[:200] or type(error).__name__})"
-        raise input_error(path, found, "a whole one", FETCH) from error
+        raise input_error(path, found, "a complete one", FETCH) from error

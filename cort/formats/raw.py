@@ -1,30 +1,34 @@
 """The files users bring: passages, queries and judgements as MS MARCO, TREC or BEIR publish them, plain or gzipped.
 
-| what     | suffix                    | a line                                                        |
-|----------|---------------------------|---------------------------------------------------------------|
-| passages | ``.tsv .txt``             | ``doc_id TAB text``, no header (MS MARCO)                     |
-| passages | ``.jsonl``                | ``{"_id": ..., "title": ..., "text": ...}`` (BEIR)            |
-| passages | ``.cbor``                 | TREC-CAR's paragraphs (cort/formats/trec_car.py)              |
-| queries  | ``.tsv .txt``             | ``query_id TAB text``, no header (MS MARCO)                   |
-| queries  | ``.jsonl``                | ``{"_id": ..., "text": ...}`` (BEIR)                          |
-| queries  | ``.qrels``                | TREC-CAR's judgements, which name their topics                |
-| qrels    | ``.tsv .txt .qrels``      | ``query_id 0 doc_id grade``, no header (MS MARCO, TREC)       |
-| qrels    | ``.tsv .txt .qrels``      | three columns below ``query-id TAB corpus-id TAB score`` (BEIR) |
+| what     | suffix                    | a line                                                              |
+|----------|---------------------------|---------------------------------------------------------------------|
+| passages | ``.tsv .txt``             | ``doc_id TAB text``, no header (MS MARCO)                           |
+| passages | ``.jsonl``                | ``{"_id": ..., "title": ..., "text": ...}`` (BEIR)                  |
+| passages | ``.cbor``                 | TREC-CAR paragraphs (`_iter_paragraphs`)                            |
+| queries  | ``.tsv .txt``             | ``query_id TAB text``, no header (MS MARCO)                         |
+| queries  | ``.jsonl``                | ``{"_id": ..., "text": ...}`` (BEIR)                                |
+| queries  | ``.qrels``                | TREC-CAR judgements, whose topics are the queries (`_iter_topics`)  |
+| qrels    | ``.tsv .txt .qrels``      | ``query_id 0 doc_id grade``, no header (MS MARCO, TREC)             |
+| qrels    | ``.tsv .txt .qrels``      | three columns below ``query-id TAB corpus-id TAB score`` (BEIR)     |
+| qrels    | ``.jsonl``                | ``{"query_id": ..., "text": ..., "relevance": ...}`` (`iter_quoted`) |
 
-Each may end in ``.gz``. Readers stream (row, record), rows counted from 1 and one record to a line, and change nothing
-but the whitespace around a text. Whatever could corrupt ids or scores later is refused with its row.
+Each may end in ``.gz``. Readers stream (row, record) with rows counted from 1 and one record per line. They change
+nothing but the whitespace around a text, and refuse, with its row, whatever could corrupt ids or scores later.
 
-Large TSV files of passages are parsed by Arrow, which knows none of our complaints. So a block of lines that holds
-anything but plain rows is read again line by line: for the same records, or for its error.
+Arrow parses large TSV files of passages. It knows none of our error messages, so any block that holds more than plain
+rows is read again line by line, either for the same records or for its error.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,25 +38,26 @@ from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json
 from cort.formats.ids import is_plain, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
+    Block,
     Parts,
     Rows,
-    decode_lines,
     iter_blocks,
     iter_lines,
     iter_record_batches,
     iter_records,
     parse_block,
+    parse_lines,
     place_of,
+    unpacked,
 )
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
-from cort.formats.trec_car import iter_paragraphs, topics
 from cort.system.errors import input_error, shorten
 
-TEXT_SUFFIXES = (".tsv", ".txt", ".jsonl")
-PARAGRAPHS, TOPICS = ".cbor", ".qrels"
+TEXTS = (".tsv", ".txt", ".jsonl")
+PARAGRAPHS, TOPICS, QUOTATIONS = ".cbor", ".qrels", ".jsonl"
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
-# What headers call the columns, in small letters: no file has a text of such a word under such an id.
+# Lower-cased column names of headers: no real file has such a text under such an id.
 KINDS = ("", "doc", "document", "passage", "corpus", "query", "topic")
 HEADER_IDS = {f"{kind}{joint}id" for kind in KINDS for joint in ("", "_", "-")} | {"pid", "qid", "docno", "number"}
 HEADER_TEXTS = {*KINDS[1:], "text", "title", "body", "content", "contents", "question"}
@@ -62,26 +67,38 @@ JSON_TYPES = {bool: "boolean", int: "number", float: "number", list: "array", di
 # int() alone also takes "1_000", " 1" and digits of other scripts.
 _GRADE = re.compile(r"[+-]?[0-9]{1,9}")
 
-# Printable ASCII without the blank: at the end of a text, such a byte is no white space of any kind.
+# Printable ASCII except the blank: at the ends of a text, these bytes are not whitespace of any kind.
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
+
+QUOTATION = {"query_id": str, "text": str, "relevance": int}
+# Letters and digits that a quotation needs, so that few passages begin with it.
+SHORTEST = 20
+
+# TREC-CAR: the array opener, its end, and what files of paragraphs have in the header.
+LIST, BREAK, PARAGRAPH_FILE = b"\x9f", b"\xff", 2
+# Text of the eight paragraphs that have none: no term is indexed for it, but their ids stay known.
+EMPTY = "."
+PREFIX = "enwiki:"
+DEEPEST = 16
+WHOLE = ("a complete file of TREC-CAR v2.0 paragraphs", "fetch or unpack it again")
 
 
 def iter_passages(path: str | Path) -> Rows[Text]:
     """Stream (row, passage); the text of a BEIR passage is its title, a blank and its text."""
-    if _suffix_of(path, *TEXT_SUFFIXES, PARAGRAPHS) == PARAGRAPHS:
-        return iter_paragraphs(path, _checked_passage)
+    if _suffix_of(path, *TEXTS, PARAGRAPHS) == PARAGRAPHS:
+        return _iter_paragraphs(path)
     return _iter_texts(path, "doc_id")
 
 
 def iter_queries(path: str | Path) -> Rows[Text]:
     """Stream (row, query)."""
-    if _suffix_of(path, *TEXT_SUFFIXES, TOPICS) == TOPICS:
-        return topics(iter_qrels(path), path)
+    if _suffix_of(path, *TEXTS, TOPICS) == TOPICS:
+        return _iter_topics(path)
     return _iter_texts(path, "query_id")
 
 
 def iter_qrels(path: str | Path) -> Rows[Qrel]:
-    """Stream (row, judgement); the second column of TREC's form is ignored, as by trec_eval."""
+    """Stream (row, judgement); like trec_eval, ignore the second column of TREC's format."""
     _suffix_of(path, ".tsv", ".txt", ".qrels")
     lines = iter_lines(path)
     first = list(islice(lines, 1))
@@ -94,26 +111,23 @@ def iter_qrels(path: str | Path) -> Rows[Qrel]:
 
 def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:
     """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
-    if _suffix_of(path, *TEXT_SUFFIXES, PARAGRAPHS) in (".jsonl", PARAGRAPHS):
-        yield from (batch for _, batch in iter_record_batches(iter_passages(path), PASSAGES))
+    if _suffix_of(path, *TEXTS, PARAGRAPHS) in (".jsonl", PARAGRAPHS):
+        yield from iter_record_batches(iter_passages(path), PASSAGES)
         return
-    for first_row, block, length in iter_blocks(path, block_bytes):
-        batches = _parse_passages(block, length)
-        if batches is None:
-            records = iter_records(path, decode_lines(path, block, length, first_row), partial(_parse_tsv, "doc_id"))
-            batches = [batch for _, batch in iter_record_batches(records, PASSAGES)]
-        yield from batches
+    for block in iter_blocks(path, block_bytes):
+        batches = _parse_passages(block)
+        yield from parse_lines(path, block, partial(_parse_tsv, "doc_id"), PASSAGES) if batches is None else batches
 
 
-def none_of(what: str, path: str | Path) -> str:
-    """Say what is found in a file without passages, queries or judgements."""
-    return f"no {what}" if Path(path).stat().st_size else "an empty file"
+def none_of(kind: str, path: str | Path) -> str:
+    """Describe, for an error message, a file without passages, queries or judgements."""
+    return f"no {kind}" if Path(path).stat().st_size else "an empty file"
 
 
-def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, what: str) -> None:
-    """Refuse files in which two rows have the same key; `what` is what complaints call one.
+def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
+    """Refuse files in which two rows have the same key; `kind` is what error messages call a key.
 
-    The check keeps no Python objects, so that it serves millions of ids; rows are looked for only when it fails.
+    The check makes no Python objects, so it can handle millions of ids. Rows are looked up only when it fails.
     """
     if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
         return
@@ -123,12 +137,12 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, what: str) -> None:
     path, row = place_of(parts, again)
     other, before = place_of(parts, int(first[codes[again]]))
     where = f"row {before} of {other}" if len(parts) > 1 else f"row {before}"
-    found = f"{what} {shorten(keys[again].as_py())} again (it is already in {where})"
-    raise input_error(path, found, f"each {what} once", "remove one of the two rows", row)
+    found = f"{kind} {shorten(keys[again].as_py())} again (it is already in {where})"
+    raise input_error(path, found, f"each {kind} once", "remove one of the two rows", row)
 
 
 def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
-    """Whether keys are numbers, like MS MARCO's, each above the last: all distinct."""
+    """Whether keys are strictly increasing numbers, as in MS MARCO, and therefore distinct."""
     try:
         numbers = keys.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
@@ -136,9 +150,13 @@ def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
     return bool((numbers[1:] > numbers[:-1]).all())
 
 
+def _bare_suffix(path: str | Path) -> str:
+    """Return the suffix below an optional ``.gz``."""
+    return Path(Path(path).name.removesuffix(".gz")).suffix
+
+
 def _suffix_of(path: str | Path, *allowed: str) -> str:
-    """Suffix of a file that may be gzipped; others than the allowed ones are refused."""
-    suffix = Path(Path(path).name.removesuffix(".gz")).suffix
+    suffix = _bare_suffix(path)
     if suffix not in allowed:
         found = f"a file name ending in {shorten(suffix)}" if suffix else "a file name without a suffix"
         expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}, each also with .gz"
@@ -146,31 +164,34 @@ def _suffix_of(path: str | Path, *allowed: str) -> str:
     return suffix
 
 
+# MS MARCO, TREC and BEIR.
+
+
 def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
-    parse = _parse_json if Path(str(path).removesuffix(".gz")).suffix == ".jsonl" else _parse_tsv
+    parse = _parse_json if _bare_suffix(path) == ".jsonl" else _parse_tsv
     return iter_records(path, iter_lines(path), partial(parse, name))
 
 
 def _parse_tsv(name: str, line: str) -> Text:
-    """Take a row ``id TAB text``; `name` is what complaints call the id."""
+    """Parse a row ``id TAB text``; `name` is what error messages call the id."""
     fields = line.split("\t")
     if len(fields) != 2:
         found = f"{len(fields)} TAB-separated fields" if line else "an empty line"
         fix = "separate id and text by one TAB and leave no other TAB in the row"
         raise BadLine(found, f"2 fields ({name} TAB text)", fix)
     if fields[0].lower() in HEADER_IDS and fields[1].strip().lower() in HEADER_TEXTS:
-        raise BadLine(f"the header {shorten(line)}", f"rows of {name} TAB text alone", "remove the header row")
-    return Text(_checked_id(name, fields[0]), checked_text(fields[1]))
+        raise BadLine(f"the header {shorten(line)}", f"only rows of {name} TAB text", "remove the header row")
+    return _checked_text(name, *fields)
 
 
 def _parse_json(name: str, line: str) -> Text:
     record = parse_json_line(line, "correct the row; each record takes one line")
     if not isinstance(record, dict):
-        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one to a line")
+        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one per line")
     text = _json_string(record, "text")
     if name == "doc_id" and "title" in record:
         text = f"{_json_string(record, 'title')} {text}"
-    return Text(_checked_id(name, _json_string(record, "_id")), checked_text(text))
+    return _checked_text(name, _json_string(record, "_id"), text)
 
 
 def _json_string(record: dict[str, object], key: str) -> str:
@@ -210,16 +231,16 @@ def _wrong_fields(line: str, fields: list[str], expected: str, fix: str) -> BadL
 def _checked_id(name: str, value: str) -> str:
     if '"' in checked_id(name, value):
         found = f"{name} {shorten(value)} with a quotation mark"
-        raise BadLine(found, f"a {name} without any, as run files need it", "give the row another id")
+        raise BadLine(found, f"a {name} without one, as run files need it", "give the row another id")
     return value
 
 
-def _checked_passage(doc_id: str, text: str) -> Text:
-    return Text(_checked_id("doc_id", doc_id), checked_text(text))
+def _checked_text(name: str, value: str, text: str) -> Text:
+    return Text(_checked_id(name, value), checked_text(text))
 
 
 def checked_text(text: str) -> str:
-    """Strip white space; an empty text, or one with a NUL, is refused."""
+    """Strip whitespace; refuse an empty text, and one with a NUL."""
     if not (stripped := text.strip()):
         raise BadLine("an empty text", "at least one character", "remove the row")
     if "\x00" in stripped:
@@ -234,24 +255,24 @@ def _checked_grade(value: str) -> int:
     return int(value)
 
 
-def _parse_passages(block: bytearray, length: int) -> list[pa.RecordBatch] | None:
-    """Parse the first bytes of a block as lines; None where reading line by line might tell something else."""
-    table = parse_block(block, length, PASSAGES.names, PASSAGES, "\t")
+def _parse_passages(block: Block) -> list[pa.RecordBatch] | None:
+    """Parse a block as a whole; return None if the result might differ from reading line by line."""
+    table = parse_block(block, PASSAGES.names, PASSAGES, "\t")
     if table is None:
         return None
     batches = []
     for batch in table.to_batches():
-        ids, text = batch["doc_id"], stripped(batch["text"])
-        if text is None or not is_plain(ids) or pc.any(pc.match_substring(ids, '"')).as_py():
+        ids, texts = batch["doc_id"], stripped(batch["text"])
+        if texts is None or not is_plain(ids) or pc.any(pc.match_substring(ids, '"')).as_py():
             return None
         if pc.any(pc.is_in(pc.ascii_lower(ids), value_set=HEADER_IDS_IN_ARROW)).as_py():
             return None
-        batches.append(pa.record_batch([ids, text], schema=PASSAGES))
+        batches.append(pa.record_batch([ids, texts], schema=PASSAGES))
     return batches
 
 
 def stripped(texts: pa.Array) -> pa.Array | None:
-    """Strip white space as Python does; None if a text is empty without it."""
+    """Strip whitespace as Python does; return None if that leaves a text empty."""
     data, offsets = string_bytes(texts)
     if np.diff(offsets).min() == 0:
         return None
@@ -261,3 +282,145 @@ def stripped(texts: pa.Array) -> pa.Array | None:
         return texts
     shorter = [text.strip() for text in texts.filter(pa.array(doubtful)).to_pylist()]
     return pc.replace_with_mask(texts, pa.array(doubtful), pa.array(shorter, pa.string())) if all(shorter) else None
+
+
+# Judgements that quote passages.
+
+
+class Quotation(NamedTuple):
+    """A judgement of the passages that begin with the text."""
+
+    query_id: str
+    text: str
+    relevance: int
+
+
+def is_quoted(path: str | Path) -> bool:
+    """Whether the name of a file of judgements says that it quotes passages."""
+    return _bare_suffix(path) == QUOTATIONS
+
+
+def iter_quoted(path: str | Path, passages: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Qrel]]:
+    """Stream (row, judgement) of a file that quotes the beginnings of passages, as papers print texts without ids.
+
+    Only letters and digits are compared, ignoring case. All passages that begin with the text are judged; a text that
+    begins none is refused.
+
+    :param passages: with their texts.
+    """
+    quotations = list(iter_records(path, iter_lines(path), _parse_quotation))
+    doc_ids: dict[str, list[str]] = {_letters_of(quotation.text): [] for _, quotation in quotations}
+    for batch in passages:
+        texts = _letters(batch["text"])
+        for beginning, matches in doc_ids.items():
+            matches += batch["doc_id"].filter(pc.starts_with(texts, beginning)).to_pylist()
+    for row, (query_id, text, relevance) in quotations:
+        if not (matches := doc_ids[_letters_of(text)]):
+            expected = "the beginning of a passage of the collection"
+            raise input_error(path, f"the text {shorten(text)}", expected, "copy it from there", row)
+        yield from ((row, Qrel(query_id, doc_id, relevance)) for doc_id in matches)
+
+
+def _letters(texts: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(pc.ascii_lower(texts), "[^a-z0-9]+", "")
+
+
+def _letters_of(text: str) -> str:
+    letters: str = _letters(pa.array([text]))[0].as_py()
+    return letters
+
+
+def _parse_quotation(line: str) -> Quotation:
+    record = parse_json_line(line, "correct the row; each record takes one line")
+    if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != QUOTATION:
+        raise BadLine(shorten(line), "an object with query_id, text and relevance", "correct the row")
+    text, relevance = checked_unicode("text", record["text"]), record["relevance"]
+    if abs(relevance) > LARGEST_GRADE:
+        raise BadLine(f"the relevance {relevance}", f"at most {LARGEST_GRADE}", "correct the row")
+    if len(_letters_of(text)) < SHORTEST:
+        raise BadLine(f"the text {shorten(text)}", f"at least {SHORTEST} letters or digits", "quote more")
+    return Quotation(checked_id("query_id", record["query_id"]), text, relevance)
+
+
+# TREC-CAR (Dietz and Gamari, 2017): Wikipedia.
+
+
+def _iter_paragraphs(path: str | Path) -> Rows[Text]:
+    """Stream (number of the paragraph, paragraph) of a CBOR file.
+
+    The file is the array ``["CAR", [2, []], provenance]``, then one array of indefinite length. A paragraph in it is
+    ``[0, id, parts]``; a part is ``[0, text]``, or a link ``[1, [0, page, section, page's id, text]]``. Its text is
+    that of all parts, joined without a separator, as Anserini indexes it.
+    """
+    try:
+        from cbor2 import CBORDecodeEOF, CBORDecodeError, CBORDecoder
+    except ImportError as error:
+        raise input_error(path, "CBOR", "the Python package cbor2, which reads it", "`pip install cbor2`") from error
+    number = 0
+    try:
+        with open(path, "rb") as packed:
+            file = unpacked(path, packed)
+            # The decoder must not read ahead: it would seek back, and gzip then unpacks again from the start.
+            decoder = CBORDecoder(cast("IO[bytes]", file), max_depth=DEEPEST, read_size=1)
+            _check_header(path, decoder.decode(), file.read(1))
+            while (first := file.peek(1)[:1]) != BREAK:
+                number += 1
+                if not first:
+                    raise input_error(path, f"the end of the file after {number - 1} paragraphs", *WHOLE)
+                doc_id, text = _paragraph(decoder.decode())
+                yield number, _checked_text("doc_id", doc_id, text or EMPTY)
+            # Reading on to the end also verifies the checksum of gzip.
+            if len(file.read(2)) > 1:
+                raise input_error(path, f"data after the last of {number} paragraphs", *WHOLE)
+    except BadLine as bad:
+        found, expected, fix = bad.args
+        raise input_error(path, found, expected, fix, number) from bad
+    except (CBORDecodeEOF, EOFError) as error:
+        raise input_error(path, "a truncated file", *WHOLE, number or None) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise input_error(path, f"damaged gzip data after {number} paragraphs ({error})", *WHOLE) from error
+    except (CBORDecodeError, RecursionError) as error:
+        raise input_error(path, f"invalid CBOR ({shorten(str(error))})", *WHOLE, number or None) from error
+
+
+def _check_header(path: str | Path, header: object, opened: bytes) -> None:
+    match header:
+        case ["CAR", [kind, *_], *_] if kind == PARAGRAPH_FILE and opened == LIST:
+            return
+        case ["CAR", [kind, *_], *_] if opened == LIST:
+            found = f"TREC-CAR pages or outlines (type {shorten(str(kind))})"
+            raise input_error(path, found, "paragraphs", "name dedup.articles-paragraphs.cbor")
+        case _:
+            raise input_error(path, "no TREC-CAR header", *WHOLE)
+
+
+def _paragraph(item: object) -> tuple[str, str]:
+    match item:
+        case [0, bytes(doc_id), list(parts)]:
+            return doc_id.decode("ascii", "backslashreplace"), "".join(map(_text_of, parts)).strip()
+    raise BadLine(f"{shorten(str(item))}", "a paragraph: 0, id and parts", WHOLE[1])
+
+
+def _text_of(part: object) -> str:
+    match part:
+        case [0, str(text)] | [1, [_, _, _, _, str(text)]]:
+            return text
+    raise BadLine(f"{shorten(str(part))}", "a text, or a link with one", WHOLE[1])
+
+
+def _iter_topics(path: str | Path) -> Rows[Text]:
+    """Stream (row, topic) of the queries that judgements name, each at its first row.
+
+    A topic is a page and the headings above a section, ``enwiki:PAGE/HEADING/HEADING``. As in "Passage Re-ranking with
+    BERT", its text drops ``enwiki:`` and has blanks for ``%20`` and ``/``; other ``%`` stay.
+    """
+    seen: set[str] = set()
+    for row, (query_id, _, _) in iter_qrels(path):
+        if query_id not in seen:
+            seen.add(query_id)
+            page, _, headings = query_id.removeprefix(PREFIX).partition("/")
+            if not query_id.startswith(PREFIX) or not page:
+                found = f"the topic {shorten(query_id)} without a page"
+                expected = f"{PREFIX}PAGE/HEADING, as in TREC-CAR's hierarchical judgements"
+                raise input_error(path, found, expected, "name a file of queries, or correct the topic", row)
+            yield row, Text(query_id, " ".join(f"{page}/{headings}".replace("%20", " ").replace("/", " ").split()))

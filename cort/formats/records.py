@@ -1,4 +1,4 @@
-"""The vocabulary of the project: the field's own names, ids as strings end to end."""
+"""The records that all formats share, named as in the field; ids are always strings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-# Measures need memory for every grade up to the highest.
+# Measures need memory for every grade up to the largest.
 LARGEST_GRADE = 1000
 
 
@@ -19,7 +19,7 @@ class Text(NamedTuple):
 
 
 class Qrel(NamedTuple):
-    """One judgement; `relevance` is the grade, 0 and below meaning not relevant."""
+    """One judgement; `relevance` is the grade, and 0 or less means not relevant."""
 
     query_id: str
     doc_id: str
@@ -27,7 +27,7 @@ class Qrel(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The result list of one query, best first; ``doc_ids[i]`` has rank ``i + 1`` and ``scores[i]``."""
+    """The results of one query, best first; ``doc_ids[i]`` has rank ``i + 1`` and ``scores[i]``."""
 
     query_id: str
     doc_ids: list[str]

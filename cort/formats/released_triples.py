@@ -1,8 +1,8 @@
 """Files of training triples as MS MARCO releases them, plain or gzipped: query, relevant passage, other passage.
 
-A line has three fields with TABs between them: all ids (``qidpidtriples.*.tsv``), or all texts
-(``triples.train.small.tsv``), which then stand for the query or passage with exactly this text. The first line decides.
-Texts are compared by 128 bits of BLAKE2b: neither those of a file nor those of a collection are kept in memory.
+A line has three TAB-separated fields: ids (``qidpidtriples.*.tsv``) or texts (``triples.train.small.tsv``), which stand
+for the query or passage with exactly this text. The first line decides which. Texts are compared by 128 bits of
+BLAKE2b, so neither those of the file nor those of the collection stay in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id
 from cort.formats.ids import alphabetic_codes, are_ids, positions, string_bytes
-from cort.formats.lines import decode_lines, iter_blocks, iter_lines, iter_record_batches, iter_records, parse_block
+from cort.formats.lines import iter_blocks, iter_lines, parse_block, parse_lines
 from cort.formats.raw import checked_text, none_of, stripped
 from cort.system.errors import input_error, shorten
 
@@ -29,28 +29,27 @@ COLUMNS = ("query", "positive", "negative")
 FIELDS = pa.schema([(name, pa.string()) for name in COLUMNS])
 SEPARATOR = "\t"
 DIGEST_BYTES = 16
-# What headers call the columns, in small letters and without the word id.
+# Lower-cased column names of headers, without "id".
 HEADERS = {"", "q", "query", "p", "pos", "positive", "passage", "doc", "n", "neg", "negative"}
 
 
 def holds_texts(path: str | Path) -> bool:
-    """Whether the lines of a file are texts, not ids; a file without lines is refused."""
+    """Whether the lines of a file hold texts and not ids; refuse a file without lines."""
     first = next((line for _, line in iter_lines(path)), None)
     if first is None:
-        raise input_error(path, none_of("triples", path), "a triple to a line", "name a file of triples")
+        raise input_error(path, none_of("triples", path), "one triple per line", "name a file of triples")
     return any(field.split() != [field] for field in first.split(SEPARATOR))
 
 
 def iter_triples(path: str | Path, of_texts: bool) -> Iterator[pa.RecordBatch]:
-    """Stream the keys of all lines, in columns `COLUMNS`: ids, or digests of the texts."""
-    for first_row, block, length in iter_blocks(path):
-        table = parse_block(block, length, COLUMNS, FIELDS, SEPARATOR)
+    """Stream the keys of all lines in the columns `COLUMNS`: ids, or digests of the texts."""
+    for block in iter_blocks(path):
+        table = parse_block(block, COLUMNS, FIELDS, SEPARATOR)
         plain = [] if table is None else [_plain(batch, of_texts) for batch in table.to_batches()]
         batches = [batch for batch in plain if batch is not None]
         if not batches or len(batches) < len(plain):
-            records = iter_records(path, decode_lines(path, block, length, first_row), partial(_parse, of_texts))
-            batches = [batch for _, batch in iter_record_batches(records, FIELDS)]
-        if first_row == 1 and not of_texts:
+            batches = list(parse_lines(path, block, partial(_parse, of_texts), FIELDS))
+        if block.row == 1 and not of_texts:
             _refuse_header(path, batches[0])
         for batch in batches:
             columns = [digests(column) for column in batch.columns] if of_texts else batch.columns
@@ -58,7 +57,7 @@ def iter_triples(path: str | Path, of_texts: bool) -> Iterator[pa.RecordBatch]:
 
 
 def _plain(batch: pa.RecordBatch, of_texts: bool) -> pa.RecordBatch | None:
-    """Strip texts, and look at ids; None where reading line by line might tell something else."""
+    """Strip texts, or check ids; return None if the result might differ from reading line by line."""
     if not of_texts:
         return batch if all(are_ids(pa.chunked_array([column])) for column in batch.columns) else None
     columns = [stripped(column) for column in batch.columns]
@@ -80,22 +79,24 @@ def _refuse_header(path: str | Path, batch: pa.RecordBatch) -> None:
     first = [column[0].as_py() for column in batch.columns]
     if all(field.lower().replace("id", "").strip("_-") in HEADERS for field in first):
         found = f"the header {shorten(' '.join(first))}"
-        raise input_error(path, found, "triples alone", "remove the header row", 1)
+        raise input_error(path, found, "only triples", "remove the header row", 1)
 
 
 def digests(texts: pa.Array) -> pa.FixedSizeBinaryArray:
-    """Give equal texts equal digests, and different ones different digests."""
+    """Give equal texts equal digests, and different texts different ones."""
     data, offsets = string_bytes(texts)
-    text, ends = data.data, offsets.tolist()
-    found = b"".join(
-        hashlib.blake2b(text[start:end], digest_size=DIGEST_BYTES).digest() for start, end in pairwise(ends)
-    )
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(texts), [None, pa.py_buffer(found)])
+    parts = (data.data[start:end] for start, end in pairwise(offsets.tolist()))
+    return _digest_array(b"".join(hashlib.blake2b(part, digest_size=DIGEST_BYTES).digest() for part in parts))
+
+
+def _digest_array(data: bytes) -> pa.FixedSizeBinaryArray:
+    rows = len(data) // DIGEST_BYTES
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), rows, [None, pa.py_buffer(data)])
 
 
 @dataclass(frozen=True)
 class Known:
-    """The queries or passages that triples may name: row i of `rows` has the key i; `repeated` texts stand for none."""
+    """The queries or passages that triples may name: key i is that of row `rows[i]`; `repeated` rows have no key."""
 
     ids: pa.Array
     keys: pa.Array
@@ -103,19 +104,19 @@ class Known:
     repeated: int = 0
 
     def rows_of(self, keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
-        """Rows of keys, -1 where nothing has one."""
+        """Return the rows of keys, -1 for an unknown key."""
         places = positions(keys, self.keys)
         return np.where(places < 0, np.int32(-1), self.rows[places])
 
 
 def read_known(path: str, schema: pa.Schema, of_texts: bool) -> Known:
-    """Read what is known: by ids, or by texts, of which several rows may have the same; the lowest id then has it.
+    """Read a table whose keys are its ids or its texts; the row with the lowest id has the key of a repeated text.
 
-    :param schema: of two columns, ids and texts.
+    :param schema: two columns, ids and texts.
     """
     name, text = schema.names
     if not of_texts:
-        ids = tables.read_table(path, pa.schema([schema.field(name)]))[name].combine_chunks()
+        ids = tables.read_column(path, schema, name).combine_chunks()
         return Known(ids, ids, np.arange(len(ids), dtype=np.int32))
     both = [(batch[name], digests(batch[text])) for batch in tables.iter_batches(path, schema)]
     ids = pa.concat_arrays([ids for ids, _ in both]) if both else pa.array([], pa.string())
@@ -123,7 +124,4 @@ def read_known(path: str, schema: pa.Schema, of_texts: bool) -> Known:
     order = np.lexsort((alphabetic_codes(ids), words[:, 1], words[:, 0]))
     is_first = np.append(True, (np.diff(words[order], axis=0) != 0).any(axis=1))[: len(order)]
     rows = order[is_first]
-    keys = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(DIGEST_BYTES), len(rows), [None, pa.py_buffer(np.ascontiguousarray(words[rows]))]
-    )
-    return Known(ids, keys, rows.astype(np.int32), len(order) - len(rows))
+    return Known(ids, _digest_array(words[rows].tobytes()), rows.astype(np.int32), len(order) - len(rows))

@@ -1,7 +1,9 @@
 """TREC run files: ``query_id Q0 doc_id rank score tag``, one ranking per query, best first.
 
-What is written has strictly decreasing scores in single precision, so that trec_eval (which ignores the rank column and
-orders by score, then by descending doc id), pytrec_eval and the official MS MARCO script see the same order.
+Written scores decrease strictly in single precision, so that trec_eval (which ignores the rank column and orders by
+score, then by descending doc id), pytrec_eval and the official MS MARCO script see the same order.
+
+Rankings of a part of a collection are not yet a run: they are parquet, with the scores as they were computed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from cort.formats.fields import BadLine, checked_id, checked_number, split_field
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
 from cort.formats.records import Ranking
+from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer, regroup
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 
@@ -32,38 +35,12 @@ log = logging.getLogger(__name__)
 Codes: TypeAlias = npt.NDArray[np.int32]
 Numbers: TypeAlias = npt.NDArray[np.float64]
 
-
-def compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numbers) -> None:
-    """Say how many queries have ranks that their scores contradict, or scores that are all equal; refuse distances.
-
-    As for trec_eval, scores alone count; the rows are grouped by query and sorted by them. A query is upside down if
-    its scores rise with the rank at more than three of four steps.
-    """
-    same, falls, rises = queries[1:] == queries[:-1], scores[1:] < scores[:-1], ranks[1:] > ranks[:-1]
-    if (~same | (falls & rises)).all():
-        return
-    falls &= same
-    of = queries[1:]
-    every = queries, of[falls], of[falls & rises], of[falls & (ranks[1:] < ranks[:-1])]
-    sizes, falling, right, wrong = (np.bincount(codes, minlength=queries[-1] + 1) for codes in every)
-    ranked, upside_down = int((right + wrong > 0).sum()), int((wrong > 3 * right).sum())
-    if 2 * upside_down > ranked:
-        found = f"scores that rise with the rank, as distances do, in {upside_down} of {ranked} queries"
-        fix = "change the sign of the scores, or number the ranks from the highest score on"
-        raise input_error(path, found, "higher scores at better ranks", fix)
-    if contradicted := int((wrong > 0).sum()):
-        log.warning("%s: scores contradict ranks in %d of %d queries; scores count", path, contradicted, len(sizes))
-    if level := int(((sizes > 1) & (falling == 0)).sum()):
-        log.warning("%s: all scores are equal in %d of %d queries; document ids decide", path, level, len(sizes))
-
-
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")
 CANDIDATE_IDS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
-NUMBERS = [("rank", pa.float64()), ("score", pa.float64())]
-FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), *NUMBERS])
+FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("rank", pa.float64()), ("score", pa.float64())])
 EMPTY = ("an empty run", "at least one result", "build the run again or name another")
 ROWS_PER_SORT = 10_000
 
@@ -72,7 +49,7 @@ ROWS_PER_SORT = 10_000
 class Run:
     """The rankings of many queries, in columns.
 
-    `query_ids[i]` has the results ``offsets[i]`` to ``offsets[i + 1]`` of `doc_ids` and `scores`, by (-score, doc_id).
+    Query `query_ids[i]` has the results ``offsets[i]:offsets[i + 1]`` of `doc_ids` and `scores`, by (-score, doc_id).
     """
 
     query_ids: list[str]
@@ -92,15 +69,15 @@ class Run:
         return map(self.__getitem__, range(len(self)))
 
     def query_numbers(self) -> npt.NDArray[np.int64]:
-        """Position in `query_ids` of the query of each result."""
+        """Return the position in `query_ids` of each result's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def ranks(self) -> npt.NDArray[np.int64]:
-        """Rank of each result in its ranking, from 1."""
+        """Return the rank of each result in its ranking, from 1."""
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
     def by_query(self) -> RunByQuery:
-        """Access by query id."""
+        """Look rankings up by query id."""
         return RunByQuery(self)
 
 
@@ -115,27 +92,27 @@ class RunByQuery:
         return self.ranking(query_id).doc_ids
 
     def ranking(self, query_id: str) -> Ranking:
-        """Results of a query with their scores."""
+        """Return the results of a query with their scores."""
         position = self._position.get(query_id)
         return Ranking(query_id, [], np.empty(0)) if position is None else self._run[position]
 
 
 def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:
-    """Positions that sort one ranking by (-score, doc_id)."""
+    """Return the positions that sort one ranking by (-score, doc_id)."""
     return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
 
 
 def strictly_decreasing(
     scores: npt.NDArray[np.floating], ranking: npt.NDArray[np.int64] | int = 0
 ) -> npt.NDArray[np.float32]:
-    """Lower tied scores of one non-increasing ranking by the fewest single-precision steps that make it strict.
+    """Lower the tied scores of a non-increasing ranking by as few single-precision steps as make it strict.
 
-    Of several rankings, one after the other, `ranking` is the number of each score's ranking, from 0.
+    For several concatenated rankings, `ranking` is the number of each score's ranking, from 0.
     """
     bits = np.asarray(scores, dtype=np.float32).view(np.int32).astype(np.int64)
-    # A monotone map from floats to integers: neighbouring floats become neighbouring integers.
+    # A monotone map from floats to integers, in which adjacent floats become adjacent integers.
     keys = np.where(bits < 0, np.int64(-(2**31)) - bits, bits)
-    # Each ranking begins below all that the one before it can have reached, so that it does not see it.
+    # Each ranking starts below anything the previous one can have reached, so that it is unaffected by it.
     index = np.arange(len(keys)) - np.left_shift(ranking, 34)
     keys = np.minimum.accumulate(keys + index) - index
     lowered = np.where(keys < 0, np.int64(-(2**31)) - keys, keys)
@@ -147,7 +124,7 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
 
     Scores become strictly decreasing single-precision numbers. An empty ranking writes no line.
 
-    :raises InputError: the tag would be no field, or several.
+    :raises InputError: if the tag is not exactly one field.
     """
     try:
         checked_id("tag", tag)
@@ -157,7 +134,7 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     lines = 0
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(lambda: None)
-        # Arrow writes a block while Python makes the next one.
+        # One thread writes a block while this one makes the next.
         for block in _blocks(rankings):
             columns = _block_columns(block, tag)
             lines += len(columns[0])
@@ -170,7 +147,9 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
 def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
     block: list[Ranking] = []
     rows = 0
-    for ranking in (one for one in rankings if len(one.doc_ids)):
+    for ranking in rankings:
+        if not len(ranking.doc_ids):
+            continue
         block.append(ranking)
         rows += len(ranking.doc_ids)
         if rows >= ROWS_PER_BLOCK:
@@ -181,7 +160,7 @@ def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
 
 
 def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> None:
-    texts = [one.cast(pa.string()) if isinstance(one, pa.Array) else one for one in columns]
+    texts = [column.cast(pa.string()) if isinstance(column, pa.Array) else column for column in columns]
     lines, _ = string_bytes(pc.binary_join_element_wise(*texts, " "))
     between = lines <= ord(" ")
     if np.count_nonzero(between) != len(COLUMNS) * len(columns[0]) or between[0] or (between[1:] & between[:-1]).any():
@@ -203,14 +182,14 @@ def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
 
 
 def tag_of(path: str | Path) -> str:
-    """Tag of a run, the last field of its first line: the name of the system; empty where there is none."""
+    """Return the tag of a run, the last field of its first line: the system's name; empty for an empty run."""
     return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), "")
 
 
 def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:
-    """Read and check a run file (plain or .gz): some results, fields, finite scores, no document twice in one ranking.
+    """Read a run file, plain or .gz; check that it has results, all fields, finite scores, no document twice per query.
 
-    :param order_ties: False leaves documents of equal scores as they stand in the file, for who does not ask.
+    :param order_ties: False saves time by leaving documents of equal scores in the order of the file.
     """
     table = read_columns(path, COLUMNS, FIELDS, _parse)
     if not table.num_rows:
@@ -227,24 +206,24 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     if not _is_falling(queries, scores):
         by = np.lexsort((-scores, queries))
         queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(pa.array(by))
-    compare_ranks(path, queries, scores, ranks)
+    _compare_ranks(path, queries, scores, ranks)
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
-    """Check that two runs have a query in common: they may lack some, but are of one split."""
+    """Check that two runs have a query in common; otherwise they are not of the same split."""
     if not set(run.query_ids) & set(other.query_ids):
         raise input_error(second, f"no query of {first}", "runs of the same split", "name two of one split")
 
 
 def is_candidate(line: str) -> bool:
-    """Tell a line of MS MARCO's lists of candidates with their texts from one of a run, whose fields are 3 or 6."""
+    """Whether a line is of one of MS MARCO's lists of candidates with their texts; those of runs have 3 or 6 fields."""
     return line.count("\t") == len(CANDIDATES) - 1
 
 
 def read_candidates(path: str | Path) -> pa.Table:
-    """Read the ids of such a list, in the order of the file, without its texts, which are twenty times as large."""
+    """Read the ids of a list of candidates, in the order of the file, but not its texts, 20 times as large."""
     return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate, separators="\t")
 
 
@@ -254,6 +233,30 @@ def _parse_candidate(line: str) -> tuple[str, str]:
         raise BadLine(f"{line.count(chr(9)) + 1} fields", expected, "fix the line")
     query_id, doc_id, _, _ = line.split("\t")
     return checked_id("query_id", query_id), checked_id("doc_id", doc_id)
+
+
+def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numbers) -> None:
+    """Warn of queries whose ranks contradict their scores or whose scores are all equal; refuse distances.
+
+    As in trec_eval, only scores count; the rows are grouped by query and sorted by score. A query is upside down if its
+    scores rise with the rank at more than three of four steps.
+    """
+    same, falls, rises = queries[1:] == queries[:-1], scores[1:] < scores[:-1], ranks[1:] > ranks[:-1]
+    if (~same | (falls & rises)).all():
+        return
+    falls &= same
+    query = queries[1:]
+    counted = queries, query[falls], query[falls & rises], query[falls & (ranks[1:] < ranks[:-1])]
+    sizes, falling, right, wrong = (np.bincount(codes, minlength=queries[-1] + 1) for codes in counted)
+    ranked, upside_down = int((right + wrong > 0).sum()), int((wrong > 3 * right).sum())
+    if 2 * upside_down > ranked:
+        found = f"scores that rise with the rank, as distances do, in {upside_down} of {ranked} queries"
+        fix = "change the sign of the scores, or number the ranks from the highest score on"
+        raise input_error(path, found, "higher scores at better ranks", fix)
+    if contradicted := int((wrong > 0).sum()):
+        log.warning("%s: scores contradict ranks in %d of %d queries; scores count", path, contradicted, len(sizes))
+    if level := int(((sizes > 1) & (falling == 0)).sum()):
+        log.warning("%s: all scores are equal in %d of %d queries; document ids decide", path, level, len(sizes))
 
 
 def _is_falling(queries: Codes, scores: Numbers) -> bool:
@@ -270,7 +273,7 @@ def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
         return doc_ids
     group = np.cumsum(~as_before[tied], dtype=np.int32)
     keys = sort_keys(doc_ids.take(pa.array(tied)))
-    # Small pieces, cut between groups, sort several times as fast as the whole.
+    # Sorting small pieces, cut between groups, is several times as fast as sorting everything at once.
     starts = np.searchsorted(group, group[::ROWS_PER_SORT])
     bounds = [*np.unique(starts).tolist(), len(tied)]
     places = np.arange(len(scores))
@@ -280,7 +283,7 @@ def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
 
 
 def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
-    """Check that no document stands twice in a ranking."""
+    """Check that no ranking has a document twice."""
     pairs = _pairs(queries, doc_ids)
     pairs.sort()
     repeated = pairs[1:][pairs[1:] == pairs[:-1]]
@@ -297,7 +300,7 @@ def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], querie
 
 
 def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
-    """Give equal pairs equal numbers, and, but for rare accidents, different ones to different pairs."""
+    """Give equal pairs equal numbers; different pairs share a number only in rare collisions."""
     pairs = hashes(doc_ids)
     of_query = queries.astype(np.uint64)
     of_query *= MULTIPLIER
@@ -314,8 +317,62 @@ def _parse(line: str) -> tuple[str, str, float, float]:
 
 
 def _rank(text: str) -> float:
-    """Take what Arrow takes too; what is no number has no rank."""
+    """Parse a rank as Arrow would; anything that is not a number counts as no rank."""
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return math.nan
+
+
+# Rankings as parquet.
+
+
+def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
+    """Write rankings atomically, in order; return the number of rows."""
+    rows = 0
+    with open_writer(path, SCORES) as writer:
+        for table in regroup(map(_to_batch, rankings), ROW_GROUP):
+            writer.write_table(table)
+            rows += len(table)
+    return rows
+
+
+def _to_batch(ranking: Ranking) -> pa.RecordBatch:
+    queries = pa.repeat(pa.scalar(ranking.query_id, pa.string()), len(ranking.doc_ids))
+    return pa.record_batch([queries, pa.array(ranking.doc_ids, pa.string()), ranking.scores], schema=SCORES)
+
+
+def iter_rankings(path: str | Path) -> Iterator[Ranking]:
+    """Read rankings one at a time.
+
+    :raises InputError: for NaN or infinite scores, and for a query whose rows are not together.
+    """
+    seen: set[str] = set()
+    held: list[pa.RecordBatch] = []
+    for batch in iter_batches(path, SCORES):
+        if not np.isfinite(batch["score"].to_numpy()).all():
+            raise input_error(path, "a NaN or infinite score", "finite scores", "retrieve again")
+        for part in _by_query(batch):
+            if held and held[0]["query_id"][0] != part["query_id"][0]:
+                yield _joined(path, held, seen)
+                held = []
+            held.append(part)
+    if held:
+        yield _joined(path, held, seen)
+
+
+def _by_query(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch where the next query begins."""
+    start = 0
+    for end in pc.run_end_encode(batch["query_id"]).run_ends.to_pylist():
+        yield batch.slice(start, end - start)
+        start = end
+
+
+def _joined(path: str | Path, parts: list[pa.RecordBatch], seen: set[str]) -> Ranking:
+    table = pa.Table.from_batches(parts)
+    query_id = table["query_id"][0].as_py()
+    if query_id in seen:
+        raise input_error(path, f"query {query_id} twice", "the results of a query together", "retrieve again")
+    seen.add(query_id)
+    return Ranking(query_id, table["doc_id"].to_pylist(), table["score"].to_numpy())

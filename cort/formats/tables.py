@@ -1,4 +1,4 @@
-"""Parquet tables with their schemas, and Arrow IPC files: reading and writing them checked and whole."""
+"""Parquet tables with their schemas, and Arrow IPC files: checked when read, and written atomically."""
 
 from __future__ import annotations
 
@@ -33,20 +33,25 @@ PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("va
 ROW_GROUP = 65_536
 # What a file should be, and what to do if it is not.
 WHOLE = ("parquet file", "delete it and let it be built again")
-# What libraries raise over damaged bytes: an ArrowException may be an error of any of these kinds, too.
+# What libraries raise for damaged bytes: an ArrowException may also be any of these.
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
 def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
-    """Read a whole parquet table and check that it has the columns of `schema`, without nulls."""
+    """Read a parquet table into memory and check that it has the columns of `schema`, without nulls."""
     with refuse_damage(path, *WHOLE):
         table = _open(path, schema).read(columns=schema.names)
         _check(path, table)
         return table.cast(schema)
 
 
+def read_column(path: str | Path, schema: pa.Schema, name: str) -> pa.ChunkedArray:
+    """Read one column of a table, such as the ids of passages without their texts."""
+    return read_table(path, pa.schema([schema.field(name)]))[name]
+
+
 def read_queries(path: str | Path) -> dict[str, str]:
-    """Read the texts of queries by their ids, in the order of the table."""
+    """Read queries, id to text, in the order of the table."""
     queries = read_table(path, QUERIES)
     return dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
 
@@ -60,7 +65,7 @@ def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> 
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:
-    """Cut a stream of batches anew, into tables of `rows` rows and a last one of the rest, without copying."""
+    """Turn a stream of batches into tables of `rows` rows, the last of which may be shorter, without copying."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -76,12 +81,12 @@ def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterato
 
 
 def count_rows(path: str | Path, schema: pa.Schema) -> int:
-    """Count the rows, from the footer alone."""
+    """Count the rows, reading only the footer."""
     return int(_open(path, schema).metadata.num_rows)
 
 
 def count_epochs(path: str | Path) -> int:
-    """Count the epochs of a table of triples or pairs, whose rows are in training order; reads one column."""
+    """Count the epochs of a table of triples or pairs, reading one column; refuse rows out of training order."""
     epochs = read_table(path, EPOCHS)["epoch"]
     if not len(epochs):
         raise input_error(path, "no rows", "at least one", "rebuild the file")
@@ -97,16 +102,16 @@ def has_column(path: str | Path, name: str) -> bool:
         return name in pq.read_schema(path).names
 
 
-def open_arrow(path: Path, what: str, remedy: str) -> pa.Table:
-    """Map a file; `what` it should be and the `remedy` go into the error for damaged bytes."""
-    with refuse_damage(path, what, remedy):
+def open_arrow(path: Path, kind: str, remedy: str) -> pa.Table:
+    """Memory-map a file; `kind` and `remedy` go into the error for damaged bytes."""
+    with refuse_damage(path, kind, remedy):
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         _check(path, table)
         return table
 
 
 def _check(path: str | Path, table: pa.Table | pa.RecordBatch) -> None:
-    """Refuse offsets that lead out of the file, invalid UTF-8 and missing values; of numbers nothing is read."""
+    """Refuse offsets outside the file, invalid UTF-8 and missing values; the values of numbers are not read."""
     table.validate(full=True)
     for name in table.schema.names:
         columns = [table.column(name)]
@@ -117,8 +122,8 @@ def _check(path: str | Path, table: pa.Table | pa.RecordBatch) -> None:
 
 
 @contextmanager
-def refuse_damage(path: str | Path, what: str, remedy: str) -> Iterator[None]:
-    """Turn what a library says of damaged bytes into our error; what is not there stays the system's."""
+def refuse_damage(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
+    """Turn a library's errors about damaged bytes into our own; for a missing file, raise the operating system's."""
     try:
         yield
     except DAMAGE as error:
@@ -127,12 +132,12 @@ def refuse_damage(path: str | Path, what: str, remedy: str) -> Iterator[None]:
         if not Path(path).exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise input_error(path, f"unreadable bytes ({reason})", f"a whole {what}", remedy) from error
+        raise input_error(path, f"unreadable bytes ({reason})", f"a complete {kind}", remedy) from error
 
 
 @contextmanager
 def arrow_writer(path: str | Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
-    """Write batches to a file that is there whole or not at all."""
+    """Write batches to a file that appears only when it is complete."""
     with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
         yield file
 
@@ -145,8 +150,8 @@ def write_table(path: str | Path, table: pa.Table) -> None:
 
 @contextmanager
 def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Yield a writer whose file appears under `path` only when everything was written."""
-    # Texts and their ids do not repeat, and nobody looks for a range of them: dictionaries, statistics and a better
+    """Yield a writer whose file appears under `path` only when it is complete."""
+    # Texts and their ids hardly repeat and are never filtered by range: dictionaries, statistics and a stronger
     # compression would take most of the time.
     texts = not {"text", "queries", "terms"}.isdisjoint(schema.names)
     options = {"compression": "lz4" if texts else "zstd", "use_dictionary": not texts, "write_statistics": not texts}
@@ -161,8 +166,9 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
     with refuse_damage(path, *WHOLE):
         file = pq.ParquetFile(path, memory_map=True)
-        found = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-    wrong = [f"{one.name}: {found.get(one.name, 'missing')}" for one in schema if found.get(one.name) != one.type]
+        types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+    expected_types = zip(schema.names, schema.types, strict=True)
+    wrong = [f"{name}: {types.get(name, 'missing')}" for name, kind in expected_types if types.get(name) != kind]
     if wrong:
         expected = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise input_error(path, f"columns ({'; '.join(wrong)})", f"({expected})", "rebuild the file or name another")

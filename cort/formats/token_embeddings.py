@@ -1,7 +1,7 @@
 """Shards of token vectors: Arrow IPC files with the ids of passages, a vector per token, and what made them.
 
-Columns ``id: string`` and ``vectors: list<fixed_size_list<float16>[dimension]>``, without the tokens that do not count;
-read memory-mapped. The metadata have count, fingerprint of the model, and the settings that vectors depend on.
+Columns ``id: string`` and ``vectors: list<fixed_size_list<float16>[dimension]>``, without masked tokens; read
+memory-mapped. The metadata hold the count, the model's fingerprint, and the settings that the vectors depend on.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.tables import open_arrow, refuse_damage
-from cort.formats.vector_files import AGAIN, check_ids, read_metadata, refuse_twice, write_batches
+from cort.formats.embeddings import AGAIN, open_vectors, refuse_duplicate_ids, write_batches
+from cort.formats.tables import refuse_damage
 from cort.system.errors import input_error
 
 Half = npt.NDArray[np.float16]
-DAMAGED = "token vectors", AGAIN
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What token vectors were made with: settings by which an index of others is told, and the model as a whole."""
+    """What token vectors were made with: the settings that an index depends on, and the model's fingerprint."""
 
     dimension: int
     passage_length: int
@@ -34,24 +32,19 @@ class Origin:
     model: str
 
     def check(self, path: str | Path, expected: Origin) -> None:
-        """Refuse vectors of `path` that were made with others than expected: the first difference is named.
-
-        :raises InputError: names both.
-        """
+        """Refuse the vectors in `path` if they were made otherwise; the error names the first difference."""
         for field in dataclasses.fields(self):
-            found, wanted = (getattr(one, field.name) for one in (self, expected))
-            if found != wanted:
+            value, wanted = getattr(self, field.name), getattr(expected, field.name)
+            if value != wanted:
                 name = field.name.replace("_", " ")
-                raise input_error(
-                    path, f"token vectors of {name} {found}", f"{name} {wanted}", "delete the file and encode again"
-                )
+                raise input_error(path, f"token vectors of {name} {value}", f"{name} {wanted}", AGAIN)
 
 
 @dataclass(frozen=True)
 class TokenBlock:
-    """Vectors of the tokens of some passages, one after the other: (tokens, dimension), not copied.
+    """Vectors of the tokens of consecutive passages, (tokens, dimension), not copied.
 
-    Those of passage i are from row ``offsets[i]`` to before ``offsets[i + 1]``.
+    Those of passage i are the rows ``offsets[i]:offsets[i + 1]``.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -61,7 +54,7 @@ class TokenBlock:
         return len(self.offsets) - 1
 
     def of(self, passage: int) -> Half:
-        """Vectors of one passage."""
+        """Return the vectors of one passage."""
         return self.vectors[self.offsets[passage] : self.offsets[passage + 1]]
 
 
@@ -79,7 +72,7 @@ class TokenShard:
 
 
 def to_batch(ids: pa.Array, vectors: Half, counts: npt.NDArray[np.integer]) -> pa.RecordBatch:
-    """Put ids, vectors of all their tokens (tokens, dimension), and the number of tokens of each into columns."""
+    """Put ids, the vectors of their tokens (tokens, dimension) and the number of tokens of each id into columns."""
     schema = _schema(vectors.shape[1])
     kind = schema.field("vectors").type
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1))
@@ -98,7 +91,7 @@ def _from_batch(batch: pa.RecordBatch) -> TokenBlock:
 def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origin: Origin, count: int) -> None:
     """Write what `to_batch` made, atomically.
 
-    :param count: passages to come; checked, and again by every reader.
+    :param count: the number of passages to come, which this and every reader checks.
     """
     metadata = {"count": str(count)} | {name: str(value) for name, value in dataclasses.asdict(origin).items()}
     schema = _schema(origin.dimension).with_metadata(metadata)
@@ -106,32 +99,25 @@ def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origi
 
 
 def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = None) -> list[TokenShard]:
-    """Open the shards of one collection, which must be of that origin, or all of one; no id twice."""
+    """Open the shards of one collection, all of the `expected` origin (default: that of the first); no id twice."""
     shards = [_open(Path(path)) for path in paths]
     for shard in shards:
         shard.origin.check(shard.path, expected or shards[0].origin)
-    refuse_twice(paths, shards)
+    refuse_duplicate_ids(paths, shards)
     return shards
 
 
 def _open(path: Path) -> TokenShard:
-    with refuse_damage(path, *DAMAGED):
-        return _check(path, open_arrow(path, *DAMAGED))
-
-
-def _check(path: Path, table: pa.Table) -> TokenShard:
-    metadata = read_metadata(table)
-    fields: dict[str, Any] = {field.name: metadata.get(field.name) for field in dataclasses.fields(Origin)}
-    if None in fields.values() or "count" not in metadata or table.column_names != ["id", "vectors"]:
-        raise input_error(path, "another Arrow file", "token vectors", "name the file that `encode_tokens` wrote")
-    numbers = {name: int(fields[name]) for name in ("dimension", "passage_length")}
-    origin, count = Origin(**(fields | numbers)), int(metadata["count"])
-    kind, wanted = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
-    if table.num_rows != count or kind != wanted:
-        found, expected = f"{table.num_rows} passages of {kind}", f"{count} of {wanted}"
-        raise input_error(path, found, expected, AGAIN)
-    check_ids(path, table)
-    return TokenShard(path, table, origin)
+    keys = {field.name for field in dataclasses.fields(Origin)}
+    with refuse_damage(path, "shard of token vectors", AGAIN):
+        table, metadata = open_vectors(path, "shard of token vectors", keys, "vectors", "encode_tokens")
+        numbers = {name: int(metadata[name]) for name in ("dimension", "passage_length")}
+        origin = Origin(**numbers, similarity=metadata["similarity"], model=metadata["model"])
+        count = int(metadata["count"])
+        kind, wanted = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
+        if table.num_rows != count or kind != wanted:
+            raise input_error(path, f"{table.num_rows} passages of {kind}", f"{count} of {wanted}", AGAIN)
+        return TokenShard(path, table, origin)
 
 
 def _schema(dimension: int) -> pa.Schema:

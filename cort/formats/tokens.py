@@ -1,6 +1,6 @@
 """Token caches: Arrow IPC files of ids and token ids, memory-mapped, with the tokenizer's fingerprint.
 
-Columns ``id: string`` and ``tokens: list<int32>``, without special tokens and not truncated: readers cut as they need.
+Columns ``id: string`` and ``tokens: list<int32>``, without special tokens and not truncated: each reader truncates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Tokens:
 
     @classmethod
     def of_texts(cls, texts: Sequence[npt.NDArray[np.int32]]) -> Tokens:
-        """Token ids of texts that are in no file; their ids are their rows."""
+        """Hold token ids of texts that are not in a file; their ids are their row numbers."""
         tokens = cls.__new__(cls)
         tokens.path = Path()
         offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
@@ -65,7 +65,7 @@ class Tokens:
         return self._values[chunk][offsets[local] : offsets[local + 1]]
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> npt.NDArray[np.int64]:
-        """Rows of the given ids; an unknown id is the fault of `source`."""
+        """Return the rows of ids; the error for an unknown id names `source`."""
         rows = pc.index_in(ids, value_set=self.ids)
         if rows.null_count:
             unknown = ids.filter(pc.is_null(rows))[0].as_py()
@@ -75,7 +75,7 @@ class Tokens:
 
 
 def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]]]], tokenizer: str) -> int:
-    """Write (ids, token ids) batches atomically; the number of rows."""
+    """Write (ids, token ids) batches atomically; return the number of rows."""
     schema = SCHEMA.with_metadata({"tokenizer": tokenizer})
     rows = 0
     with arrow_writer(path, schema) as file:

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cort.formats.embeddings import Shard, from_batch
+from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
-from cort.formats.vector_files import all_ids
 from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, needed, rows_of_block
 from cort.retrieval.products import Few, Products
 from cort.retrieval.topk import Alphabet, Sieve, guess

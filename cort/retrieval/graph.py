@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.artifacts import read_json
-from cort.formats.embeddings import Shard, all_vectors, from_batch, open_shards
-from cort.formats.vector_files import all_ids
+from cort.formats.embeddings import Shard, all_ids, all_vectors, from_batch, open_shards
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text

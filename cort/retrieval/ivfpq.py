@@ -25,8 +25,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from cort.formats.artifacts import read_artifact
+from cort.formats.embeddings import all_ids
 from cort.formats.token_embeddings import TokenBlock, TokenShard
-from cort.formats.vector_files import all_ids
 from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex

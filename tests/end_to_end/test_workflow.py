@@ -105,7 +105,7 @@ def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(
             file.write(text.replace("test", "again"))
     status, output = snakemake(tree, "--configfile", "tiny/tiny.yaml", "--cores", "2")
     assert status == 1
-    complaint = re.search("splits.test: found (.*) queries that train has, too, e.g. 'test(.*)', expected none", output)
+    complaint = re.search("splits.test: found (.*) queries also in train, e.g. 'test(.*)', expected none", output)
     assert complaint, output
     assert not any((tree / "logs" / "tiny" / rule).exists() for rule in ("bm25_tune", "bm25", "triples", "train"))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cort.formats import tables
-from cort.formats.predictions import iter_predictions
+from cort.formats.expansions import iter_predictions
 from cort.formats.raw import iter_passages, iter_qrels, iter_queries
 from scripts import rehearsal
 from tests.support.workflow import RULES, command_of

@@ -1,19 +1,15 @@
-"""The stage collection: order, refusals, nothing half-written."""
+"""The stage collection: order, errors, nothing half-written."""
 
 import threading
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from cort import collection
-from cort.formats.raw import iter_passages
 from cort.formats.tables import PASSAGES, ROW_GROUP, read_table
 from tests.support.common import logged
 
 pytestmark = pytest.mark.usefixtures("record_messages")
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def run(tmp_path, text, name="collection.tsv"):
@@ -42,48 +38,31 @@ def test_row_groups_are_bounded_and_bytes_repeat(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        (
-            "c.tsv",
-            "a\tx\nb\tx\nc\tx\nb\ty\nc\ty\n",
-            "row 4: found doc_id 'b' again (it is already in row 2), expected each doc_id once; "
-            "remove one of the two rows",
-        ),
+        ("c.tsv", "a\tx\nb\tx\nc\tx\nb\ty\nc\ty\n", "row 4: found doc_id 'b' again (it is already in row 2), expected"),
         (
             "c.jsonl",
-            '{"_id": "a", "text": "x"}\n{"_id": "a", "text": "x"}\n',
-            "row 2: found doc_id 'a' again (it is already in row 1), expected each doc_id once; "
-            "remove one of the two rows",
+            '{"_id": "a", "text": "x"}\n' * 2,
+            "row 2: found doc_id 'a' again (it is already in row 1), expected",
         ),
+        ("c.tsv", "", "found an empty file, expected one passage per line; name the file that holds the passages"),
+        ("c.tsv", "a\tx\nb\t\n", "row 2: found an empty text, expected at least one character; remove the row"),
         (
             "c.tsv",
-            "",
-            "found an empty file, expected one passage to a line; name the file that holds the passages",
+            "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10)) + "7\tx\n",
+            f"row {ROW_GROUP + 11}: found doc_id '7' again (it is already in row 8)",
         ),
-        ("c.tsv", "a\tx\nb\t\n", "row 2: found an empty text, expected at least one character; remove the row"),
     ],
 )
-def test_bad_collections_leave_nothing_behind(tmp_path, caplog, name, text, complaint):
-    status, source, output = run(tmp_path, text, name)
-    assert status == 1
-    assert logged(caplog, "ERROR") == [f"{source}: {complaint}"]
-    assert list(output.parent.iterdir()) == []
-
-
-def test_duplicate_across_row_groups_is_found(tmp_path, caplog):
-    text = "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10)) + "7\tx\n"
-    status, source, output = run(tmp_path, text)
-    assert status == 1
-    assert (
-        f"{source}: row {ROW_GROUP + 11}: found doc_id '7' again (it is already in row 8)" in logged(caplog, "ERROR")[0]
-    )
-    assert not output.exists()
-
-
-def test_earlier_table_survives_a_bad_collection(tmp_path):
-    _, _, output = run(tmp_path, "a\tx\n")
-    before = output.read_bytes()
-    assert run(tmp_path, "a\tx\na\tx\n")[0] == 1
-    assert output.read_bytes() == before
+def test_bad_collections_leave_nothing_and_an_earlier_table_behind(tmp_path, caplog, name, text, complaint):
+    for before in (b"", run(tmp_path, "a\tx\n")[2].read_bytes()):
+        output = tmp_path / "out" / "passages.parquet"
+        output.write_bytes(before) if before else output.unlink()
+        caplog.clear()
+        status, source, output = run(tmp_path, text, name)
+        assert status == 1
+        (line,) = logged(caplog, "ERROR")
+        assert line.startswith(f"{source}: {complaint}")
+        assert [path.read_bytes() for path in output.parent.glob("[!.]*")] == ([before] if before else [])
 
 
 def test_missing_file_is_named(tmp_path, caplog):
@@ -92,16 +71,7 @@ def test_missing_file_is_named(tmp_path, caplog):
     assert logged(caplog, "ERROR") == [f"{absent}: No such file or directory"]
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
-def test_real_collection_survives_the_round_trip(tmp_path):
-    source, output = DATA / "nfcorpus" / "collection.tsv", tmp_path / "passages.parquet"
-    assert collection.main(["--passages", str(source), "--output", str(output)]) == 0
-    rows = read_table(output, PASSAGES).to_pylist()
-    assert [tuple(row.values()) for row in rows] == [passage for _, passage in iter_passages(source)]
-    assert len(rows) == 3_633
-
-
-def test_items_made_ahead_come_in_order_and_so_do_errors():
+def test_items_and_errors_of_a_thread_come_in_order():
     threads = []
 
     def items():

@@ -9,6 +9,7 @@ from cort.evaluation.depths import REFERENCE_DEPTH
 from cort.evaluation.depths import consistency as factors
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
+from tests.support.common import command_line
 
 
 def write(path, rankings):
@@ -21,10 +22,9 @@ def write(path, rankings):
 def call(tmp_path):
     def call(run, reference, *depths):
         files = {"run": write(tmp_path / "f.trec", run), "reference": write(tmp_path / "r.trec", reference)}
-        options = [part for name, path in files.items() for part in (f"--{name}", str(path))]
-        output = tmp_path / "out.json"
-        options += ["--reference-name", "official", "--system", "f", "--split", "dev", "--output", str(output)]
-        return consistency.main([*options, "--depths", *map(str, depths)]), output
+        names = {"reference-name": "official", "system": "f", "split": "dev", "output": tmp_path / "out.json"}
+        words = command_line(files | names, {})
+        return consistency.main([*words, "--depths", *map(str, depths)]), tmp_path / "out.json"
 
     return call
 
@@ -42,27 +42,19 @@ def test_known_answer(call):
     }
 
 
-def test_documents_of_another_query_do_not_count(call):
-    _, output = call({"1": ["a"], "2": ["b"]}, {"1": ["b"], "2": ["a"]}, 1)
-    assert json.loads(output.read_text())["consistency"] == [0]
-
-
-def test_a_query_the_reference_lacks_counts_nothing(call):
-    _, output = call({"1": ["a"], "2": ["a"]}, {"1": ["a"]}, 1)
-    assert json.loads(output.read_text())["consistency"] == [0.5]
-
-
-def test_a_run_is_consistent_with_itself(call):
-    run = {"1": list("abc"), "2": list("cab")}
-    _, output = call(run, run, 1, 2, 3, 100)
-    assert json.loads(output.read_text())["consistency"] == [1, 1, 1, 1]
-
-
-def test_only_the_first_thousand_of_the_reference_count(tmp_path):
-    reference = read_run(write(tmp_path / "r.trec", {"1": ["a", "b", "c"]}))
-    run = read_run(write(tmp_path / "f.trec", {"1": ["c", "b"]}))
-    assert factors(run, reference, [1, 2], reference_depth=2) == [0, 0.5]
-    assert REFERENCE_DEPTH == 1000
+@pytest.mark.parametrize(
+    ("run", "reference", "values"),
+    [
+        # Documents of another query do not count.
+        ({"1": ["a"], "2": ["b"]}, {"1": ["b"], "2": ["a"]}, [0]),
+        # A query that the reference lacks counts 0.
+        ({"1": ["a"], "2": ["a"]}, {"1": ["a"]}, [0.5]),
+        ({"1": list("abc"), "2": list("cab")}, {"1": list("abc"), "2": list("cab")}, [1, 1, 1, 1]),
+    ],
+)
+def test_consistency_of_small_runs(call, run, reference, values):
+    _, output = call(run, reference, *[1, 2, 3, 100][: len(values)])
+    assert json.loads(output.read_text())["consistency"] == values
 
 
 def test_the_same_as_equation_5_on_random_runs(tmp_path):
@@ -84,6 +76,7 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
     files = read_run(write(tmp_path / "f.trec", run)), read_run(write(tmp_path / "r.trec", reference))
     assert factors(*files, depths, limit) == pytest.approx(expected)
     assert 0 < expected[0] < 1
+    assert REFERENCE_DEPTH == 1000
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cort import encode
-from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.embeddings import all_ids, all_vectors, open_shards
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens, write_tokens
-from cort.formats.vector_files import all_ids
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import load_token_encoder
 from cort.models.tokenizer import fingerprint

@@ -1,4 +1,3 @@
-import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -9,32 +8,29 @@ import pytest
 from cort import import_run
 from cort.evaluation import measures
 from cort.formats import tables
-from cort.formats.runs import read_run
+from cort.formats.runs import read_run, write_run
+from tests.support.common import ROOT, command_line, write_file
 
-ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msmarco-meta"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    tables.write_table(
-        tmp_path / "queries.parquet", pa.table({"query_id": ["1", "2"], "text": ["", ""]}, schema=tables.QUERIES)
-    )
-    doc_ids = ["a", "b", "c", "d", "e"]
-    tables.write_table(
-        tmp_path / "passages.parquet", pa.table({"doc_id": doc_ids, "text": doc_ids}, schema=tables.PASSAGES)
-    )
+    for name, column, ids in (("queries", "query_id", "12"), ("passages", "doc_id", "abcde")):
+        tables.write_table(tmp_path / f"{name}.parquet", pa.table({column: list(ids), "text": list(ids)}))
     return tmp_path
 
 
 def run(folder, text, name="published.run", depth=1000):
-    data = text.encode()
-    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    write_file(folder / name, text)
     output = folder / "out" / "run.trec"
-    files = {"run": folder / name, "queries": folder / "queries.parquet", "passages": folder / "passages.parquet"}
-    options = [part for key, file in files.items() for part in (f"--{key}", str(file))]
-    status = import_run.main([*options, "--depth", str(depth), "--tag", "t", "--output", str(output)])
+    named = {"run": folder / name, "queries": folder / "queries.parquet", "passages": folder / "passages.parquet"}
+    status = import_run.main(command_line(named, {"depth": depth, "tag": "t", "output": output}))
     return status, output
+
+
+def scores_of(output):
+    return [float(line.split()[4]) for line in output.read_text().splitlines()]
 
 
 def ranking(output):
@@ -52,7 +48,7 @@ def test_six_fields_in_trec_evals_order(folder, name, separator):
     status, output = run(folder, TREC.replace(" ", separator), name)
     assert status == 0
     assert ranking(output) == EXPECTED
-    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
+    scores = scores_of(output)
     assert scores[0] == 9
     assert scores[0] > scores[1] > scores[2]
     assert scores[1:3] == pytest.approx([0.5, 0.5])
@@ -68,17 +64,7 @@ def test_three_fields_by_rank(folder, name):
     status, output = run(folder, "2\tb\t2\n1\tc\t2\n2\ta\t1\n2\te\t3\n1\td\t1\n", name)
     assert status == 0
     assert ranking(output) == [("2", "a", "1"), ("2", "b", "2"), ("2", "e", "3"), ("1", "d", "1"), ("1", "c", "2")]
-    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
-    assert scores == pytest.approx([1, 1 / 2, 1 / 3, 1, 1 / 2])
-
-
-def test_many_blocks_are_one_run(folder, monkeypatch):
-    text = "".join(f"{query}\t{doc}\t{rank}\n" for query in "12" for rank, doc in enumerate("edcba", 1))
-    _, output = run(folder, text)
-    whole = output.read_bytes()
-    monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 3)
-    _, output = run(folder, text)
-    assert output.read_bytes() == whole
+    assert scores_of(output) == pytest.approx([1, 1 / 2, 1 / 3, 1, 1 / 2])
 
 
 CANDIDATES = '2\tb\twhat is b\tB is "a letter\n1\tc\twhat is c\tC.\n2\ta\twhat is b\tA.\n1\td\twhat is c\tD.\n'
@@ -89,19 +75,26 @@ def test_candidates_with_texts_in_the_order_of_the_file(folder, name):
     status, output = run(folder, CANDIDATES, name)
     assert status == 0
     assert ranking(output) == [("2", "b", "1"), ("2", "a", "2"), ("1", "c", "1"), ("1", "d", "2")]
-    scores = [float(line.split()[4]) for line in output.read_text().splitlines()]
-    assert scores == pytest.approx([1, 1 / 2, 1, 1 / 2])
+    assert scores_of(output) == pytest.approx([1, 1 / 2, 1, 1 / 2])
 
 
-def test_a_carriage_return_in_a_passage_is_text(folder, monkeypatch):
-    monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 2)
-    _, output = run(folder, CANDIDATES)
-    whole = output.read_bytes()
-    status, output = run(folder, CANDIDATES.replace("A.", "A\rB."))
-    assert (status, output.read_bytes()) == (0, whole)
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("".join(f"{query}\t{doc}\t{rank}\n" for query in "12" for rank, doc in enumerate("edcba", 1)), ("", "")),
+        # A carriage return in a passage is text.
+        (CANDIDATES, ("A.", "A\rB.")),
+    ],
+)
+def test_blocks_change_no_byte(folder, monkeypatch, text, changed):
+    _, output = run(folder, text)
+    complete = output.read_bytes()
+    monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 3)
+    status, output = run(folder, text.replace(*changed))
+    assert (status, output.read_bytes()) == (0, complete)
 
 
-def test_texts_of_candidates_are_not_held(tmp_path):
+def test_texts_of_candidates_are_not_kept_in_memory(tmp_path):
     rows, text = 20_000, "word " * 400
     with open(tmp_path / "top.tsv", "w", encoding="utf-8") as file:
         file.writelines(f"{row // 100}\t{row}\tquery\t{text}\n" for row in range(rows))
@@ -124,47 +117,30 @@ def test_depth_keeps_the_best(folder):
     assert ranking(output) == [("2", "c", "1"), ("2", "b", "2"), ("1", "d", "1"), ("1", "c", "2")]
 
 
-def test_scores_that_contradict_the_ranks_count_and_are_said(folder, capsys):
-    status, output = run(folder, "1 Q0 a 1 1 x\n1 Q0 b 2 3 x\n1 Q0 c 3 2 x\n1 Q0 d 4 0 x\n2 Q0 a 1 1 x\n2 Q0 b 2 1 x\n")
-    assert status == 0
-    assert [doc_id for _, doc_id, _ in ranking(output)] == ["b", "c", "a", "d", "b", "a"]
-    log = capsys.readouterr().err
-    assert "published.run: scores contradict ranks in 1 of 2 queries; scores count" in log
-    assert "published.run: all scores are equal in 1 of 2 queries; document ids decide" in log
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("", "found an empty run, expected at least one result; build the run again or name another"),
-        ("1\ta\t100\n1\tb\t90\n1\tc\t80\n", "row 3: found rank 80 of query '1', expected its ranks to be 1 to 3, each"),
-        ("1\ta\t1\n1\tb\t3\n", "row 2: found rank 3 of query '1', expected its ranks to be 1 to 2, each once; the th"),
+        ("1\ta\t100\n1\tb\t90\n1\tc\t80\n", "row 3: found rank 80 of query '1', expected each rank from 1 to 3 once"),
+        ("1\ta\t1\n1\tb\t3\n", "row 2: found rank 3 of query '1', expected each rank from 1 to 2 once; the th"),
         ("1\ta\t1_0\n", "row 1: found the rank '1_0'"),
         (f"1\ta\t{'9' * 5000}\n", "row 1: found the rank '999"),
-        (
-            "1 Q0 a 1 0.5 x\n1 Q0 b 2 0.7 x\n",
-            "found scores that rise with the rank, as distances do, in 1 of 1 queries",
-        ),
-        (TREC + "3 Q0 a 1 1 x\n", "row 6: found query '3' (1 such queries), expected queries of this split only; name"),
+        (TREC + "3 Q0 a 1 1 x\n", "row 6: found query '3' (1 such queries), expected only queries of this split; name"),
         ("1\ta\t1\n9\ta\t1\n", "row 2: found query '9'"),
         ("9\ta\t1\n", "`unjudged_queries: keep`"),
-        (TREC + "1 Q0 z 1 1 x\n", "row 6: found document 'z' (1 results are no passages), expected documents of this"),
-        ("1\tz\t2\n1\ty\t1\n", "row 1: found document 'z' (2 results"),
-        ("1 Q0 a 2 1 x\n2 Q0 1 1 1 x\n", "row 2: found document '1' (1 results"),
-        ("1\ta\t1\n2\t1\t1\n", "row 2: found document '1' (1 results"),
-        (TREC + "1 Q0 d 9 0.3 x\n", "row 6: found document 'd' again in the ranking of query '1'"),
+        (TREC + "1 Q0 z 1 1 x\n", "row 6: found document 'z' (1 such results), expected only documents of this"),
+        ("1\tz\t2\n1\ty\t1\n", "row 1: found document 'z' (2 such results"),
+        ("1 Q0 a 2 1 x\n2 Q0 1 1 1 x\n", "row 2: found document '1' (1 such results"),
+        ("1\ta\t1\n2\t1\t1\n", "row 2: found document '1' (1 such results"),
         ("1\ta\t1\n2\ta\t1\n1\ta\t2\n", "row 3: found document 'a' again in the ranking of query '1'"),
-        ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank 1 of query '1', expected its ranks to be 1 to 2, each once"),
+        ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank 1 of query '1', expected each rank from 1 to 2 once"),
         (
             "1\ta\t0\n",
-            "row 1: found the rank '0', expected a whole number from 1; the third column must be a rank: number",
+            "row 1: found the rank '0', expected a positive integer; the third column must be a rank: number",
         ),
-        ("1\ta\t-1\n", "row 1: found the rank '-1'"),
         ("1\ta\t1.5\n", "row 1: found the rank '1.5'"),
         ("1\ta\t1\n1\tb\n", "row 2: found 2 fields, expected the 3 fields"),
         ("1\ta\t1\n\n", "row 2: found 0 fields"),
-        ("1 Q0 a 1 nan x\n", "row 1: found the score 'nan', expected a finite number"),
-        ("1 Q0 a 1 high x\n", "row 1: found the score 'high', expected a finite number"),
         ("1 Q0 a 1 1e39 x\n", "found the score 1e+39, expected scores within single precision"),
         ("1 Q0 a 1\n", "row 1: found 4 fields, expected the 6 fields"),
         (CANDIDATES + "2 b 1\n", "row 5: found 1 fields, expected the 4 fields `query_id TAB doc_id TAB query TAB pa"),
@@ -176,8 +152,7 @@ def test_scores_that_contradict_the_ranks_count_and_are_said(folder, capsys):
         (CANDIDATES + "1\tc\tq\tp\n", "row 5: found document 'c' again in the ranking of query '1'"),
         ("1\t0\ta\t1\n2\t0\ta\t0\n", r"row 1: found a judgement ('1\t0\ta\t1'), expected a run or a list"),
         (CANDIDATES + "3\tc\tq\tp\n", "row 5: found query '3'"),
-        (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 results are no passages)"),
-        ("1\ta\t" + 9999 * "1" + "\n", "row 1: found the rank '1"),
+        (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 such results)"),
         ("1\ta\t1\n1\tb\u00a0\t2\n", r"row 2: found doc_id 'b\xa0' with whitespace"),
     ],
 )
@@ -190,27 +165,15 @@ def test_bad_runs_are_refused(folder, capsys, text, complaint):
     assert not output.parent.exists()
 
 
-def test_a_truncated_gzip_is_refused(folder, capsys):
-    output = run(folder, TREC)[1]
-    output.unlink()
-    data = gzip.compress(("".join(f"1 Q0 d{i} {i} {-i} x\n" for i in range(50_000))).encode())
-    (folder / "half.gz").write_bytes(data[: len(data) // 2])
-    options = ["--run", str(folder / "half.gz"), "--tag", "t", "--output", str(output)]
-    options += ["--queries", str(folder / "queries.parquet"), "--passages", str(folder / "passages.parquet")]
-    assert import_run.main(options) == 1
-    assert "half.gz: found damaged gzip data after row" in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_a_depth_of_zero_is_refused(folder, capsys):
-    status, output = run(folder, TREC, depth=0)
-    assert status == 1
-    assert "--depth: found 0, expected 1 or more" in capsys.readouterr().err
-    assert not output.exists()
+def test_a_depth_of_zero_is_refused(folder, complaint):
+    named = {"run": folder / "x", "queries": folder / "x", "passages": folder / "x", "tag": "t"}
+    output = folder / "out" / "run.trec"
+    line = complaint(import_run.main, command_line(named, {"depth": 0, "output": output}), output)
+    assert line.startswith("--depth: found 0, expected 1 or more")
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("run.*")), ids=lambda path: path.name)
-def test_official_runs_are_taken_without_a_word(path, caplog):
+def test_official_runs_are_imported_without_warnings(path, caplog):
     assert len(import_run.read_published(path)) in (43, 54)
     assert caplog.messages == []
 
@@ -225,6 +188,7 @@ def test_published_runs_measure_the_same_after_the_import(tmp_path):
     before = read_run(source)
     imported = import_run.read_published(source)
     names = ["RR", "nDCG@10", "AP", "R@100"]
-    tmp = tmp_path / "imported.trec"
-    import_run.write_run(tmp, imported, "x")
-    assert measures.evaluate_run(read_run(tmp), qrels, names) == measures.evaluate_run(before, qrels, names)
+    write_run(tmp_path / "imported.trec", imported, "x")
+    assert measures.evaluate_run(read_run(tmp_path / "imported.trec"), qrels, names) == measures.evaluate_run(
+        before, qrels, names
+    )

@@ -1,6 +1,5 @@
-"""Released triples: known answers on a collection in which two passages and two queries have the same text."""
+"""Released triples: known answers on a collection with two queries and two passages of the same text."""
 
-import gzip
 import json
 from collections import Counter
 from functools import partial
@@ -10,7 +9,7 @@ import pytest
 
 from cort import import_triples
 from cort.formats import lines, released_triples, tables
-from tests.support.common import command_line
+from tests.support.common import command_line, write_file
 
 QUERIES = {"q1": "what is a list", "q2": "who was Ada", "q3": "who was Ada"}
 PASSAGES = {
@@ -32,8 +31,7 @@ def files(tmp_path):
 
 
 def write(path, rows, end="\n"):
-    text = "".join(f"{line if isinstance(line, str) else chr(9).join(line)}{end}" for line in rows)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+    write_file(path, "".join(f"{line if isinstance(line, str) else chr(9).join(line)}{end}" for line in rows))
 
 
 def texts_of(rows):
@@ -106,7 +104,7 @@ def test_limit_takes_the_first_lines_and_sample_draws_of_these(files):
 
 
 @pytest.mark.parametrize("of_texts", [False, True], ids=["ids", "texts"])
-def test_what_is_not_known_or_of_one_passage_is_dropped_and_counted(files, of_texts):
+def test_unknown_ids_and_triples_of_one_passage_are_dropped_and_counted(files, of_texts):
     given = [*LINES, ("q9", "d9", "d8"), ("q1", "d8", "d1"), ("q1", "d1", "d8"), ("q1", "d8", "d8"), ("q1", "d1", "d1")]
     if of_texts:
         given = [tuple((QUERIES | PASSAGES).get(one, f"a new {one}") for one in line) for line in given]
@@ -149,19 +147,19 @@ BAD = [
     ([texts_of(LINES)[0], ("what is a list", " ", "b")], "row 2: found an empty text"),
     ([("query_id", "positive_id", "neg_id"), *LINES], "row 1: found the header 'query_id positive_id neg_id'"),
     ([("qid", "pos", "neg"), *LINES], "row 1: found the header"),
-    ([], "triples.tsv: found an empty file, expected a triple to a line"),
+    ([], "triples.tsv: found an empty file, expected one triple per line"),
 ]
 
 
 @pytest.mark.parametrize(("given", "message"), BAD, ids=[message[-40:] for _, message in BAD])
 def test_bad_lines_are_refused_with_their_row(files, capsys, given, message):
     assert run(files, given) == 1
-    said = [line for line in capsys.readouterr().err.splitlines() if " INFO " not in line]
-    assert len(said) == 1 and message in said[0]
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if " INFO " not in line)
+    assert message in line
     assert not {"out.parquet", "counts.json"} & {path.name for path in files.iterdir()}
 
 
-def test_a_cut_gzip_file_is_refused(files, capsys):
+def test_a_truncated_gzip_file_is_refused(files, capsys):
     write(files / "whole.tsv.gz", LINES * 2_000)
     (files / "cut.tsv.gz").write_bytes((files / "whole.tsv.gz").read_bytes()[:-20])
     assert run(files, None, name="cut.tsv.gz") == 1
@@ -176,4 +174,4 @@ def test_no_epochs_are_refused(files, capsys):
 
 def test_a_file_of_another_collection_is_refused(files, capsys):
     assert run(files, [("1", "2", "3")], unknown_ids="drop") == run(files, [("q1", "d1", "d1")]) == 1
-    assert "found none of 1 triples of known ids" in capsys.readouterr().err
+    assert "found no triple of known ids and two passages among 1" in capsys.readouterr().err

@@ -6,11 +6,11 @@ from collections import Counter
 import numpy as np
 import pytest
 import yaml
+from cort.experiment.description import describe
 
 from cort import latency
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import searchable
-from cort.experiment.description import describe
 from cort.formats.artifacts import read_artifact
 from cort.online.manifest import read_manifest
 from cort.online.searcher import WARM_UP, Searcher

@@ -1,4 +1,4 @@
-"""The stage leakage: which queries two splits share, which of these are refused, and what is said of the others."""
+"""The stage leakage: which queries two splits share, and which of them are refused or only logged."""
 
 import pyarrow as pa
 import pytest
@@ -47,18 +47,17 @@ ANOTHER = {"q9": ("something else", {"d1": 1})}
 
 
 @pytest.mark.parametrize("shared", SAME.values(), ids=SAME)
-def test_a_query_that_is_learnt_from_and_measured_on_is_refused(compare, tmp_path, caplog, shared):
+def test_a_query_for_training_and_evaluation_is_refused(compare, tmp_path, caplog, shared):
     assert compare(ANOTHER | shared, "--apart", "train=test") == 1
     assert logged(caplog, "ERROR") == [
-        f"splits.test: found 1 of 2 queries that train has, too, e.g. {next(iter(shared))!r}, expected none, as what "
-        "is learnt from train would be measured by the same queries; name other queries, or leave these out by "
-        "`without: test` in train"
+        f"splits.test: found 1 of 2 queries also in train, e.g. {next(iter(shared))!r}, expected none, because systems "
+        "trained on train are evaluated on them; name other queries, or leave these out by `without: test` in train"
     ]
     assert not (tmp_path / "leakage.json").exists()
 
 
 @pytest.mark.parametrize("shared", SAME.values(), ids=SAME)
-def test_where_nothing_is_learnt_shared_queries_are_a_warning(compare, tmp_path, caplog, shared):
+def test_shared_queries_of_other_splits_are_a_warning(compare, tmp_path, caplog, shared):
     assert compare(ANOTHER | shared) == 0
     assert logged(caplog, "WARNING") == ["test (2 queries) and train share queries: 1 judged in both."]
     example = next(iter(shared))
@@ -66,14 +65,14 @@ def test_where_nothing_is_learnt_shared_queries_are_a_warning(compare, tmp_path,
 
 
 @pytest.mark.parametrize("shared", OTHER.values(), ids=OTHER)
-def test_queries_that_are_alike_without_a_common_judgement_are_a_warning(compare, caplog, shared):
+def test_similar_queries_without_a_common_judgement_are_a_warning(compare, caplog, shared):
     assert compare(ANOTHER | shared, "--apart", "train=test") == 0
     assert logged(caplog, "WARNING") == [
         "test (2 queries) and train share queries: 1 with the id or the text of another one but no judgement in common."
     ]
 
 
-def test_nothing_is_said_of_splits_that_share_nothing(compare, caplog):
+def test_splits_that_share_nothing_give_no_warning(compare, caplog):
     assert compare(ANOTHER | {"q8": ("", {"d2": 1})}, "--apart", "train=test") == 0
     assert logged(caplog, "WARNING") == []
 
@@ -81,7 +80,7 @@ def test_nothing_is_said_of_splits_that_share_nothing(compare, caplog):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--apart", "train=tset"], "--apart: found 'train=tset', expected two of train, test, with = between them"),
+        (["--apart", "train=tset"], "--apart: found 'train=tset', expected two of train, test, joined by ="),
         (["--splits", "train", "train"], "--splits: found 'train' twice, expected each split once; drop one"),
     ],
 )

@@ -6,10 +6,9 @@ import pytest
 
 from cort import merge, retrieve
 from cort.formats import tables
-from cort.formats.embeddings import open_shards, part_of
-from cort.formats.rankings import iter_rankings, write_rankings
+from cort.formats.embeddings import all_ids, open_shards, part_of
 from cort.formats.records import Ranking
-from cort.formats.vector_files import all_ids
+from cort.formats.runs import iter_rankings, write_rankings
 from cort.system.errors import InputError
 from tests.support.vectors import names, random_unit, shards
 
@@ -57,7 +56,7 @@ def test_an_invalid_part_is_refused(tmp_path, generator, part):
 
 
 def test_rankings_are_read_as_they_were_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("cort.formats.rankings.ROW_GROUP", 1)
+    monkeypatch.setattr("cort.formats.runs.ROW_GROUP", 1)
     assert write_rankings(tmp_path / "a.parquet", ROWS) == 3
     found = list(iter_rankings(tmp_path / "a.parquet"))
     assert [(one.query_id, one.doc_ids, one.scores.tolist()) for one in found] == [
@@ -70,7 +69,7 @@ def test_rankings_are_read_as_they_were_written(tmp_path, monkeypatch):
     ("rows", "expected"),
     [
         ([("q", "x", 1), ("r", "a", 1), ("q", "y", 0)], "b.parquet: found query q twice"),
-        ([("q", "x", float("nan"))], "b.parquet: found a score that is not finite"),
+        ([("q", "x", float("nan"))], "b.parquet: found a NaN or infinite score"),
         ([("q", "x", 1)], "b.parquet: found no more queries, expected query r, as in the other parts"),
         ([("r", "x", 1), ("q", "x", 1)], "b.parquet: found query r, expected query q"),
         ([("q", "b", 1), ("r", "x", 1)], "found a passage twice for query q"),

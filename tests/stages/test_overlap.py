@@ -1,4 +1,4 @@
-"""The stage overlap: what two systems rank first on queries without judgements, against a loop."""
+"""The stage overlap: known answers for the top passages of systems on queries without judgements."""
 
 import pyarrow as pa
 import pytest
@@ -35,13 +35,12 @@ def run(folder, *more):
 
 def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):
     assert run(tmp_path, "--depth", "3") == 0
-    found = read_artifact(tmp_path / "overlap.json", Overlap)
     pairs = [
         Common("a", "b", pytest.approx((1 + 2 / 3) / 5), 1 / 5),
         Common("a", "none", 0, 0),
         Common("b", "none", 0, 0),
     ]
-    assert found == Overlap("eval", 5, 3, [*RUNS], pairs)
+    assert read_artifact(tmp_path / "overlap.json", Overlap) == Overlap("eval", 5, 3, [*RUNS], pairs)
 
 
 @pytest.mark.parametrize(

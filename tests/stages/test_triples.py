@@ -1,3 +1,6 @@
+"""The stages triples and pairs: examples for encoders and re-rankers, drawn from judgements and rankings."""
+
+import itertools
 import json
 from collections import Counter
 
@@ -5,31 +8,94 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import triples
+from cort import pairs, triples
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from tests.support.common import command_line
 from tests.support.training import Pool, pools_of
 
+# Stage, table, and options that differ.
+TRIPLES = triples, tables.TRIPLES, {"first-rank": 3, "last-rank": 12, "epochs": 4}
+PAIRS = pairs, tables.PAIRS, {"first-rank": 1, "last-rank": 10, "epochs": 3, "negatives": 2}
+each_stage = pytest.mark.parametrize("stage", [TRIPLES, PAIRS], ids=["triples", "pairs"])
 
-def options(world, folder, **changes):
-    named = {
-        "qrels": world.path("qrels.parquet"),
-        "run": world.path("ranking.trec"),
-        "first-rank": 3,
-        "last-rank": 12,
-        "epochs": 4,
-        "seed": 1,
-        "output": folder / "triples.parquet",
-        "output-counts": folder / "counts.json",
+
+def options(world, folder, stage=TRIPLES, **changes):
+    named = {"qrels": world.path("qrels.parquet"), "run": world.path("ranking.trec"), "seed": 1, **stage[2]}
+    outputs = {"output": folder / "examples.parquet", "output-counts": folder / "counts.json"}
+    return command_line(named | outputs, changes)
+
+
+def sample(world, folder, stage=TRIPLES, **changes):
+    assert stage[0].main(options(world, folder, stage, **changes)) == 0
+    return tables.read_table(folder / "examples.parquet", stage[1]).to_pylist()
+
+
+def counts_of(folder):
+    return json.loads((folder / "counts.json").read_text())
+
+
+# What both stages have in common.
+
+
+@each_stage
+def test_the_seed_decides_the_bytes(world, tmp_path, stage):
+    contents = []
+    for number, seed in enumerate((1, 1, 2)):
+        sample(world, tmp_path / str(number), stage, seed=seed)
+        contents.append((tmp_path / str(number) / "examples.parquet").read_bytes())
+    assert contents[0] == contents[1] != contents[2]
+
+
+@each_stage
+def test_epochs_differ_and_fewer_epochs_are_the_first_ones(world, tmp_path, stage):
+    rows = sample(world, tmp_path, stage)
+    epochs = [[row | {"epoch": 0} for row in group] for _, group in itertools.groupby(rows, lambda row: row["epoch"])]
+    assert len(epochs) == stage[2]["epochs"]
+    assert len({tuple(row["query_id"] for row in epoch) for epoch in epochs}) == len(epochs)
+    assert len({frozenset(tuple(row.values()) for row in epoch) for epoch in epochs}) == len(epochs)
+    assert sample(world, tmp_path, stage, epochs=2) == rows[: 2 * len(epochs[0])]
+
+
+@each_stage
+def test_counts_are_written(world, tmp_path, stage):
+    sample(world, tmp_path, stage, maximum_queries=7)
+    first, last = stage[2]["first-rank"], stage[2]["last-rank"]
+    ranking = read_run(world.path("ranking.trec")).by_query()
+    inside = sum(target in ranking[query_id][first - 1 : last] for query_id, target in world.target.items())
+    counts = counts_of(tmp_path)
+    counts.pop(pairs.FEWER, None)
+    assert counts == {
+        "queries in the ranking": 30,
+        "dropped: no judged positive": 0,
+        "dropped: ranking too short": 0,
+        "dropped: no negative left on these ranks": 0,
+        "judged positives excluded from the negatives": inside,
+        "queries kept": 7,
+        "queries without results": 0,
+        "dropped: more than maximum_queries": 23,
     }
-    return command_line(named, changes)
 
 
-def sample(world, folder, **changes):
-    assert triples.main(options(world, folder, **changes)) == 0
-    return tables.read_table(folder / "triples.parquet", tables.TRIPLES).to_pylist()
+@each_stage
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"first_rank": 31, "last_rank": 100},
+        {"first_rank": 9, "last_rank": 8},
+        {"minimum_results": 31},
+        {"relevance_level": 2},
+    ],
+)
+def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, stage, changes):
+    line = complaint(stage[0].main, options(world, tmp_path, stage, **changes), tmp_path / "examples.parquet")
+    assert line.startswith(f"{world.path('ranking.trec')}: found no query to train on ({{'queries in the ranking': 30,")
+    assert line.endswith("expected at least one; check that run and qrels belong together, or widen the ranks")
+    assert not list(tmp_path.iterdir())
+
+
+# Triples.
 
 
 def test_every_triple_is_as_the_paper_wants_it(world, tmp_path):
@@ -45,49 +111,13 @@ def test_every_triple_is_as_the_paper_wants_it(world, tmp_path):
         assert ranking[row["query_id"]][row["negative_rank"] - 1] == row["negative"]
 
 
-def test_the_epochs_differ_in_order_and_negatives(world, tmp_path):
-    rows = sample(world, tmp_path)
-    epochs = [[row for row in rows if row["epoch"] == epoch] for epoch in range(4)]
-    assert len({tuple(row["query_id"] for row in epoch) for epoch in epochs}) == 4
-    negatives = [{row["query_id"]: row["negative"] for row in epoch} for epoch in epochs]
-    assert sum(negatives[0][query_id] != negatives[1][query_id] for query_id in world.query_ids) > 15
-
-
-def test_the_seed_decides_the_bytes(world, tmp_path):
-    contents = []
-    for number, seed in enumerate((1, 1, 2)):
-        sample(world, tmp_path / str(number), seed=seed)
-        contents.append((tmp_path / str(number) / "triples.parquet").read_bytes())
-    assert contents[0] == contents[1] != contents[2]
-
-
-def test_fewer_epochs_are_the_first_ones(world, tmp_path):
-    assert sample(world, tmp_path, epochs=2) == sample(world, tmp_path, epochs=4)[:60]
-
-
 def test_positives_and_negatives_are_drawn_evenly():
     pools = pools_of(Pool("q", ["a", "b"], ["x", "y", "z"], [4, 5, 9]))
-    rows = pa.concat_tables(triples.sample_epoch(pools, seed=1, epoch=epoch) for epoch in range(3000)).to_pylist()
+    rows = pa.concat_tables(triples.sample_epoch(pools, seed=1, epoch=epoch) for epoch in range(1500)).to_pylist()
     counts = Counter((row["positive"], row["negative"], row["negative_rank"]) for row in rows)
     assert set(counts) == {(p, n, r) for p in "ab" for n, r in zip("xyz", (4, 5, 9), strict=True)}
     # Six standard deviations of a binomial count with probability 1/6.
-    assert all(abs(count - 500) < 6 * np.sqrt(3000 * 1 / 6 * 5 / 6) for count in counts.values())
-
-
-def test_the_counts_are_written(world, tmp_path):
-    sample(world, tmp_path, maximum_queries=7)
-    ranking = read_run(world.path("ranking.trec")).by_query()
-    inside = sum(target in ranking[query_id][2:12] for query_id, target in world.target.items())
-    assert json.loads((tmp_path / "counts.json").read_text()) == {
-        "queries in the ranking": 30,
-        "dropped: no judged positive": 0,
-        "dropped: ranking too short": 0,
-        "dropped: no negative left on these ranks": 0,
-        "judged positives excluded from the negatives": inside,
-        "queries kept": 7,
-        "queries without results": 0,
-        "dropped: more than maximum_queries": 23,
-    }
+    assert all(abs(count - 250) < 6 * np.sqrt(1500 * 1 / 6 * 5 / 6) for count in counts.values())
 
 
 def test_a_hand_made_example(world, tmp_path):
@@ -99,30 +129,99 @@ def test_a_hand_made_example(world, tmp_path):
     assert sample(world, tmp_path, relevance_level=2, **changes) == [expected]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"first_rank": 31, "last_rank": 100},
-        {"first_rank": 9, "last_rank": 8},
-        {"minimum_results": 31},
-        {"relevance_level": 2},
-    ],
-)
-def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, changes):
-    line = complaint(triples.main, options(world, tmp_path, **changes), tmp_path / "triples.parquet")
-    assert line.startswith(f"{world.path('ranking.trec')}: found no query to train on ({{'queries in the ranking': 30,")
-    assert line.endswith("expected at least one; check that run and qrels belong together, or widen the ranks")
-    assert not list(tmp_path.iterdir())
-
-
 def test_ranks_count_from_1(world, tmp_path, complaint):
-    line = complaint(triples.main, options(world, tmp_path, first_rank=0), tmp_path / "triples.parquet")
+    line = complaint(triples.main, options(world, tmp_path, first_rank=0), tmp_path / "examples.parquet")
     assert line == "--first-rank: found 0, expected 1 or more; ranks count from 1"
 
 
 def test_missing_and_wrong_files(world, tmp_path, complaint):
-    output = tmp_path / "triples.parquet"
+    output = tmp_path / "examples.parquet"
     assert "none.trec" in complaint(triples.main, options(world, tmp_path, run=tmp_path / "none.trec"), output)
     assert "none.parquet" in complaint(triples.main, options(world, tmp_path, qrels=tmp_path / "none.parquet"), output)
     line = complaint(triples.main, options(world, tmp_path, qrels=world.path("passages.parquet")), output)
     assert "passages.parquet: found columns (query_id: missing; relevance: missing)" in line
+
+
+# Pairs.
+
+
+@pytest.mark.parametrize("negatives", [1, 2, 5])
+def test_every_query_has_one_positive_and_its_negatives_per_epoch(world, tmp_path, negatives):
+    rows = sample(world, tmp_path, PAIRS, negatives=negatives)
+    size = 1 + negatives
+    assert len(rows) == 3 * 30 * size
+    ranking = read_run(world.path("ranking.trec")).by_query()
+    seen = Counter()
+    for start in range(0, len(rows), size):
+        group = rows[start : start + size]
+        assert len({(row["epoch"], row["query_id"]) for row in group}) == 1
+        assert [row["relevance"] for row in group] == [1] + [0] * negatives
+        query_id = group[0]["query_id"]
+        seen[group[0]["epoch"], query_id] += 1
+        assert group[0]["doc_id"] == world.target[query_id]
+        drawn = [row["doc_id"] for row in group[1:]]
+        assert len(set(drawn)) == negatives
+        assert set(drawn) <= set(ranking[query_id][:10]) - {world.target[query_id]}
+    assert seen == {(epoch, query_id): 1 for epoch in range(3) for query_id in world.query_ids}
+    assert [row["epoch"] for row in rows] == sorted(row["epoch"] for row in rows)
+
+
+def test_a_group_may_have_fewer_negatives():
+    pools = pools_of(Pool("q", ["a"], ["x", "y"], [1, 2]), Pool("r", ["a"], list("uvwxyz"), [1, 2, 3, 4, 5, 6]))
+    rows = pairs.sample_epoch(pools, pairs.Groups(4), seed=1, epoch=0).to_pylist()
+    assert sorted(row["doc_id"] for row in rows if row["query_id"] == "q") == ["a", "x", "y"]
+    assert len({row["doc_id"] for row in rows if row["query_id"] == "r"}) == 5
+
+
+def test_without_negatives_only_positives_remain():
+    table = pairs.sample_epoch(pools_of(Pool("q", ["a"], ["x"], [1])), pairs.Groups(0), seed=1, epoch=0)
+    assert table.to_pylist() == [{"epoch": 0, "query_id": "q", "doc_id": "a", "relevance": 1}]
+
+
+def test_negatives_are_drawn_evenly():
+    pools = pools_of(Pool("q", ["a"], list("wxyz"), [1, 2, 3, 4]))
+    rows = pa.concat_tables(pairs.sample_epoch(pools, pairs.Groups(2), 1, epoch) for epoch in range(1000)).to_pylist()
+    counts = Counter(row["doc_id"] for row in rows if not row["relevance"])
+    # Two of four: probability 1/2 each, six standard deviations.
+    assert all(abs(counts[doc_id] - 500) < 6 * np.sqrt(1000 / 4) for doc_id in "wxyz")
+
+
+def groups_of(rows):
+    """Document ids of each group, the positive first, with the group's query."""
+    starts = [place for place, row in enumerate(rows) if row["relevance"]]
+    parts = [rows[start:end] for start, end in itertools.pairwise([*starts, len(rows)])]
+    return [(part[0]["query_id"], [row["doc_id"] for row in part]) for part in parts]
+
+
+@pytest.mark.parametrize("positives", ["one", "all"])
+def test_random_negatives_are_positives_of_the_queries_that_follow(positives):
+    # Each query has two positives, one of which is that of another, too.
+    names = [f"q{number}" for number in range(12)]
+    pools = pools_of(
+        *(Pool(q, [f"{q}-a", f"shared{i // 2}"], [f"{q}-x", f"{q}-y"], [1, 2]) for i, q in enumerate(names))
+    )
+    judged = dict(zip(names, pools["positives"].to_pylist(), strict=True))
+    groups = groups_of(pairs.sample_epoch(pools, pairs.Groups(5, 4, positives), seed=1, epoch=0).to_pylist())
+    started = Counter((query_id, doc_ids[0]) for query_id, doc_ids in groups)
+    if positives == "all":
+        assert started == {(query_id, doc_id): 1 for query_id in names for doc_id in judged[query_id]}
+    else:
+        assert Counter(query_id for query_id, _ in started) == dict.fromkeys(names, 1)
+    for place, (query_id, doc_ids) in enumerate(groups):
+        assert len(doc_ids) == len(set(doc_ids)) == 6
+        assert doc_ids[1] in {f"{query_id}-x", f"{query_id}-y"}
+        following = [groups[(place + step) % len(groups)][1][0] for step in range(1, len(groups))]
+        expected = [doc_id for doc_id in dict.fromkeys(following) if doc_id not in judged[query_id]][:4]
+        assert doc_ids[2:] == expected
+
+
+def test_groups_with_fewer_negatives_are_counted(world, tmp_path):
+    # Of 30 queries, each group can have 29 positives of others at most.
+    sample(world, tmp_path, PAIRS, negatives=40, random=35)
+    counts = counts_of(tmp_path)
+    assert counts["positives with fewer negatives than asked"] == 3 * 30
+
+
+def test_more_random_negatives_than_negatives_are_refused(world, tmp_path, complaint):
+    line = complaint(pairs.main, options(world, tmp_path, PAIRS, negatives=2, random=3), tmp_path / "examples.parquet")
+    assert line == "--random: found 3, expected at most the 2 negatives; lower it"

@@ -1,11 +1,16 @@
 """What several test files read and compare in one way."""
 
 import csv
+import gzip
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+from cort.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 #: of a hub, as a config names it
@@ -34,6 +39,23 @@ def logged(caplog, level="INFO"):
     messages = [record.getMessage() for record in caplog.records if record.levelname == level]
     caplog.clear()
     return messages
+
+
+def write_file(path, data):
+    """Write text or bytes, compressed if the name says so; return the path."""
+    data = data.encode() if isinstance(data, str) else data
+    path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
+    return path
+
+
+def refusal(read, path):
+    """Return the one line with which a file is refused, without its name."""
+    with pytest.raises(InputError) as error:
+        list(read(path))
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path}: ")
+    return message.removeprefix(f"{path}: ")
 
 
 def read_curve(path):

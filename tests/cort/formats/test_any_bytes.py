@@ -1,38 +1,89 @@
-"""For any bytes a reader gives a value or one InputError. How to run it for long, tests/support/fuzz.py says."""
+"""Properties of readers and writers: any bytes are read or refused in one line, and what is written is read back.
+
+The examples are few and always the same, because `make test` must be fast. For long runs, use
+`FUZZ_EXAMPLES=100000 FUZZ_SEED=7 .venv/bin/python -m pytest -n 0 tests/cort/formats/test_any_bytes.py`.
+"""
 
 import gzip
 import io
 import json
+import os
 import tarfile
+import tempfile
 import zipfile
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from cort.downloads.archives import extract
 from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
-from cort.formats import embeddings, lines, raw, tables, token_embeddings, tokens
+from cort.formats import embeddings, expansions, lines, raw, tables, token_embeddings, tokens
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.blocks import FinishedBlocks
-from cort.formats.lines import iter_lines
-from cort.formats.predictions import iter_predictions
-from cort.formats.quotations import iter_quoted
 from cort.formats.records import Ranking
 from cort.formats.runs import read_candidates, read_run, write_run
-from cort.formats.weighted import iter_documents
 from cort.formats.yaml_files import read_yaml
 from cort.import_run import read_published
 from cort.reporting.inputs import read_curve, read_origin, read_stages
 from cort.reporting.reproduction.fidelity import read_latencies
 from cort.retrieval.bm25 import read_parameters
 from cort.system.errors import InputError
-from tests.support.fuzz import TOKEN_ORIGIN, Part, Whole, all_token_vectors, all_tokens, all_vectors, fuzzed
 
-WHOLE = Whole("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
+LONG = "FUZZ_EXAMPLES" in os.environ
+
+
+def fuzzed(test):
+    """Try few examples, always the same, or as many as the environment asks for."""
+    few = settings(
+        max_examples=int(os.environ.get("FUZZ_EXAMPLES", 25)),
+        derandomize=not LONG,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    return few(seed(int(os.environ.get("FUZZ_SEED", "1")))(test) if LONG else test)
+
+
+@dataclass(frozen=True)
+class Part:
+    text: str
+    numbers: list[float]
+    best: int | None
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    good: bool
+    parts: dict[str, Part]
+
+
+def all_tokens(path):
+    cache = tokens.Tokens(path)
+    return [cache[row].tolist() for row in range(len(cache))], cache.ids.to_pylist()
+
+
+def all_vectors(path):
+    shards = embeddings.open_shards([path])
+    return embeddings.all_ids(shards).to_pylist(), embeddings.all_vectors(shards).tolist()
+
+
+TOKEN_ORIGIN = token_embeddings.Origin(dimension=2, passage_length=9, similarity="l2", model="m")
+
+
+def all_token_vectors(path):
+    shards = token_embeddings.open_token_shards([path], TOKEN_ORIGIN)
+    vectors = [block.of(row).tolist() for shard in shards for block in shard.blocks() for row in range(len(block))]
+    return embeddings.all_ids(shards).to_pylist(), vectors
+
+
+RECORD = Record("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
 PASSAGES = [("d1", "one two"), ("d2", "é\u2028 x"), ("d3", '"')]
 RANKINGS = [Ranking("q1", ["d2", "d1"], np.array([2.5, -1.0])), Ranking("q2", ["d1"], np.array([0.0]))]
 QUOTED = {"query_id": "q", "text": "A text of more than 20 letters", "relevance": 1}
@@ -70,20 +121,18 @@ def _packed(text):
     return lambda path: path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def _keep_block(path):
+def _block(path):
     blocks = FinishedBlocks(path.parent, lambda: "one")
     list(blocks.each([(0, 3)], lambda value: pa.record_batch({"value": [value]})))
 
 
-def _read_block(path):
-    blocks = FinishedBlocks(path.parent, lambda: "one")
-    list(blocks.each([(0, 3)], lambda value: pa.record_batch({"value": [value]})))
+def _listed(reader, *arguments):
+    return lambda path: list(reader(path, *arguments))
 
 
 def _alike(fast, slow):
-    """What two readers say of a file: the same records, or the same complaint."""
-    found = [_outcome(read) for read in (fast, slow)]
-    assert found[0] == found[1]
+    """Check that two readers return the same records of a file, or raise the same error."""
+    assert _outcome(fast) == _outcome(slow)
 
 
 def _outcome(read):
@@ -99,14 +148,14 @@ def _passages_alike(path):
         return pa.Table.from_batches(batches, tables.PASSAGES).to_pylist()
 
     names = tables.PASSAGES.names
-    _alike(in_blocks, lambda: [dict(zip(names, one, strict=True)) for _, one in raw.iter_passages(path)])
+    _alike(in_blocks, lambda: [dict(zip(names, passage, strict=True)) for _, passage in raw.iter_passages(path)])
 
 
 def _run_alike(path):
     def read(parse_block=lines.parse_block):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lines, "parse_block", parse_block)
-            return [(one.query_id, one.doc_ids, one.scores.tolist()) for one in read_run(path)]
+            return [(query_id, doc_ids, scores.tolist()) for query_id, doc_ids, scores in read_run(path)]
 
     _alike(read, lambda: read(lambda *_: None))
 
@@ -115,7 +164,7 @@ def _yaml(path):
     try:
         return read_yaml(path, "a config")
     except InputError as error:
-        # A config's mistakes are told together, each in its line.
+        # All mistakes of a config are reported together, one per line.
         assert all(line.startswith(str(path)) for line in str(error).splitlines())
         raise InputError(str(error).splitlines()[0]) from None
 
@@ -142,8 +191,8 @@ def _tar(path):
         archive.addfile(member, io.BytesIO(content))
 
 
-TSV = "".join(f"{one}\t{text}\n" for one, text in PASSAGES)
-JSONL = "".join(json.dumps({"_id": one, "title": "t", "text": text}) + "\n" for one, text in PASSAGES)
+TSV = "".join(f"{doc_id}\t{text}\n" for doc_id, text in PASSAGES)
+JSONL = "".join(json.dumps({"_id": doc_id, "title": "t", "text": text}) + "\n" for doc_id, text in PASSAGES)
 
 
 def _extract(member):
@@ -165,44 +214,36 @@ ORIGIN = {
     "inputs": [{"path": "a", "bytes": 2, "sha256": "e"}],
 }
 LATENCY = {"latencies": [{"system": "s"}]}
-# Name of the file, who writes a good one, who reads it.
+# The name of a file, a function that writes a good one, and the reader.
 READERS = {
-    "lines": ("x.txt", _text(TSV), lambda path: list(iter_lines(path))),
-    "packed lines": ("x.gz", _packed(TSV), lambda path: list(iter_lines(path))),
+    "lines": ("x.txt", _text(TSV), _listed(lines.iter_lines)),
+    "packed lines": ("x.gz", _packed(TSV), _listed(lines.iter_lines)),
     "passages, tsv": ("c.tsv", _text(TSV), _passages_alike),
-    "passages, jsonl": ("c.jsonl", _text(JSONL), lambda path: list(raw.iter_passage_batches(path))),
-    "passages, packed": ("c.txt.gz", _packed(TSV), lambda path: list(raw.iter_passage_batches(path))),
-    "passages, cbor": (
-        "c.cbor",
-        lambda path: path.write_bytes(CBOR),
-        lambda path: list(raw.iter_passage_batches(path)),
-    ),
-    "predictions": ("p.txt", _text("what is it\n\nhow é\n"), lambda path: list(iter_predictions(path))),
-    "predictions, packed": ("p.txt.gz", _packed("what is it\n\nhow é\n"), lambda path: list(iter_predictions(path))),
-    "predictions, tar": ("p.tar.gz", _tar, lambda path: list(iter_predictions(path))),
-    "predictions, zip": ("p.zip", _samples, lambda path: list(iter_predictions(path, 2))),
+    "passages, jsonl": ("c.jsonl", _text(JSONL), _listed(raw.iter_passage_batches)),
+    "passages, packed": ("c.txt.gz", _packed(TSV), _listed(raw.iter_passage_batches)),
+    "passages, cbor": ("c.cbor", lambda path: path.write_bytes(CBOR), _listed(raw.iter_passage_batches)),
+    "predictions": ("p.txt", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
+    "predictions, packed": ("p.txt.gz", _packed("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
+    "predictions, tar": ("p.tar.gz", _tar, _listed(expansions.iter_predictions)),
+    "predictions, zip": ("p.zip", _samples, _listed(expansions.iter_predictions, 2)),
     "archive, zip": ("a.zip", _zip({"m.txt": TSV}), _extract("m.txt")),
     "archive, tar": ("a.tar.gz", _tar, _extract("predictions.txt")),
-    "weighted": ("w.jsonl", _text(WEIGHTED), lambda path: list(iter_documents(path))),
-    "weighted, zip": ("w.zip", _zip({"a.json": WEIGHTED}), lambda path: list(iter_documents(path))),
+    "weighted": ("w.jsonl", _text(WEIGHTED), _listed(expansions.iter_documents)),
+    "weighted, zip": ("w.zip", _zip({"a.json": WEIGHTED}), _listed(expansions.iter_documents)),
     "YAML": ("c.yaml", _text("a: [1, {b: 'é'}]\nc: &x {d: 1e3}\ne: *x\n"), _yaml),
-    "topics": ("t.qrels", _text(TOPICS), lambda path: list(raw.iter_queries(path))),
-    "queries": ("q.txt", _text(TSV), lambda path: list(raw.iter_queries(path))),
-    "queries, jsonl": ("q.jsonl", _text(JSONL), lambda path: list(raw.iter_queries(path))),
-    "qrels": ("q.txt", _text(QRELS), lambda path: list(raw.iter_qrels(path))),
-    "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), lambda path: list(raw.iter_qrels(path))),
-    "quotations": ("q.jsonl", _json(QUOTED), lambda path: list(iter_quoted(path, [pa.record_batch(QUOTABLE)]))),
+    "topics": ("t.qrels", _text(TOPICS), _listed(raw.iter_queries)),
+    "queries": ("q.txt", _text(TSV), _listed(raw.iter_queries)),
+    "queries, jsonl": ("q.jsonl", _text(JSONL), _listed(raw.iter_queries)),
+    "qrels": ("q.txt", _text(QRELS), _listed(raw.iter_qrels)),
+    "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), _listed(raw.iter_qrels)),
+    "quotations": ("q.jsonl", _json(QUOTED), _listed(raw.iter_quoted, [pa.record_batch(QUOTABLE)])),
     "run": ("r.trec", lambda path: write_run(path, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),
     "published run": ("r.tsv", _text("q\td\t1\nq\te\t2\n"), read_published),
     "published candidates": ("r.tsv", _text("q\td\twhat is\ta b\n"), read_published),
     "table": ("t.parquet", _table, lambda path: tables.read_table(path, tables.QRELS).to_pylist()),
-    "batches of a table": (
-        "t.parquet",
-        _table,
-        lambda path: [one.to_pylist() for one in tables.iter_batches(path, tables.QRELS)],
-    ),
+    "batches of a table": ("t.parquet", _table, _listed(tables.iter_batches, tables.QRELS)),
     "rows of a table": ("t.parquet", _table, lambda path: tables.count_rows(path, tables.QRELS)),
     "columns of a table": ("t.parquet", _table, lambda path: tables.has_column(path, "doc_id")),
     "epochs": (
@@ -217,8 +258,8 @@ READERS = {
     ),
     "embeddings": ("e.arrow", _shard, all_vectors),
     "token embeddings": ("e.arrow", _token_shard, all_token_vectors),
-    "block": ("block-0.arrow", _keep_block, _read_block),
-    "artifact": ("a.json", lambda path: write_artifact(path, WHOLE), lambda path: read_artifact(path, Whole)),
+    "block": ("block-0.arrow", _block, _block),
+    "artifact": ("a.json", lambda path: write_artifact(path, RECORD), lambda path: read_artifact(path, Record)),
     "JSON": ("a.json", _json([1, {"a": None}]), lambda path: read_json(path).items()),
     "origin": ("p.json", _json(ORIGIN), read_origin),
     "latencies": ("l.json", _json(LATENCY), read_latencies),
@@ -227,48 +268,19 @@ READERS = {
     "curve": ("c.csv", _curve, lambda path: read_curve("x", path)),
     "benchmark": ("b.tsv", _text("s\tmax_rss\n1.5\t-\n2\t300\n"), lambda path: read_stages(path.parent)),
 }
-# What is put into files: pieces that mean something in one of the formats, and any bytes.
+# What is put into files: pieces that have a meaning in some format, and any bytes.
 PIECES = [
-    *(
-        b"\t",
-        b"\n",
-        b"\r",
-        b"\r\n",
-        b" ",
-        b'"',
-        b"{",
-        b"[",
-        b"}",
-        b"\\",
-        b"\x00",
-        b"\xff",
-        b"\xef\xbb\xbf",
-        b"\x1f\x8b",
-    ),
-    *(
-        b"PK\x03\x04",
-        b"PAR1",
-        b"ARROW1",
-        b"nan",
-        b"inf",
-        b"1e999",
-        b"1_0",
-        b"-1",
-        b"null",
-        b"true",
-        b"99999999999999999999",
-    ),
-    *("\u00a0", "\u200b", "\u2028", "٣", "\U000e0001", "id\ttext\n"),
+    *(b"\t", b"\n", b"\r", b"\r\n", b" ", b'"', b"{", b"[", b"}", b"\\", b"\x00", b"\xff", b"\xef\xbb\xbf"),
+    *(b"\x1f\x8b", b"PK\x03\x04", b"PAR1", b"ARROW1", b"nan", b"inf", b"1e999", b"1_0", b"-1", b"null", b"true"),
+    *(b"99999999999999999999", *map(str.encode, ("\u00a0", "\u200b", "\u2028", "٣", "\U000e0001", "id\ttext\n"))),
 ]
-PIECE = st.one_of(
-    st.sampled_from([one if isinstance(one, bytes) else one.encode() for one in PIECES]), st.binary(max_size=9)
-)
+PIECE = st.one_of(st.sampled_from(PIECES), st.binary(max_size=9))
 NUMBER = st.integers(0, 1 << 16)
 CHANGES = st.lists(st.tuples(st.sampled_from(["flip", "cut", "insert", "swap"]), NUMBER, NUMBER, PIECE), max_size=4)
 
 
 def changed(data, changes):
-    """Flip a bit, cut a part (or the end), insert a piece, swap two parts."""
+    """Flip a bit, cut out a part or the end, insert a piece, or swap two parts."""
     for kind, first, second, piece in changes:
         start, end = sorted((first % (len(data) + 1), second % (len(data) + 1)))
         match kind:
@@ -286,14 +298,14 @@ def changed(data, changes):
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
-    """A good file of every reader, in a folder of its own."""
-    folder, found = tmp_path_factory.mktemp("samples"), {}
+    """Write a good file for every reader, each in its own folder."""
+    folder, files = tmp_path_factory.mktemp("samples"), {}
     for number, (name, (file, write, _)) in enumerate(READERS.items()):
         path = folder / str(number) / file
         path.parent.mkdir()
         write(path)
-        found[name] = path, path.read_bytes()
-    return found
+        files[name] = path, path.read_bytes()
+    return files
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -322,3 +334,87 @@ def test_any_bytes_are_read_or_refused_in_one_line(name, samples):
             assert len(str(error)) < 1000
 
     reads_or_refuses()
+
+
+# What is written is read back.
+
+WORD = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zs", "Zl", "Zp", "Cs"], exclude_characters='"'),
+    min_size=1,
+)
+LINE = st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\x00"), max_size=20).map(lambda text: f"x{text}y")
+
+
+def round_trip(write, read):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file.tsv"
+        write(path)
+        return read(path)
+
+
+@fuzzed
+@given(st.dictionaries(WORD, LINE, min_size=1, max_size=5), st.sampled_from(["\n", "\r\n"]))
+def test_texts_come_back(texts, end):
+    lines = "".join(f"{doc_id}\t{text}{end}" for doc_id, text in texts.items())
+    expected = list(texts.items())
+
+    def write(path):
+        path.write_bytes(lines.encode())
+
+    def passages(path):
+        return [tuple(row.values()) for batch in raw.iter_passage_batches(path) for row in batch.to_pylist()]
+
+    assert round_trip(write, lambda path: [query for _, query in raw.iter_queries(path)]) == expected
+    assert round_trip(write, passages) == expected
+
+
+SCORES = st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=5)
+DOC_IDS = st.lists(WORD, min_size=5, max_size=5, unique=True)
+
+
+@fuzzed
+@given(st.dictionaries(WORD, st.tuples(DOC_IDS, SCORES), min_size=1, max_size=3))
+def test_runs_come_back(results):
+    rankings = [
+        Ranking(query_id, doc_ids[: len(scores)], np.array(sorted(scores, reverse=True)))
+        for query_id, (doc_ids, scores) in results.items()
+    ]
+    again = round_trip(lambda path: write_run(path, rankings, "tag"), lambda path: list(read_run(path)))
+    assert [ranking[:2] for ranking in again] == [ranking[:2] for ranking in rankings]
+
+
+NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
+PARTS = st.builds(Part, NAMES, st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.none() | st.integers(0))
+
+
+@fuzzed
+@given(st.builds(Record, NAMES, st.booleans(), st.dictionaries(NAMES, PARTS)))
+def test_artifacts_come_back(record):
+    assert round_trip(lambda path: write_artifact(path, record), lambda path: read_artifact(path, Record)) == record
+
+
+@fuzzed
+@given(st.lists(st.tuples(NAMES, st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=4)), max_size=5))
+def test_tokens_come_back(texts):
+    ids, lists = pa.array([name for name, _ in texts], pa.string()), [tokens for _, tokens in texts]
+    again = round_trip(lambda path: tokens.write_tokens(path, [(ids, lists)], "f"), all_tokens)
+    assert again == (lists, ids.to_pylist())
+
+
+@fuzzed
+@given(st.lists(st.tuples(st.floats(width=16, allow_nan=False)), max_size=5), st.sampled_from(["fp16", "fp32"]))
+def test_embeddings_come_back(vectors, storage):
+    ids = [str(number) for number in range(len(vectors))]
+    matrix = np.array(vectors, np.float32).reshape(len(vectors), 1)
+    settings = {"model": "m", "dimension": 1, "count": len(ids), "storage": storage}
+    again = round_trip(lambda path: embeddings.write_shard(path, [(ids, matrix)], **settings), all_vectors)
+    assert again == (ids, matrix.tolist())
+
+
+@fuzzed
+@given(st.lists(st.tuples(NAMES, NAMES, st.integers(-(1 << 31), (1 << 31) - 1)), max_size=5))
+def test_tables_come_back(rows):
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+    table = pa.table(columns, schema=tables.QRELS)
+    read = lambda path: tables.read_table(path, tables.QRELS)  # noqa: E731
+    assert round_trip(lambda path: tables.write_table(path, table), read).equals(table)

@@ -15,7 +15,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Whole:
+class Record:
     name: str
     count: int
     share: float
@@ -30,23 +30,23 @@ class Whole:
             raise node["count"].complain(str(self.count), "at most 9")
 
 
-WHOLE = Whole("é", 3, 0.1, True, [Part("a", None), Part("b", 1 / 3)], None, {"x": [1.0, None]}, ("one", "two"))
+RECORD = Record("é", 3, 0.1, True, [Part("a", None), Part("b", 1 / 3)], None, {"x": [1.0, None]}, ("one", "two"))
 FILE = {"name": "n", "count": 3, "share": 1, "good": False, "parts": [], "best": None, "by_name": {}, "why not": []}
 
 
 def test_what_is_written_is_read(tmp_path):
-    write_artifact(tmp_path / "x.json", WHOLE)
-    assert read_artifact(tmp_path / "x.json", Whole) == WHOLE
+    write_artifact(tmp_path / "x.json", RECORD)
+    assert read_artifact(tmp_path / "x.json", Record) == RECORD
     text = (tmp_path / "x.json").read_text("utf-8")
-    assert text == to_json(WHOLE)
+    assert text == to_json(RECORD)
     assert text.startswith('{\n  "name": "é",\n  "count": 3,\n  "share": 0.1,\n  "good": true,\n  "parts": [\n    {')
     assert text.endswith('"why not": [\n    "one",\n    "two"\n  ]\n}\n')
 
 
-def test_members_that_are_no_fields_are_ignored_and_whole_numbers_are_numbers(tmp_path):
+def test_unknown_members_are_ignored_and_integers_are_numbers(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps(FILE | {"more": 1}))
-    found = read_artifact(tmp_path / "x.json", Whole)
-    assert (found.share, type(found.share), found.why) == (1.0, float, ())
+    record = read_artifact(tmp_path / "x.json", Record)
+    assert (record.share, type(record.share), record.why) == (1.0, float, ())
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_members_that_are_no_fields_are_ignored_and_whole_numbers_are_numbers(tm
         ({"why not": "one"}, "found 'one' at why not, expected a list"),
     ],
 )
-def test_a_complaint_names_file_and_place(tmp_path, change, complaint):
+def test_errors_name_the_file_and_the_place(tmp_path, change, complaint):
     (tmp_path / "x.json").write_text(json.dumps(FILE | change))
     with pytest.raises(InputError) as error:
-        read_artifact(tmp_path / "x.json", Whole)
+        read_artifact(tmp_path / "x.json", Record)
     assert str(error.value).startswith(f"{tmp_path / 'x.json'}: {complaint}")
 
 
@@ -78,7 +78,7 @@ def test_tables_have_every_digit_and_empty_cells():
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[" * 100_000, "1" * 5_000, "\ufeff1", ""])
-def test_what_is_no_json_is_refused(tmp_path, text):
+def test_invalid_json_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(InputError, match=r"x\.json: found unreadable content"):
         read_json(tmp_path / "x.json")

@@ -1,20 +1,19 @@
 import importlib
 import itertools
-import json
-import os
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pyarrow as pa
 import pytest
 
+from cort import encode
 from cort.formats import blocks, tables
 from cort.formats.blocks import FinishedBlocks, shard_blocks
 from cort.formats.tokens import Tokens
 from cort.system.errors import InputError
+from tests.support.common import ROOT, die_while_writing, wait_until
 
 
 @pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 95, 100])
@@ -55,28 +54,28 @@ def refuse(number):
     raise AssertionError(f"block {number} was made again")
 
 
-def test_what_was_finished_is_not_made_again(tmp_path):
+def test_finished_blocks_are_not_recomputed(tmp_path):
     with pytest.raises(RuntimeError):
         values(tmp_path / "kept", make=failing_at(3))
     assert values(tmp_path / "kept", numbers=range(3), make=refuse) == [0, 1, 4]
     assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
 
 
-def test_without_a_folder_nothing_is_kept_and_nobody_asks_who_it_is():
+def test_without_a_folder_nothing_is_kept_and_no_identity_computed():
     blocks = FinishedBlocks(None, lambda: pytest.fail("asked"))
     assert [batch["value"][0].as_py() for batch in blocks.each([(0, 3)], square)] == [9]
     blocks.remove([0])
 
 
-def test_blocks_of_another_computation_are_made_again(tmp_path, caplog):
+def test_blocks_of_another_computation_are_recomputed(tmp_path, caplog):
     values(tmp_path / "kept")
     assert values(tmp_path / "kept", name="two", make=lambda number: square(number + 1)) == [1, 4, 9, 16, 25]
-    assert "found a block of other inputs or options; it is made again" in caplog.text
+    assert "found a block of other inputs or options; it is recomputed" in caplog.text
     assert values(tmp_path / "kept", name="two", make=refuse) == [1, 4, 9, 16, 25]
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" * len(data)])
-def test_damaged_blocks_are_made_again(tmp_path, damage, caplog):
+def test_damaged_blocks_are_recomputed(tmp_path, damage, caplog):
     values(tmp_path / "kept")
     path = tmp_path / "kept" / "block-2.arrow"
     path.write_bytes(damage(path.read_bytes()))
@@ -93,11 +92,9 @@ def test_only_named_blocks_are_removed_and_the_folder_after_the_last(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
-def test_what_a_killed_writer_left_goes_with_the_last_block(tmp_path):
+def test_files_of_a_killed_writer_are_removed_with_the_last_block(tmp_path):
     values(tmp_path / "kept")
-    program = "import os, sys; from cort.system.files import atomic_file\nwith atomic_file(sys.argv[1]): os._exit(9)"
-    killed = subprocess.run([sys.executable, "-c", program, tmp_path / "kept" / "block-1.arrow"], check=False)
-    assert killed.returncode == 9
+    die_while_writing(tmp_path / "kept" / "block-1.arrow")
     assert len(list((tmp_path / "kept").iterdir())) == 6
     FinishedBlocks(tmp_path / "kept", lambda: "one").remove(range(5))
     assert not (tmp_path / "kept").exists()
@@ -105,31 +102,15 @@ def test_what_a_killed_writer_left_goes_with_the_last_block(tmp_path):
 
 PROGRAM = """
     import sys, time
-    import numpy as np
-    from cort import encode, score
-    from cort.formats import blocks
-    encode.BLOCK = score.BLOCK = 16
-    made, keep = [], blocks.FinishedBlocks._keep
-    def slowly(self, number, batch):
-        made.append(number)
+    from cort import encode
+    from cort.formats.blocks import FinishedBlocks
+    encode.BLOCK, keep = 16, FinishedBlocks._keep
+    def keep_and_wait(self, number, batch):
         keep(self, number, batch)
-        time.sleep(float(sys.argv[2]))
-    blocks.FinishedBlocks._keep = slowly
-    status = {"encode": encode, "score": score}[sys.argv[1]].main(sys.argv[3:])
-    print(made, file=sys.stderr)
-    sys.exit(status)
+        time.sleep(60)
+    FinishedBlocks._keep = keep_and_wait
+    encode.main(sys.argv[1:])
 """
-
-
-def start(stage, pause, arguments):
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), stage, str(pause), *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
-def made_by(process):
-    _, said = process.communicate()
-    assert process.returncode == 0, said
-    return json.loads(said.splitlines()[-1])
 
 
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
@@ -153,28 +134,36 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
     return ["--model", make_reranker(), "--candidates", candidates, *files]
 
 
-@pytest.mark.parametrize("stage", ["encode", "score"])
-def test_a_killed_stage_goes_on_after_its_last_block(stage, tmp_path, caches, make_encoder, make_reranker):
-    arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker)
-    whole = start(stage, 0, [*arguments, "--output", tmp_path / "whole"])
-    numbers = made_by(whole)
-    assert numbers == list(range(len(numbers)))
-    kept = tmp_path / "kept"
-    arguments += ["--checkpoints", kept, "--output", tmp_path / "again"]
-    first = start(stage, 60, arguments)
-    while not list(kept.glob("block-0.arrow")):
-        assert first.poll() is None, first.stderr.read()
-        time.sleep(0.05)
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    assert not (tmp_path / "again").exists()
-    assert made_by(start(stage, 0, arguments)) == numbers[1:]
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+def test_a_killed_stage_resumes_after_its_last_block(tmp_path, caches, make_encoder, monkeypatch):
+    arguments = ["--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
+    made, keep, kept = [], FinishedBlocks._keep, tmp_path / "kept"
+
+    def keep_and_count(self, number, batch):
+        made.append(number)
+        keep(self, number, batch)
+
+    def run(output):
+        made.clear()
+        words = [*arguments, "--checkpoints", kept, "--output", tmp_path / output]
+        assert encode.main(list(map(str, words))) == 0
+        return list(made)
+
+    monkeypatch.setattr(encode, "BLOCK", 16)
+    monkeypatch.setattr(FinishedBlocks, "_keep", keep_and_count)
+    assert run("complete") == [0, 1, 2, 3]
+    words = [*arguments, "--checkpoints", kept, "--output", tmp_path / "resumed"]
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), *map(str, words)], cwd=ROOT)
+    wait_until(lambda: process.poll() is not None or list(kept.glob("block-0.arrow")), "the first block")
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "resumed").exists()
+    assert run("resumed") == [1, 2, 3]
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "complete").read_bytes()
     assert not kept.exists()
 
 
 @pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand", "score", "score_expansions"])
-def test_a_stage_that_ended_in_a_block_computes_no_batch_again(
+def test_a_stage_that_was_interrupted_in_a_block_recomputes_no_batch(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
     import cort.models.transformer
@@ -198,13 +187,13 @@ def test_a_stage_that_ended_in_a_block_computes_no_batch_again(
         words = map(str, [*arguments, "--checkpoints", tmp_path / "kept", "--output", tmp_path / name])
         return module.main(list(words)), list(made)
 
-    status, whole = run("whole")
+    status, batches = run("complete")
     assert status == 0
-    assert len(whole) > 4
-    # After a minute of work on a slow machine, here after every batch but the last.
+    assert len(batches) > 4
+    # Parts are kept every half minute; here, after every batch but the last.
     monkeypatch.setattr(blocks, "KEEP_EVERY", 0)
-    assert run("again", 3) == (130, whole[:3])
+    assert run("resumed", 3) == (130, batches[:3])
     (tmp_path / "kept" / "block-0.2.arrow").write_bytes(b"cut off")
-    assert run("again") == (0, whole[2:])
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert run("resumed") == (0, batches[2:])
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "complete").read_bytes()
     assert not (tmp_path / "kept").exists()

@@ -1,4 +1,4 @@
-"""Forms of texts: raw, fixed, or as the CoRT authors' filter leaves them."""
+"""Cleaning texts: raw, with their encoding fixed, or with the CoRT authors' filter."""
 
 import random
 import re
@@ -14,7 +14,7 @@ ALPHABET = "aZ09 .,!?;/:-'\"()[]\t\n\x00_éß€٣中\u2028😀Ã©"
 
 
 def authors_filter(text):
-    """The authors' PreProcessor, word for word of its description: others become one blank, ends are stripped."""
+    """The authors' PreProcessor, as they describe it: other characters become one blank, and ends are stripped."""
     return re.sub(r"[^a-zA-Z\d\.,\!\?;\/:]+", " ", text).strip()
 
 
@@ -32,7 +32,7 @@ def converted(texts, form):
         ("", ""),
     ],
 )
-def test_wrongly_decoded_characters_are_mended_and_nothing_else(raw, fixed):
+def test_only_wrongly_decoded_characters_are_fixed(raw, fixed):
     assert converted([raw], "fixed") == [fixed]
     assert converted([raw], "raw") == [raw]
 
@@ -47,7 +47,7 @@ def test_the_filter_is_the_authors():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_texts_are_none(form):
+def test_no_texts_stay_no_texts(form):
     assert converted([], form) == []
 
 
@@ -56,7 +56,7 @@ def test_forms_of_real_passages():
     lines = (DATA / "msmarco-sample" / "collection.tsv").read_text("utf-8").splitlines()
     texts = [line.split("\t")[1] for line in lines]
     fixed = converted(texts, "fixed")
-    # Hardly a passage beyond ASCII was published rightly decoded.
+    # Nearly all passages with non-ASCII characters were published wrongly decoded.
     assert sum(not text.isascii() for text in texts) == 6_943
     assert sum(old != new for old, new in zip(texts, fixed, strict=True)) == 6_941
     assert converted(texts, "cort") == [authors_filter(text) for text in texts]

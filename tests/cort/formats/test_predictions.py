@@ -1,110 +1,33 @@
-"""Files of predicted queries in the layouts of doc2query and docTTTTTquery, and what is wrong with some."""
+"""Predicted queries in the formats of doc2query and docTTTTTquery, and damaged or incomplete files of them."""
 
-import gzip
 import io
+import itertools
 import tarfile
 import zipfile
 
 import pytest
 
-from cort.formats.predictions import iter_predictions
+from cort.formats.expansions import iter_predictions
 from cort.system.errors import InputError
+from tests.support.common import write_file
 
 LINES = ["who is a", "", "where is c  when is c"]
 
 
-def write_tar(path, files):
-    to = {"fileobj": path} if isinstance(path, io.BytesIO) else {"name": path}
-    with tarfile.open(**to, mode="w:gz") as archive:
+def tar_of(files):
+    """Return an archive of files, name to text."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in files.items():
             content = text if isinstance(text, bytes) else text.encode()
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-
-
-def write_zip(path, samples, parts=2, lines=2, **changed):
-    """Write query `s<sample>p<part>l<line>` for each line; `changed` has texts of other files by name."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("predictions/", "")
-        for sample in range(samples):
-            for part in range(parts):
-                name = f"predicted_queries_topk_sample{sample:03d}.txt{part:03d}-1004000"
-                text = "".join(f"s{sample}p{part}l{line}\n" for line in range(lines))
-                if changed.get(f"s{sample}p{part}", text) is not None:
-                    archive.writestr(name, changed.get(f"s{sample}p{part}", text))
-    return path
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".tar.gz"])
-def test_a_line_has_all_queries_of_a_passage(tmp_path, suffix):
-    path, text = tmp_path / f"pred-test_topk10{suffix}", "\n".join(LINES) + "\n"
-    if suffix == ".txt":
-        path.write_text(text)
-    elif suffix == ".txt.gz":
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        write_tar(path, {"pred-test_topk10.txt": text})
-    assert list(iter_predictions(path)) == [["who is a"], [], ["where is c  when is c"]]
-
-
-@pytest.mark.parametrize("samples", [1, 2, 12])
-def test_the_first_samples_of_each_part_stand_side_by_side(tmp_path, samples):
-    path = write_zip(tmp_path / "samples.zip", 12)
-    expected = [[f"s{s}p{p}l{n}" for s in range(samples)] for p in range(2) for n in range(2)]
-    assert list(iter_predictions(path, samples)) == expected
-
-
-def test_an_empty_prediction_is_none(tmp_path):
-    path = write_zip(tmp_path / "samples.zip", 2, s1p0="\n  \n")
-    assert list(iter_predictions(path, 2))[:2] == [["s0p0l0"], ["s0p0l1"]]
-
-
-@pytest.mark.parametrize(
-    ("samples", "changed", "words"),
-    [
-        (4, {}, "found 3 samples, expected 4 at least, in files named"),
-        (2, {"s1p1": None}, "found no part 1 of sample 1, expected each part of each sample"),
-        (2, {"s0p0": None, "s1p0": None, "s2p0": None}, "found the parts 1, expected 0, 1 and so on"),
-        (2, {"s1p1": "one\n"}, "found no line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected as"),
-        (2, {"s1p1": "1\n2\n3\n"}, "found a line after 2 in predicted_queries_topk_sample001.txt001-1004000, expected"),
-        (2, {"s0p1": "1\n"}, "found a line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected"),
-        (2, {"s0p1": b"1\n\xff\n"}, "sample000.txt001-1004000: row 2: found invalid UTF-8 at byte"),
-        (None, {}, "found no number of samples, expected a number with a .zip of samples alone"),
-    ],
-)
-def test_samples_that_do_not_fit_together_are_refused(tmp_path, samples, changed, words):
-    path = write_zip(tmp_path / "samples.zip", 3, **changed)
-    with pytest.raises(InputError, match=r"^.*samples\.zip: ") as caught:
-        list(iter_predictions(path, samples))
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_archives_of_no_file_or_two_and_damaged_ones_are_refused(tmp_path):
-    for files, words in (
-        ({}, "found no file in it"),
-        ({"a": "1\n", "b": "2\n"}, "found the files 'a' and 'b', expected one file"),
-    ):
-        write_tar(tmp_path / "a.tar.gz", files)
-        with pytest.raises(InputError, match=words):
-            list(iter_predictions(tmp_path / "a.tar.gz"))
-    for name, samples in (("cut.zip", 1), ("cut.tar.gz", None)):
-        whole = write_zip(tmp_path / "samples.zip", 1).read_bytes() if samples else (tmp_path / "a.tar.gz").read_bytes()
-        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(InputError, match="found a damaged archive"):
-            list(iter_predictions(tmp_path / name, samples))
-    with pytest.raises(FileNotFoundError):
-        list(iter_predictions(tmp_path / "none.zip", 1))
-
-
-def tar_of(**files):
-    packed = io.BytesIO()
-    write_tar(packed, files)
     return packed.getvalue()
 
 
 def zip_of(*files):
+    """Return an archive of files, pairs of name and text."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in files:
@@ -112,14 +35,76 @@ def zip_of(*files):
     return packed.getvalue()
 
 
-TAR, SAMPLE, OTHER = tar_of(p="1\n"), ("x_sample0.txt0", "1\n"), ("x_sample0.txt1", "2\n")
+def write_samples(path, samples, **changed):
+    """Write query `s<sample>p<part>l<line>` for each line; `changed` replaces the text of a file, None drops it."""
+    files = [("predictions/", "")]
+    for sample, part in itertools.product(range(samples), range(2)):
+        text = "".join(f"s{sample}p{part}l{line}\n" for line in range(2))
+        name = f"predicted_queries_topk_sample{sample:03d}.txt{part:03d}-1004000"
+        files.append((name, changed.get(f"s{sample}p{part}", text)))
+    path.write_bytes(zip_of(*((name, text) for name, text in files if text is not None)))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".tar.gz"])
+def test_a_line_has_all_queries_of_a_passage(tmp_path, suffix):
+    path, text = tmp_path / f"pred-test_topk10{suffix}", "\n".join(LINES) + "\n"
+    if suffix == ".tar.gz":
+        path.write_bytes(tar_of({"pred-test_topk10.txt": text}))
+    else:
+        write_file(path, text)
+    assert list(iter_predictions(path)) == [["who is a"], [], ["where is c  when is c"]]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 12])
+def test_the_first_samples_of_each_part_stand_side_by_side(tmp_path, samples):
+    path = write_samples(tmp_path / "samples.zip", 12)
+    expected = [[f"s{s}p{p}l{n}" for s in range(samples)] for p in range(2) for n in range(2)]
+    assert list(iter_predictions(path, samples)) == expected
+
+
+def test_an_empty_prediction_is_none(tmp_path):
+    path = write_samples(tmp_path / "samples.zip", 2, s1p0="\n  \n")
+    assert list(iter_predictions(path, 2))[:2] == [["s0p0l0"], ["s0p0l1"]]
+
+
+@pytest.mark.parametrize(
+    ("samples", "changed", "words"),
+    [
+        (0, {}, "found 0 samples to take, expected 1 or more"),
+        (4, {}, "found 3 samples, expected at least 4, in files named"),
+        (2, {"s1p1": None}, "found no part 1 of sample 1, expected each part of each sample"),
+        (2, {"s0p0": None, "s1p0": None, "s2p0": None}, "found the parts 1, expected 0, 1 and so on"),
+        (2, {"s1p1": "one\n"}, "found no line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected as"),
+        (2, {"s1p1": "1\n2\n3\n"}, "found a line after 2 in predicted_queries_topk_sample001.txt001-1004000, expected"),
+        (2, {"s0p1": "1\n"}, "found a line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected"),
+        (2, {"s0p1": b"1\n\xff\n"}, "sample000.txt001-1004000: row 2: found invalid UTF-8 at byte"),
+        (None, {}, "found no number of samples, expected a number of samples for a .zip, and only for one"),
+    ],
+)
+def test_samples_that_do_not_fit_together_are_refused(tmp_path, samples, changed, words):
+    path = write_samples(tmp_path / "samples.zip", 3, **changed)
+    with pytest.raises(InputError, match=r"^.*samples\.zip: .*$") as error:
+        list(iter_predictions(path, samples))
+    assert words in str(error.value)
+
+
+TAR, SAMPLE, OTHER = tar_of({"p": "1\n"}), ("x_sample0.txt0", "1\n"), ("x_sample0.txt1", "2\n")
 DAMAGED = {
+    "no file": ("p.tar.gz", tar_of({}), "found no file in it"),
+    "two files": ("p.tar.gz", tar_of({"a": "1\n", "b": "2\n"}), "found the files 'a' and 'b', expected one file"),
+    "half a tar": ("p.tar.gz", TAR[: len(TAR) // 2], "found a damaged archive"),
+    "half a zip": ("p.zip", zip_of(SAMPLE)[:60], "found a damaged archive"),
     "checksum": ("p.tar.gz", TAR[:-8] + bytes([TAR[-8] ^ 1]) + TAR[-7:], "found a damaged archive (CRC check failed"),
     "length": ("p.tar.gz", TAR[:-1] + b"\1", "found a damaged archive (Incorrect length"),
     "cut": ("p.tar.gz", TAR[:-8], "found a damaged archive (Compressed file ended"),
     "junk": ("p.tar.gz", TAR + b"junk", "found a damaged archive (Not a gzipped file"),
     "two tars": ("p.tar.gz", TAR + TAR, "found data after the end of the archive, expected one archive"),
-    "UTF-16": ("p.tar.gz", tar_of(p="1\n".encode("utf-16")), "p.tar.gz: p: found UTF-16 text, expected UTF-8 text"),
+    "UTF-16": (
+        "p.tar.gz",
+        tar_of({"p": "1\n".encode("utf-16")}),
+        "p.tar.gz: p: found UTF-16 text, expected UTF-8 text",
+    ),
     "two zips": ("p.zip", zip_of(SAMPLE) + zip_of(SAMPLE), "found bytes before its first file, expected one archive"),
     "a name twice": (
         "p.zip",
@@ -135,21 +120,21 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize(("name", "content", "words"), DAMAGED.values(), ids=DAMAGED)
-def test_what_is_damaged_twice_there_or_no_text_is_refused(tmp_path, name, content, words):
+def test_damaged_and_ambiguous_archives_are_refused(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as error:
         list(iter_predictions(tmp_path / name, 1 if name == "p.zip" else None))
-    assert words in str(caught.value)
+    assert words in str(error.value)
 
 
-def test_no_sample_is_refused(tmp_path):
-    with pytest.raises(InputError, match="found 0 samples to take, expected 1 or more"):
-        list(iter_predictions(write_zip(tmp_path / "p.zip", 2), 0))
+def test_a_missing_archive_is_the_operating_systems_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        list(iter_predictions(tmp_path / "none.zip", 1))
 
 
-def test_what_macos_adds_and_marks_of_byte_order_are_no_predictions(tmp_path):
+def test_files_that_macos_adds_and_byte_order_marks_are_ignored(tmp_path):
     files = {"__MACOSX/d/._p": b"\0\5", "d/._p": b"\0\5", "d/.DS_Store": b"\0\0", "d/p": "\ufeff1\r\n".encode()}
-    (tmp_path / "p.tar.gz").write_bytes(tar_of(**files))
+    (tmp_path / "p.tar.gz").write_bytes(tar_of(files))
     assert list(iter_predictions(tmp_path / "p.tar.gz")) == [["1"]]
     names = ["__MACOSX/._x_sample0.txt0", "d/._x_sample1.txt0", "d/x_sample2.txt0"]
     texts = [b"\0\5", b"\0\5", "\ufeff1\r\n".encode()]
@@ -157,7 +142,7 @@ def test_what_macos_adds_and_marks_of_byte_order_are_no_predictions(tmp_path):
     assert list(iter_predictions(tmp_path / "p.zip", 1)) == [["1"]]
 
 
-def test_files_of_other_names_are_told(tmp_path, caplog):
+def test_files_with_other_names_are_logged(tmp_path, caplog):
     (tmp_path / "p.zip").write_bytes(zip_of(SAMPLE, ("sample1.txt", "2\n")))
     list(iter_predictions(tmp_path / "p.zip", 1))
-    assert "p.zip: not read, by their names: 'sample1.txt'" in caplog.text
+    assert "p.zip: files ignored because of their names: 'sample1.txt'" in caplog.text

@@ -1,17 +1,27 @@
-"""Readers of the files users bring: both forms, plain and gzipped, and every refusal."""
+"""Passages, queries and judgements: MS MARCO, TREC, BEIR and quotations, in lines and in batches."""
 
-import gzip
 import json
+import random
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from cort.formats.lines import iter_record_batches
-from cort.formats.raw import iter_passages, iter_qrels, iter_queries, refuse_duplicates
+from cort.formats.raw import (
+    is_quoted,
+    iter_passage_batches,
+    iter_passages,
+    iter_qrels,
+    iter_queries,
+    iter_quoted,
+    refuse_duplicates,
+)
 from cort.formats.records import Qrel, Text
-from cort.formats.tables import QRELS
+from cort.formats.tables import PASSAGES, QRELS, regroup
 from cort.system.errors import InputError
+from tests.support.common import ROOT, refusal, write_file
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
@@ -19,32 +29,13 @@ needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data"
 BEIR_HEADER = "query-id\tcorpus-id\tscore\n"
 
 
-def write(tmp_path, name, text):
-    path = tmp_path / name
-    data = text.encode()
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return path
-
-
-def refusal(reader, path):
-    with pytest.raises(InputError) as error:
-        list(reader(path))
-    message = str(error.value)
-    assert "\n" not in message
-    assert message.startswith(f"{path}: ")
-    return message.removeprefix(f"{path}: ")
-
-
-# Passages
+# Passages and queries.
 
 
 @pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "my.v2.tsv", "c.txt"])
 def test_passages_of_ms_marco(tmp_path, name):
-    path = write(tmp_path, name, "0\tThe presence of\nD1\t  two  blanks “inside” \n")
-    assert list(iter_passages(path)) == [
-        (1, Text("0", "The presence of")),
-        (2, Text("D1", "two  blanks “inside”")),
-    ]
+    path = write_file(tmp_path / name, "0\tThe presence of\nD1\t  two  blanks “inside” \n")
+    assert list(iter_passages(path)) == [(1, Text("0", "The presence of")), (2, Text("D1", "two  blanks “inside”"))]
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
@@ -53,111 +44,103 @@ def test_passages_of_beir(tmp_path, name):
         {"_id": "MED-1", "title": "Statin use", "text": "Recent studies", "metadata": {"url": "x"}},
         {"_id": "2", "title": "", "text": " plain\ttext\n"},
         {"_id": "3", "text": "no title"},
-        {"_id": "4", "title": "title alone", "text": ""},
+        {"_id": "4", "title": "only a title", "text": ""},
     ]
-    path = write(tmp_path, name, "".join(json.dumps(record) + "\n" for record in records))
+    path = write_file(tmp_path / name, "".join(json.dumps(record) + "\n" for record in records))
+    texts = ["Statin use Recent studies", "plain\ttext", "no title", "only a title"]
     assert list(iter_passages(path)) == [
-        (1, Text("MED-1", "Statin use Recent studies")),
-        (2, Text("2", "plain\ttext")),
-        (3, Text("3", "no title")),
-        (4, Text("4", "title alone")),
+        (row, Text(record["_id"], text)) for row, (record, text) in enumerate(zip(records, texts, strict=True), 1)
     ]
 
 
-TSV_FIX = "separate id and text by one TAB and leave no other TAB in the row"
+def test_queries_of_both_formats(tmp_path):
+    # Row 2 of the real dev.small queries starts with a blank.
+    tsv = write_file(tmp_path / "queries.tsv", "1048585\twhat is paula deen's brother\n2\t Androgen receptor define\n")
+    expected = [Text("1048585", "what is paula deen's brother"), Text("2", "Androgen receptor define")]
+    assert list(iter_queries(tsv)) == list(enumerate(expected, 1))
+    # A query has no title.
+    jsonl = write_file(tmp_path / "queries.jsonl.gz", '{"_id": "q1", "text": " a b ", "title": "not used"}\n')
+    assert list(iter_queries(jsonl)) == [(1, Text("q1", "a b"))]
+    line = refusal(iter_queries, write_file(tmp_path / "queries.tsv", "q 1\ttext\n"))
+    assert line.startswith("row 1: found query_id 'q 1' with whitespace, expected a query_id without whitespace")
+
+
+TWO = "expected 2 fields (doc_id TAB text); separate id and text by one TAB and leave no other TAB in the row"
 VISIBLE = "expected a doc_id of visible characters; give the row another id"
 ID_FIX = "expected a doc_id without whitespace, as run files need it; give the row another id"
+HEADER = "expected only rows of doc_id TAB text; remove the header row"
+EMPTY = "found an empty text, expected at least one character; remove the row"
 
 
 @pytest.mark.parametrize(
     ("second_row", "complaint"),
     [
-        ("b", f"found 1 TAB-separated fields, expected 2 fields (doc_id TAB text); {TSV_FIX}"),
-        ("b\tx\ty", f"found 3 TAB-separated fields, expected 2 fields (doc_id TAB text); {TSV_FIX}"),
-        ("", f"found an empty line, expected 2 fields (doc_id TAB text); {TSV_FIX}"),
+        ("b", f"found 1 TAB-separated fields, {TWO}"),
+        ("b\tx\ty", f"found 3 TAB-separated fields, {TWO}"),
+        ("", f"found an empty line, {TWO}"),
         ("\ttext", f"found an empty doc_id, {ID_FIX}"),
         (" \ttext", f"found an empty doc_id, {ID_FIX}"),
         ("b c\ttext", f"found doc_id 'b c' with whitespace, {ID_FIX}"),
         (" b\ttext", f"found doc_id ' b' with whitespace, {ID_FIX}"),
         ("b\u00a0\ttext", rf"found doc_id 'b\xa0' with whitespace, {ID_FIX}"),
-        ("id\ttext", r"found the header 'id\ttext', expected rows of doc_id TAB text alone; remove the header row"),
-        (
-            "Query_ID\t passage ",
-            r"found the header 'Query_ID\t passage ', expected rows of doc_id TAB text alone; remove the header row",
-        ),
+        ("id\ttext", rf"found the header 'id\ttext', {HEADER}"),
+        ("Query_ID\t passage ", rf"found the header 'Query_ID\t passage ', {HEADER}"),
         ("b\u200b\tx", rf"found doc_id 'b\u200b' with the invisible character U+200B, {VISIBLE}"),
         ("b\x1b\tx", rf"found doc_id 'b\x1b' with the invisible character U+001B, {VISIBLE}"),
         ("b\ufeff\tx", rf"found doc_id 'b\ufeff' with the invisible character U+FEFF, {VISIBLE}"),
         ("b\tx\x00", "found a NUL byte at byte 4, expected text; remove it, or name a file of text"),
-        ("b\t", "found an empty text, expected at least one character; remove the row"),
-        ("b\t \u00a0", "found an empty text, expected at least one character; remove the row"),
+        ("b\t", EMPTY),
+        ("b\t \u00a0", EMPTY),
+        (
+            'b"c\tx',
+            "found doc_id 'b\"c' with a quotation mark, expected a doc_id without one, as run files need it; "
+            "give the row another id",
+        ),
     ],
 )
 def test_tsv_passages_are_refused(tmp_path, second_row, complaint):
-    path = write(tmp_path, "collection.tsv", f"a\ttext\n{second_row}\nc\ttext\n")
+    path = write_file(tmp_path / "collection.tsv", f"a\ttext\n{second_row}\nc\ttext\n")
     assert refusal(iter_passages, path) == f"row 2: {complaint}"
+
+
+ONE_OBJECT = "expected one JSON object; correct the row; each record takes one line"
+KEYS, QUOTES = "expected the keys '_id' and 'text'", "expected a string; put the value of"
+OBJECTS = "expected one JSON object; write records as {...}, one per line"
 
 
 @pytest.mark.parametrize(
     ("second_row", "complaint"),
     [
-        (
-            '{"_id": "b", "text": "x"',
-            'found \'{"_id": "b", "text": "x"\' (Expecting \',\' delimiter: line 1 column 25 (char 24)), '
-            "expected one JSON object; correct the row; each record takes one line",
-        ),
-        (
-            "",
-            "found '' (Expecting value: line 1 column 1 (char 0)), expected one JSON object; "
-            "correct the row; each record takes one line",
-        ),
-        ("[1]", "found JSON of type array, expected one JSON object; write records as {...}, one to a line"),
-        ("null", "found JSON of type null, expected one JSON object; write records as {...}, one to a line"),
-        ('{"_id": "b"}', "found no key 'text' (keys: '_id'), expected the keys '_id' and 'text'; add 'text'"),
-        (
-            '{"id": "b", "text": "x"}',
-            "found no key '_id' (keys: 'id, text'), expected the keys '_id' and 'text'; add '_id'",
-        ),
-        ("{}", "found no key 'text' (keys: none), expected the keys '_id' and 'text'; add 'text'"),
-        ('{"_id": 7, "text": "x"}', "found '_id' of type number, expected a string; put the value of '_id' in quotes"),
-        (
-            '{"_id": "b", "text": null}',
-            "found 'text' of type null, expected a string; put the value of 'text' in quotes",
-        ),
-        (
-            '{"_id": "b", "title": true, "text": "x"}',
-            "found 'title' of type boolean, expected a string; put the value of 'title' in quotes",
-        ),
-        (
-            '{"_id": "b", "text": "x", "_id": "c"}',
-            'found \'{"_id": "b", "text": "x", "_id": "c"}\' (the key \'_id\' twice), expected one JSON object; '
-            "correct the row; each record takes one line",
-        ),
+        ('{"_id": 1', f"""found '{{"_id": 1' (Expecting ',' delimiter: line 1 column 10 (char 9)), {ONE_OBJECT}"""),
+        ("", f"found '' (Expecting value: line 1 column 1 (char 0)), {ONE_OBJECT}"),
+        ("[1]", f"found JSON of type array, {OBJECTS}"),
+        ("null", f"found JSON of type null, {OBJECTS}"),
+        ('{"_id": "b"}', f"found no key 'text' (keys: '_id'), {KEYS}; add 'text'"),
+        ('{"id": 1, "text": "x"}', f"found no key '_id' (keys: 'id, text'), {KEYS}; add '_id'"),
+        ("{}", f"found no key 'text' (keys: none), {KEYS}; add 'text'"),
+        ('{"_id": 7, "text": "x"}', f"found '_id' of type number, {QUOTES} '_id' in quotes"),
+        ('{"_id": "b", "text": null}', f"found 'text' of type null, {QUOTES} 'text' in quotes"),
+        ('{"_id": "b", "title": true, "text": "x"}', f"found 'title' of type boolean, {QUOTES} 'title' in quotes"),
+        ('{"_id": "b", "_id": "c"}', f"""found '{{"_id": "b", "_id": "c"}}' (the key '_id' twice), {ONE_OBJECT}"""),
         (r'{"_id": "b", "text": "x\u0000y"}', "found a NUL character, expected text; remove it"),
-        (
-            r'{"_id": "b\u0000", "text": "x"}',
-            rf"found doc_id 'b\x00' with the invisible character U+0000, {VISIBLE}",
-        ),
+        (r'{"_id": "b\u0000", "text": "x"}', rf"found doc_id 'b\x00' with the invisible character U+0000, {VISIBLE}"),
         ('{"_id": "", "text": "x"}', f"found an empty doc_id, {ID_FIX}"),
         (r'{"_id": "b\tc", "text": "x"}', rf"found doc_id 'b\tc' with whitespace, {ID_FIX}"),
-        (
-            '{"_id": "b", "title": " ", "text": ""}',
-            "found an empty text, expected at least one character; remove the row",
-        ),
+        ('{"_id": "b", "title": " ", "text": ""}', EMPTY),
         (
             r'{"_id": "b", "text": "x\ud800"}',
             r"found half a character (\ud800) in 'text', expected valid Unicode; remove it or write both surrogates",
         ),
     ],
-)
+)  # fmt: skip
 def test_jsonl_passages_are_refused(tmp_path, second_row, complaint):
-    path = write(tmp_path, "corpus.jsonl", f'{{"_id": "a", "text": "x"}}\n{second_row}\n')
+    path = write_file(tmp_path / "corpus.jsonl", f'{{"_id": "a", "text": "x"}}\n{second_row}\n')
     assert refusal(iter_passages, path) == f"row 2: {complaint}"
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, "1" * 5_000])
 def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
-    complaint = refusal(iter_passages, write(tmp_path, "corpus.jsonl", line + "\n"))
+    complaint = refusal(iter_passages, write_file(tmp_path / "corpus.jsonl", line + "\n"))
     assert complaint.startswith("row 1: found ")
     assert len(complaint) < 400
 
@@ -172,51 +155,29 @@ def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
         (iter_qrels, "qrels.jsonl", "a file name ending in '.jsonl', expected .tsv, .txt or .qrels"),
     ],
 )
-def test_unknown_suffix_is_refused_before_the_file_is_opened(tmp_path, reader, name, complaint):
+def test_an_unknown_suffix_is_refused_before_the_file_is_opened(tmp_path, reader, name, complaint):
     assert refusal(reader, tmp_path / name) == f"found {complaint}, each also with .gz; rename or convert the file"
 
 
-# Queries
+# Judgements.
 
 
-def test_queries_of_both_forms(tmp_path):
-    # Row 2 of the real dev.small queries starts with a blank.
-    tsv = write(tmp_path, "queries.tsv", "1048585\twhat is paula deen's brother\n2\t Androgen receptor define\n")
-    assert list(iter_queries(tsv)) == [
-        (1, Text("1048585", "what is paula deen's brother")),
-        (2, Text("2", "Androgen receptor define")),
-    ]
-    # A query has no title.
-    jsonl = write(tmp_path, "queries.jsonl.gz", '{"_id": "q1", "text": " a b ", "title": "not used"}\n')
-    assert list(iter_queries(jsonl)) == [(1, Text("q1", "a b"))]
-
-
-def test_queries_name_their_id_in_complaints(tmp_path):
-    assert refusal(iter_queries, write(tmp_path, "queries.tsv", "q 1\ttext\n")) == (
-        "row 1: found query_id 'q 1' with whitespace, "
-        "expected a query_id without whitespace, as run files need it; give the row another id"
-    )
-
-
-# Judgements
-
-
-@pytest.mark.parametrize("name", ["qrels.tsv", "qrels.txt", "my.qrels", "qrels.tsv.gz", "qrels.txt.gz"])
+@pytest.mark.parametrize("name", ["qrels.tsv", "qrels.txt", "my.qrels", "qrels.tsv.gz"])
 def test_qrels_of_trec(tmp_path, name):
     # The second column of TREC DL 2019 is Q0; some tracks have negative grades.
-    path = write(tmp_path, name, "q1\t0\td1\t1\nq1 Q0  d2 3\nq2 0 d1 -2\n")
+    path = write_file(tmp_path / name, "q1\t0\td1\t1\nq1 Q0  d2 3\nq2 0 d1 -2\n")
     assert list(iter_qrels(path)) == [(1, Qrel("q1", "d1", 1)), (2, Qrel("q1", "d2", 3)), (3, Qrel("q2", "d1", -2))]
 
 
 @pytest.mark.parametrize("name", ["test.tsv", "test.tsv.gz", "test.txt"])
 def test_qrels_of_beir(tmp_path, name):
-    path = write(tmp_path, name, BEIR_HEADER + "PLAIN-2\tMED-1\t2\nPLAIN-2\tMED-2\t0\n")
+    path = write_file(tmp_path / name, BEIR_HEADER + "PLAIN-2\tMED-1\t2\nPLAIN-2\tMED-2\t0\n")
     assert list(iter_qrels(path)) == [(2, Qrel("PLAIN-2", "MED-1", 2)), (3, Qrel("PLAIN-2", "MED-2", 0))]
 
 
 @pytest.mark.parametrize("text", ["", BEIR_HEADER])
 def test_qrels_without_judgements_are_empty(tmp_path, text):
-    assert list(iter_qrels(write(tmp_path, "qrels.tsv", text))) == []
+    assert list(iter_qrels(write_file(tmp_path / "qrels.tsv", text))) == []
 
 
 HEADER_FIX = "write four columns without a header, or BEIR's three below 'query-id TAB corpus-id TAB score'"
@@ -227,89 +188,238 @@ BLANKS = "correct the row; ids contain no blanks"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "complaint"),
+    ("text", "complaint"),
     [
-        ("q.tsv", "q1\td1\t1\n", rf"row 1: found 3 fields in 'q1\td1\t1', {FOUR}; {HEADER_FIX}"),
-        (
-            "q.tsv",
-            "query_id\tcorpus-id\tscore\n",
-            rf"row 1: found 3 fields in 'query_id\tcorpus-id\tscore', {FOUR}; {HEADER_FIX}",
+        ("q1\td1\t1\n", rf"row 1: found 3 fields in 'q1\td1\t1', {FOUR}; {HEADER_FIX}"),
+        ("query_id\tcorpus-id\tx\n", rf"row 1: found 3 fields in 'query_id\tcorpus-id\tx', {FOUR}; {HEADER_FIX}"),
+        ("q1 0 d1 1\nq1 0 d 2 1\n", f"row 2: found 5 fields in 'q1 0 d 2 1', {FOUR}; {BLANKS}"),
+        ("q1 0 d1 1\n\n", f"row 2: found an empty line, {FOUR}; {BLANKS}"),
+        ("\t0\td1\t1\n", rf"row 1: found 3 fields in '\t0\td1\t1', {FOUR}; {HEADER_FIX}"),
+        *(
+            (f"q1 0 d0 1000\nq1 0 d1 {grade}\n", f"row 2: found the grade '{grade}', {GRADE}")
+            for grade in ("score", "1.0", "1_0", "٣", "²", "9999999999", "1001", "-1001")
         ),
-        ("q.tsv", "q1 0 d1 1\nq1 0 d 2 1\n", f"row 2: found 5 fields in 'q1 0 d 2 1', {FOUR}; {BLANKS}"),
-        ("q.tsv", "q1 0 d1 1\n\n", f"row 2: found an empty line, {FOUR}; {BLANKS}"),
-        ("q.tsv", "\t0\td1\t1\n", rf"row 1: found 3 fields in '\t0\td1\t1', {FOUR}; {HEADER_FIX}"),
-        ("q.tsv", "query-id 0 corpus-id score\n", f"row 1: found the grade 'score', {GRADE}"),
-        ("q.tsv", "q1 0 d1 1.0\n", f"row 1: found the grade '1.0', {GRADE}"),
-        ("q.tsv", "q1 0 d1 1_0\n", f"row 1: found the grade '1_0', {GRADE}"),
-        ("q.tsv", "q1 0 d1 ٣\n", f"row 1: found the grade '٣', {GRADE}"),
-        ("q.tsv", "q1 0 d\u00a01 1\n", rf"row 1: found doc_id 'd\xa01' with whitespace, {ID_FIX}"),
+        ("q1 0 d\u00a01 1\n", rf"row 1: found doc_id 'd\xa01' with whitespace, {ID_FIX}"),
         (
-            "q.tsv",
             "q\u200d 0 d1 1\n",
             r"row 1: found query_id 'q\u200d' with the invisible character U+200D, "
             "expected a query_id of visible characters; give the row another id",
         ),
-        ("q.tsv", "q1 0 d1 ²\n", f"row 1: found the grade '²', {GRADE}"),
-        ("q.tsv", "q1 0 d1 9999999999\n", f"row 1: found the grade '9999999999', {GRADE}"),
-        ("q.tsv", "q1 0 d1 1000\nq1 0 d2 1001\n", f"row 2: found the grade '1001', {GRADE}"),
-        ("q.tsv", "q1 0 d1 -1001\n", f"row 1: found the grade '-1001', {GRADE}"),
-        ("q.tsv", BEIR_HEADER + "q1\t0\td1\t1\n", rf"row 2: found 4 fields in 'q1\t0\td1\t1', {THREE}; {BLANKS}"),
-        ("q.tsv", BEIR_HEADER + "q1 d1 1\n", f"row 2: found 1 fields in 'q1 d1 1', {THREE}; {BLANKS}"),
-        ("q.tsv", BEIR_HEADER + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),
-        (
-            "q.tsv",
-            BEIR_HEADER + "q1\t\t1\n",
-            "row 2: found an empty corpus-id, expected a corpus-id without whitespace, as run files need it; "
-            "give the row another id",
-        ),
+        (BEIR_HEADER + "q1\t0\td1\t1\n", rf"row 2: found 4 fields in 'q1\t0\td1\t1', {THREE}; {BLANKS}"),
+        (BEIR_HEADER + "q1 d1 1\n", f"row 2: found 1 fields in 'q1 d1 1', {THREE}; {BLANKS}"),
+        (BEIR_HEADER + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),
+        (BEIR_HEADER + "q1\t\t1\n", f"row 2: found an empty corpus-id, {ID_FIX.replace('doc_id', 'corpus-id')}"),
     ],
 )
-def test_qrels_are_refused(tmp_path, name, text, complaint):
-    assert refusal(iter_qrels, write(tmp_path, name, text)) == complaint
+def test_qrels_are_refused(tmp_path, text, complaint):
+    assert refusal(iter_qrels, write_file(tmp_path / "q.tsv", text)) == complaint
 
 
-# Batches and duplicates
+# Quotations.
+
+QUOTED = {
+    "d1": "Quick Answer. One cubic inch of aluminum weighs 1.56 ounces. The metal sinks.",
+    "d2": "One cubic inch of aluminum weighs 1.56 ounces.",
+    "d3": "quick answer:  one cubic INCH of “aluminum” weighs 1.56 ounces",
+    "d4": "Quick Answer. One cubic inch of iron",
+}
 
 
-def test_record_batches_carry_the_row_of_their_first_record(monkeypatch):
+def batches(texts):
+    table = pa.table({"doc_id": list(texts), "text": list(texts.values())}, schema=PASSAGES)
+    return table.to_batches(max_chunksize=2)
+
+
+def quotations(tmp_path, *records):
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    return write_file(tmp_path / "quoted.jsonl", "\n".join(lines))
+
+
+def quotation(**changes):
+    return {"query_id": "q", "text": "Quick Answer. One cubic inch of aluminum", "relevance": 1, **changes}
+
+
+def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
+    def letters(text):
+        return re.sub("[^a-z0-9]", "", text.lower())
+
+    texts = [
+        "quick answer ONE cubic inch",
+        "One cubic inch of aluminum weighs",
+        "Quick Answer. One cubic inch of alumi",
+    ]
+    expected = [
+        (row, Qrel(f"q{row}", doc_id, row))
+        for row, text in enumerate(texts, 1)
+        for doc_id, passage in QUOTED.items()
+        if letters(passage).startswith(letters(text))
+    ]
+    records = [{"query_id": f"q{row}", "text": text, "relevance": row} for row, text in enumerate(texts, 1)]
+    assert list(iter_quoted(quotations(tmp_path, *records), batches(QUOTED))) == expected
+    assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
+
+
+OBJECT = "expected an object with query_id, text and relevance"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (
+            quotation(text="Quick Answer. One cubic inch of gold"),
+            "found the text 'Quick Answer. One cubic inch of gold', expected the beginning of a passage of the "
+            "collection; copy it from there",
+        ),
+        (quotation(text="Quick Answer"), "found the text 'Quick Answer', expected at least 20 letters or digits"),
+        (quotation(relevance="1"), OBJECT),
+        (quotation(relevance=True), OBJECT),
+        (quotation(more=1), OBJECT),
+        ({"query_id": "q", "relevance": 1}, OBJECT),
+        (quotation(relevance=1001), "found the relevance 1001, expected at most 1000; correct the row"),
+        (quotation(query_id="a b"), "found query_id 'a b' with whitespace"),
+        (quotation(text="Quick Answer. One cubic inch \ud800"), r"found half a character (\ud800) in 'text', expected"),
+        ("[1]", f"found '[1]', {OBJECT}"),
+        ("{", "each record takes one line"),
+    ],
+)  # fmt: skip
+def test_quotations_are_refused(tmp_path, line, complaint):
+    message = refusal(lambda path: iter_quoted(path, batches(QUOTED)), quotations(tmp_path, line))
+    assert message.startswith("row 1: ")
+    assert complaint in message
+
+
+def test_the_name_of_a_file_tells_quotations():
+    assert [is_quoted(name) for name in ("a.jsonl", "a.jsonl.gz", "a.tsv", "a.qrels")] == [True, True, False, False]
+
+
+def test_the_examples_of_cort_are_quoted():
+    """The beginnings of the paper's table as text, with signs and blanks that a copy may have changed."""
+    texts = {
+        "boat": "Question and answer. how much does a western 14 ft. aluminum boat weigh? what is",
+        "ounces": "Quick Answer.  One cubic inch of aluminum weighs 1.56 ounces. The metal",
+        "legally": "Although there are many articles stating one can be declared legally insane if... How long",
+        "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes",
+    }
+    for path in sorted((ROOT / "config" / "ablations" / "table-6").glob("*.jsonl")):
+        ((_, qrel),) = iter_quoted(path, batches(texts))
+        assert (qrel.doc_id, qrel.relevance) == (path.stem, 1)
+
+
+# Batches hold what single lines hold.
+
+PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
+ODD = [
+    b"a\t  blanks around\x1f ",
+    b"b\t\xc2\xa0no-break space\xe2\x80\x83",
+    "c\tdéjà vu, naïve".encode(),
+    b'd\t"quoted", and a comma',
+    b"e\tback\\slash and escape \x1b inside",
+    b"ids\ttext",
+    b"id\ttexts",
+    b"k\tcrlf\r",
+    "f\tline\u2028separator\x85".encode(),
+    "g\u00e9\tan id beyond ASCII".encode(),
+    b"h\tNA",
+    b"i\tnull",
+    b"j\ta lone \r inside",
+]
+BAD = [
+    *(b"", b"only an id", b"a\tb\tc", b"\tno id", b"two words\ttext", b'quo"ted\ttext', b"j\t   ", b"j\t"),
+    *(b"j\tNUL \x00 inside", b"DOC_ID\tText", b"zero\xe2\x80\x8bwidth\ttext", b"\xef\xbb\xbfmarked\ttext"),
+    *(b"escape\x1b\ttext", b"j\tbad \xff byte", b"no\xc2\xa0break\ttext"),
+]
+
+
+def outcome(read):
+    """Return all records, or the error message."""
+    try:
+        return [tuple(record.values()) if isinstance(record, dict) else tuple(record) for record in read()]
+    except InputError as error:
+        return str(error)
+
+
+def in_both_ways(path, block_bytes):
+    """Check that both readers return the same, and return that."""
+    slow = outcome(lambda: [passage for _, passage in iter_passages(path)])
+    fast = outcome(lambda: pa.Table.from_batches(iter_passage_batches(path, block_bytes), PASSAGES).to_pylist())
+    assert fast == slow
+    return fast
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_batches_hold_what_single_lines_hold(tmp_path, seed):
+    generator = random.Random(seed)  # noqa: S311 - a test, not a secret
+    lines = [generator.choice(PLAIN if generator.random() < 0.8 else ODD) for _ in range(generator.randrange(60))]
+    if seed % 3 == 0:
+        lines.insert(generator.randrange(len(lines) + 1), generator.choice(BAD))
+    data = b"\n".join(lines) + (b"\n" if lines and generator.random() < 0.5 else b"")
+    path = write_file(tmp_path / ("c.tsv.gz" if seed % 5 == 0 else "c.tsv"), data)
+    in_both_ways(path, generator.choice([1, 50, 300, 1 << 20]))
+
+
+@pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
+def test_rows_are_counted_across_blocks_and_line_ends_change_no_record(tmp_path, block_bytes):
+    path = tmp_path / "c.tsv"
+    for line in BAD:
+        path.write_bytes(b"\n".join([*PLAIN, line, *PLAIN]) + b"\n")
+        assert "row 41: " in in_both_ways(path, block_bytes)
+    expected = [tuple(line.decode().split("\t")) for line in PLAIN]
+    for mark in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(mark + b"\r\n".join(PLAIN) + b"\r\n")
+        assert in_both_ways(path, block_bytes) == expected
+
+
+def test_records_are_gathered_into_batches(monkeypatch):
     monkeypatch.setattr("cort.formats.lines.ROWS_PER_BATCH", 3)
     qrels = [(row, Qrel(f"q{row}", f"d{row}", row)) for row in range(2, 9)]
-    batches = list(iter_record_batches(iter(qrels), QRELS))
-    assert [(row, batch.num_rows) for row, batch in batches] == [(2, 3), (5, 3), (8, 1)]
-    assert pa.Table.from_batches([batch for _, batch in batches]).to_pylist() == [q._asdict() for _, q in qrels]
+    gathered = list(iter_record_batches(iter(qrels), QRELS))
+    assert [batch.num_rows for batch in gathered] == [3, 3, 1]
+    assert pa.Table.from_batches(gathered).to_pylist() == [qrel._asdict() for _, qrel in qrels]
     assert list(iter_record_batches(iter([]), QRELS)) == []
 
 
-def test_first_duplicate_is_found_like_by_brute_force():
-    for seed in range(200):
-        keys = [str(value * value * (seed + 7) % (5 + seed % 40)) for value in range(1 + seed % 12)]
-        chunks = pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], pa.string())
-        repeats = [(position, keys.index(key)) for position, key in enumerate(keys) if keys.index(key) < position]
-        if not repeats:
-            refuse_duplicates([("f.tsv", range(1, len(keys) + 1))], chunks, "doc_id")
-            continue
-        again, first = repeats[0]
-        with pytest.raises(InputError) as error:
-            refuse_duplicates([("f.tsv", range(2, len(keys) + 2))], chunks, "doc_id")
-        assert str(error.value) == (
-            f"f.tsv: row {again + 2}: found doc_id {keys[again]!r} again (it is already in row {first + 2}), "
-            "expected each doc_id once; remove one of the two rows"
-        )
+def test_regrouped_tables_have_the_requested_rows():
+    rows = [pa.record_batch({"a": list(range(start, start + n))}) for start, n in [(0, 3), (3, 8), (11, 1), (12, 4)]]
+    tables = list(regroup(rows, 5))
+    assert [table.num_rows for table in tables] == [5, 5, 5, 1]
+    assert [row for table in tables for row in table["a"].to_pylist()] == list(range(16))
+    assert list(regroup([], 5)) == []
 
 
-def test_no_keys_hold_no_duplicate():
-    refuse_duplicates([], pa.chunked_array([], pa.string()), "doc_id")
+# Duplicates.
 
 
-# Real data
+def keys_of(seed):
+    return [str(value * value * (seed + 7) % (5 + seed % 40)) for value in range(1 + seed % 12)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["1", "2", "10", "11"], ["2", "1"], ["01", "1"], ["1", "2", "2"], ["1", "a", "1"], [], *map(keys_of, range(50))],
+)
+def test_the_first_duplicate_is_found_as_by_brute_force(keys):
+    chunks = pa.chunked_array([keys[: len(keys) // 2], [], keys[len(keys) // 2 :]], pa.string())
+    repeats = [(position, keys.index(key)) for position, key in enumerate(keys) if keys.index(key) < position]
+    parts = [("f.tsv", range(2, len(keys) + 2))]
+    if not repeats:
+        refuse_duplicates(parts, chunks, "doc_id")
+        return
+    again, first = repeats[0]
+    with pytest.raises(InputError) as error:
+        refuse_duplicates(parts, chunks, "doc_id")
+    assert str(error.value) == (
+        f"f.tsv: row {again + 2}: found doc_id {keys[again]!r} again (it is already in row {first + 2}), "
+        "expected each doc_id once; remove one of the two rows"
+    )
+
+
+# Real data.
 
 
 @needs_data
 @pytest.mark.parametrize(
     ("reader", "name", "count"),
     [
-        (iter_passages, "nfcorpus/collection.tsv", 3_633),
-        (iter_passages, "squad/collection.tsv", 20_958),
         (iter_queries, "msmarco-meta/queries.dev.small.tsv", 6_980),
         (iter_qrels, "msmarco-meta/qrels.dev.small.tsv", 7_437),
         (iter_qrels, "msmarco-meta/qrels.dl19-passage.txt", 9_260),
@@ -317,12 +427,11 @@ def test_no_keys_hold_no_duplicate():
     ],
 )
 def test_real_files_have_their_published_counts(reader, name, count):
-    rows = [row for row, _ in reader(DATA / name)]
-    assert rows == list(range(1, count + 1))
+    assert [row for row, _ in reader(DATA / name)] == list(range(1, count + 1))
 
 
-def test_ids_with_a_quotation_mark_are_refused(tmp_path):
-    assert refusal(iter_passages, write(tmp_path, "p.tsv", 'a"b\ttext\n')) == (
-        "row 1: found doc_id 'a\"b' with a quotation mark, "
-        "expected a doc_id without any, as run files need it; give the row another id"
-    )
+@needs_data
+@pytest.mark.parametrize(("name", "count"), [("squad", 20_958), ("nfcorpus", 3_633), ("msmarco-sample", None)])
+def test_real_collections_are_read_alike(name, count):
+    passages = in_both_ways(DATA / name / "collection.tsv", 1 << 18)
+    assert len(passages) == count or (count is None and len(passages) > 3_000)

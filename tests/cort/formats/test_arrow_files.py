@@ -1,0 +1,273 @@
+"""Files that are memory-mapped: shards of embeddings, shards of token vectors, and token caches."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cort.formats.embeddings import all_ids, all_vectors, open_shards, write_shard
+from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
+from cort.formats.tokens import SCHEMA, Tokens, write_tokens
+from cort.system.errors import InputError
+from tests.support.common import refusal
+
+ORIGIN = Origin(dimension=4, passage_length=24, similarity="cosine", model="m")
+COUNTS = [2, 0, 3, 1, 4]
+TEXTS = [[5, 6, 7], [], [8], [1, 2], [3], [4, 4, 4, 4]]
+
+
+def vectors(rows, dimension=4):
+    return np.random.default_rng(0).standard_normal((rows, dimension)).astype(np.float32)
+
+
+def write_embeddings(path, ids="abcde", matrix=None, *, count=None, model="m", storage="fp32", blocks=None):
+    matrix = vectors(len(ids)) if matrix is None else matrix
+    blocks = blocks or [(list(ids[at : at + 3]), matrix[at : at + 3]) for at in range(0, len(ids), 3)]
+    count = len(ids) if count is None else count
+    write_shard(path, blocks, model=model, dimension=matrix.shape[1], count=count, storage=storage)
+    return path
+
+
+def write_token_vectors(path, ids="abcde", *, count=None, batch=2, blocks=None):
+    counts, ends = COUNTS[: len(ids)], np.cumsum([0, *COUNTS])
+    parts = [slice(at, min(at + batch, len(ids))) for at in range(0, len(ids), batch)]
+    matrix = vectors(10).astype(np.float16)
+    blocks = blocks or [
+        to_batch(pa.array(list(ids[part]), pa.string()), matrix[ends[part.start] : ends[part.stop]], counts[part])
+        for part in parts
+    ]
+    write_token_shard(path, blocks, ORIGIN, len(ids) if count is None else count)
+    return path
+
+
+def write_cache(path, ids=("b", "a", "10", "9", "c", "d"), *, blocks=None):
+    parts = [slice(0, 2), slice(2, 3), slice(3, 3), slice(3, 6)]
+    write_tokens(path, blocks or [(pa.array(ids[part], pa.string()), TEXTS[part]) for part in parts], "abc")
+    return path
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: how to write and open one, and what errors call it."""
+
+    write: Any
+    open: Any
+    name: str
+
+
+KINDS = {
+    "embeddings": Kind(write_embeddings, lambda *paths: open_shards(paths), "a shard of embeddings"),
+    "token vectors": Kind(write_token_vectors, lambda *paths: open_token_shards(paths), "a shard of token vectors"),
+    "tokens": Kind(write_cache, Tokens, "a token cache"),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+vector_kinds = pytest.mark.parametrize("kind", list(KINDS.values())[:2], ids=list(KINDS)[:2])
+
+
+def write_arrow(path, table):
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+
+
+@each_kind
+def test_the_same_content_gives_the_same_bytes(tmp_path, kind):
+    first, second = (kind.write(tmp_path / name).read_bytes() for name in ("1.arrow", "2.arrow"))
+    assert first == second
+
+
+@each_kind
+def test_truncated_and_other_files_are_refused(tmp_path, kind):
+    path = tmp_path / "x.arrow"
+    content = kind.write(path).read_bytes()
+    for size in (0, 5, 200, len(content) // 2, len(content) - 4):
+        path.write_bytes(content[:size])
+        line = refusal(kind.open, path)
+        assert line.startswith("found unreadable bytes (")
+        assert f"expected a complete {kind.name.removeprefix('a ')}; delete it and " in line
+    write_arrow(path, pa.table({"id": ["a"], "score": [1.0]}))
+    assert refusal(kind.open, path).startswith(f"found another Arrow file, expected {kind.name}; name the file that")
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        kind.open(path)
+
+
+@each_kind
+def test_a_failure_while_writing_leaves_nothing(tmp_path, kind):
+    def blocks():
+        yield from ()
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        kind.write(tmp_path / "x.arrow", blocks=blocks())
+    assert list(tmp_path.iterdir()) == []
+
+
+@vector_kinds
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_wrong_announced_count_leaves_nothing(tmp_path, kind, count):
+    with pytest.raises(RuntimeError, match=f"5 (vectors|passages) written where {count} were announced"):
+        kind.write(tmp_path / "x.arrow", count=count)
+    assert list(tmp_path.iterdir()) == []
+
+
+@vector_kinds
+def test_a_file_that_disagrees_with_itself_is_refused(tmp_path, kind):
+    path = kind.write(tmp_path / "x.arrow")
+    table = pa.ipc.open_file(str(path)).read_all()
+    for key in (b"count", b"dimension"):
+        write_arrow(tmp_path / "y.arrow", table.replace_schema_metadata(table.schema.metadata | {key: b"6"}))
+        assert refusal(kind.open, tmp_path / "y.arrow").startswith("found 5 ")
+
+
+@vector_kinds
+def test_a_duplicate_id_is_refused_within_and_across_shards(tmp_path, kind):
+    first, second, within = (kind.write(tmp_path / ids, ids) for ids in ("ab", "ca", "cc"))
+    with pytest.raises(InputError, match=f"^{first}, {second}: found an id twice, expected each id once"):
+        kind.open(first, second)
+    assert refusal(kind.open, within).startswith("found an id twice")
+
+
+@vector_kinds
+@pytest.mark.parametrize("bad", ["", "a b", "a\u200b"])
+def test_ids_that_no_run_can_have_are_refused(tmp_path, kind, bad):
+    path = kind.write(tmp_path / "x.arrow", ["a", bad])
+    assert refusal(kind.open, path).startswith("found an id that is empty or has whitespace")
+
+
+# Embeddings.
+
+
+@pytest.mark.parametrize(("storage", "kind"), [("fp32", np.float32), ("fp16", np.float16)])
+def test_written_embeddings_are_read_without_a_copy(tmp_path, storage, kind):
+    matrix = vectors(8)
+    (shard,) = open_shards([write_embeddings(tmp_path / "x.arrow", "hgfedcba", matrix, storage=storage)])
+    assert (shard.model, shard.dimension, shard.storage) == ("m", 4, storage)
+    blocks = [block for _, block in shard.blocks()]
+    assert [len(block) for block in blocks] == [3, 3, 2]
+    assert not any(block.flags.owndata or block.flags.writeable for block in blocks)
+    assert np.concatenate(blocks).dtype == kind
+    assert np.array_equal(np.concatenate(blocks), matrix.astype(kind))
+    assert all_ids([shard]).to_pylist() == list("hgfedcba")
+    assert all_vectors([shard]).dtype == np.float32
+    assert np.array_equal(all_vectors([shard]), matrix.astype(kind))
+
+
+def test_shards_join_in_the_order_given(tmp_path):
+    matrix = vectors(7)
+    paths = [write_embeddings(tmp_path / "2", "caxy", matrix[3:]), write_embeddings(tmp_path / "1", "bef", matrix[:3])]
+    shards = open_shards(paths, model="m")
+    assert all_ids(shards).to_pylist() == list("caxybef")
+    assert np.array_equal(all_vectors(shards), np.concatenate([matrix[3:], matrix[:3]]))
+
+
+def test_an_empty_shard_has_no_vectors(tmp_path):
+    shards = open_shards([write_embeddings(tmp_path / "x.arrow", "")])
+    assert all_ids(shards).to_pylist() == []
+    assert all_vectors(shards).shape == (0, 4)
+
+
+def test_arrow_ids_and_other_memory_layouts_are_accepted(tmp_path):
+    blocks = [(pa.array(list("abc")), np.asfortranarray(vectors(3).astype(np.float64)))]
+    path = write_embeddings(tmp_path / "x.arrow", "abc", blocks=blocks)
+    assert np.array_equal(all_vectors(open_shards([path])), vectors(3))
+
+
+def test_shards_of_another_model_dimension_or_storage_are_refused(tmp_path):
+    first = write_embeddings(tmp_path / "1.arrow", "a")
+    other = write_embeddings(tmp_path / "2.arrow", "b", model="n")
+    expected = "found embeddings of model n, expected model m; delete it and encode again"
+    assert refusal(lambda path: open_shards([first, path]), other) == expected
+    assert refusal(lambda path: open_shards([path], model="m"), other) == expected
+    wide = write_embeddings(tmp_path / "3.arrow", "b", vectors(1, 5))
+    half = write_embeddings(tmp_path / "4.arrow", "b", storage="fp16")
+    for path, found in ((wide, "5 dimensions in fp32"), (half, "4 dimensions in fp16")):
+        line = refusal(lambda path: open_shards([first, path]), path)
+        assert line.startswith(f"found {found}, expected 4 in fp32 as in {first}")
+
+
+# Token vectors.
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_written_token_vectors_are_read_without_a_copy(tmp_path, batch):
+    (shard,) = open_token_shards([write_token_vectors(tmp_path / "x.arrow", batch=batch)], ORIGIN)
+    assert shard.table["id"].to_pylist() == list("abcde")
+    blocks = list(shard.blocks())
+    assert not any(block.vectors.flags.owndata for block in blocks)
+    parts = [block.of(number) for block in blocks for number in range(len(block))]
+    assert [len(part) for part in parts] == COUNTS
+    assert np.array_equal(np.concatenate(parts), vectors(10).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dimension": 5}, "dimension 4, expected dimension 5"),
+        ({"passage_length": 180}, "passage length 24, expected passage length 180"),
+        ({"similarity": "l2"}, "similarity cosine, expected similarity l2"),
+        ({"model": "n"}, "model m, expected model n"),
+    ],
+)
+def test_vectors_of_another_origin_are_refused(tmp_path, change, words):
+    expected = dataclasses.replace(ORIGIN, **change)
+    line = refusal(lambda path: open_token_shards([path], expected), write_token_vectors(tmp_path / "x.arrow"))
+    assert line == f"found token vectors of {words}; delete it and encode again"
+
+
+# Token caches.
+
+
+def test_written_tokens_are_read_by_row(tmp_path):
+    cache = Tokens(write_cache(tmp_path / "t.arrow"), "abc")
+    assert cache.ids.to_pylist() == ["b", "a", "10", "9", "c", "d"]
+    assert [cache[row].tolist() for row in range(len(cache))] == TEXTS
+    assert cache.lengths.tolist() == [3, 0, 1, 2, 1, 4]
+    assert cache[0].dtype == np.int32
+    assert cache.tokenizer == "abc"
+
+
+@pytest.mark.parametrize("blocks", [[], [([], [])]])
+def test_a_cache_may_be_empty(tmp_path, blocks):
+    assert write_tokens(tmp_path / "t.arrow", blocks, "abc") == 0
+    assert len(Tokens(tmp_path / "t.arrow")) == 0
+
+
+def test_rows_of_ids_in_any_order_and_number(tmp_path):
+    path = write_cache(tmp_path / "t.arrow")
+    cache = Tokens(path)
+    assert cache.rows_of(pa.array(["d", "b", "10", "b"]), "x").tolist() == [5, 0, 2, 0]
+    assert cache.rows_of(pa.chunked_array([["9"], ["a", "c"]]), "x").tolist() == [3, 1, 4]
+    assert cache.rows_of(pa.array([], pa.string()), "x").dtype == np.int64
+    for ids in (pa.array(["b", "zzz", "a"]), pa.chunked_array([["b"], ["zzz"]])):
+        with pytest.raises(InputError, match=rf"triples.parquet: found the unknown id 'zzz', expected ids of {path}; "):
+            cache.rows_of(ids, "triples.parquet")
+
+
+def test_the_tokens_of_another_tokenizer_are_refused(tmp_path):
+    line = refusal(lambda path: Tokens(path, "xyz"), write_cache(tmp_path / "t.arrow"))
+    assert line.startswith("found tokens of tokenizer abc, expected tokenizer xyz; delete it")
+
+
+@pytest.mark.parametrize(("ids", "tokens"), [(["a", None], [[1], [2]]), (["a", "b"], [[1], None]), (["a"], [[None]])])
+def test_missing_values_are_refused(tmp_path, ids, tokens):
+    write_arrow(tmp_path / "x.arrow", pa.table([ids, tokens], schema=SCHEMA))
+    assert refusal(Tokens, tmp_path / "x.arrow").startswith("found empty cells in column")
+
+
+def test_offsets_outside_the_file_are_refused(tmp_path):
+    path = write_cache(tmp_path / "x.arrow")
+    content, offsets = path.read_bytes(), np.array([0, 3], np.int32).tobytes()
+    assert offsets in content
+    path.write_bytes(content.replace(offsets, np.array([0, 1 << 30], np.int32).tobytes()))
+    assert refusal(Tokens, path).startswith("found unreadable bytes (")
+
+
+def test_texts_that_are_not_in_a_file_are_read_alike():
+    tokens = Tokens.of_texts([np.array(text, dtype=np.int32) for text in TEXTS[:3]])
+    assert [tokens[row].tolist() for row in range(len(tokens))] == TEXTS[:3]
+    assert tokens.lengths.tolist() == [3, 0, 1]
+    assert tokens.ids.to_pylist() == ["0", "1", "2"]
+    assert len(Tokens.of_texts([])) == 0
